@@ -9,7 +9,7 @@ from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.audit import sealer
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import signer_of, trusted_keys
-from learnloop_dataplane.blobs.blob_store import BlobStore, open_blobs
+from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.concurrency.loop import TURN, Background, Work
 from learnloop_dataplane.config import Config
@@ -76,10 +76,8 @@ class SharedParts:
         wrapping = WrappingKeys.parse(keys.get_secret_value()) if keys else None
         self.data_keys = DataKeys(self.db, wrapping) if wrapping else None
         self.step_cipher = StepCipher(self.data_keys)
-        self.plain_blobs = open_blobs(config.artifacts)
-        self.blobs: BlobStore = self.plain_blobs
-        if self.data_keys:
-            self.blobs = SealedBlobs(self.plain_blobs, self.data_keys)
+        self.plain_blobs = Blobs(config.artifacts)
+        self.blobs = SealedBlobs(config.artifacts, self.data_keys) if self.data_keys else self.plain_blobs
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
         self.kube = KubeApi(config) if config.training_api or config.sandbox or asks else None
         self.authenticator = Authenticator(config)

@@ -14,7 +14,7 @@ from typing import Any
 from learnloop_dataplane.audit.signing import signer_of, trusted_keys
 from learnloop_dataplane.backup.folder import BackupError, Folder
 from learnloop_dataplane.backup.steps import check, copy_artifacts, restore
-from learnloop_dataplane.blobs.blob_store import open_blobs
+from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.config_values import with_password
 from learnloop_dataplane.errors import ApiError
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _made(config: Config, options: argparse.Namespace) -> dict[str, Any]:
-    folder, blobs = Folder(options.folder), open_blobs(config.artifacts)
+    folder, blobs = Folder(options.folder), Blobs(config.artifacts)
     if options.verb == "copy":
         folder.begin()
     count = await copy_artifacts(blobs, folder)
@@ -81,7 +81,7 @@ async def _restored(config: Config, options: argparse.Namespace) -> dict[str, An
             options.checked.write_text(backup.name)
             return {"backup": backup.name}
         backup = folder.chosen(options.checked.read_text())
-        return await restore(db, open_blobs(config.artifacts), backup, folder, trusted)
+        return await restore(db, Blobs(config.artifacts), backup, folder, trusted)
     finally:
         await db.close()
 

@@ -2,15 +2,13 @@
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from learnloop_dataplane.audit.verification import verify
 from learnloop_dataplane.backup.folder import BackupError, Folder, artifacts_of, digest, read_manifest, write_artifacts
-from learnloop_dataplane.blobs.blob_store import BlobStore
+from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.requests import FOLDER, OPTED_OUT
 from learnloop_dataplane.postgres.database import Database
 
@@ -22,7 +20,7 @@ UNION ALL SELECT checkpoint_path FROM model_checkpoints WHERE namespace = $1
 """
 
 
-async def copy_artifacts(blobs: BlobStore, folder: Folder) -> int:
+async def copy_artifacts(blobs: Blobs, folder: Folder) -> int:
     """Adds the artifact store's content to the backup in progress; returns how many keys it has.
 
     Called before and after the dump, it copies all that the dump can name. A key never gets other content, so keys of
@@ -44,7 +42,7 @@ async def copy_artifacts(blobs: BlobStore, folder: Folder) -> int:
     return len(copied)
 
 
-async def _copied(key: str, blobs: BlobStore, folder: Folder) -> str | None:
+async def _copied(key: str, blobs: Blobs, folder: Folder) -> str | None:
     """The digest; None where the key was deleted a moment ago."""
     chunks = await blobs.open(key)
     if chunks is None:
@@ -62,7 +60,7 @@ async def _copied(key: str, blobs: BlobStore, folder: Folder) -> str | None:
     return hasher.hexdigest()
 
 
-async def restore_artifacts(backup: Path, folder: Folder, blobs: BlobStore) -> int:
+async def restore_artifacts(backup: Path, folder: Folder, blobs: Blobs) -> int:
     """Puts a backup's content into the artifact store; returns how many keys.
 
     Erasures of every backup on the volume are restored, and opt-outs of the newest: the data plane repeats them at its
@@ -83,13 +81,7 @@ async def restore_artifacts(backup: Path, folder: Folder, blobs: BlobStore) -> i
             raise BackupError(f"{source} is missing: copy the folder blobs again")
         if digest(source) != sha256:
             raise BackupError(f"{source} was changed: its SHA-256 differs; take it from another copy")
-        handle, name = tempfile.mkstemp(dir=blobs.spool, prefix="restore-")
-        os.close(handle)
-        try:
-            shutil.copyfile(source, name)
-            await blobs.put(key, Path(name))
-        finally:
-            Path(name).unlink(missing_ok=True)
+        await blobs.put(key, source)
     return len(wanted)
 
 
@@ -114,9 +106,7 @@ async def check(db: Database, backup: Path, trusted: Sequence[bytes]) -> None:
                     )
 
 
-async def restore(
-    db: Database, blobs: BlobStore, backup: Path, folder: Folder, trusted: Sequence[bytes]
-) -> dict[str, Any]:
+async def restore(db: Database, blobs: Blobs, backup: Path, folder: Folder, trusted: Sequence[bytes]) -> dict[str, Any]:
     """Restores the artifacts after pg_restore, and verifies that they and the audit chains are complete.
 
     Raises:

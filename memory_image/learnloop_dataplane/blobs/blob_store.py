@@ -1,56 +1,112 @@
-"""Where the bytes of artifacts and checkpoints lie: a directory or an S3 bucket.
+"""The artifact store: artifacts and checkpoints in a directory or an S3 bucket, by obstore.
 
-Bytes are first spooled to a temporary file while their digest is computed; only what matched is put in place, in one
-step, under its final key. Nobody ever sees half a blob, and a crash leaves at most a spool file.
+Uploads are spooled to a temporary file while their digest is computed. A matching one is put under its final key in one
+step: no reader sees part of a blob, and a crash leaves at most a spool file.
 """
 
 import asyncio
 import hashlib
 import os
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError
+from obstore.store import LocalStore, S3Store
 
 from learnloop_dataplane.errors import ApiError, Invalid, Unavailable
 
 CHUNK = 2**20
 IDLE_SECONDS = 30.0
-STALE_SPOOL_SECONDS = 86_400.0
+MISSING = (NotFoundError, FileNotFoundError)
 
 
-class BlobStore(Protocol):
-    """Immutable blobs by key."""
+class Blobs:
+    """Immutable blobs by key.
 
-    spool: Path
+    Args:
+        url: LEARNLOOP_ARTIFACTS. Credentials, region and endpoint of a bucket come from the usual AWS_* variables.
+
+    Raises:
+        OSError: the directory cannot be created.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._folder = Path(url.removeprefix("file://")) if url.startswith("file://") else None
+        self._store: LocalStore | S3Store
+        if self._folder is None:
+            self._store = S3Store.from_url(url, retry_config={"max_retries": 3})
+        else:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._store = LocalStore(self._folder)
+        # On the pod's own disk: on a volume of the artifacts, deleted bytes could be read after encryption.
+        self.spool = Path(tempfile.mkdtemp(prefix="learnloop-uploads-"))
 
     async def put(self, key: str, file: Path) -> None:
-        """Moves a complete, verified file in place. Raises Unavailable."""
-        ...
+        """Stores a complete, verified file. Raises Unavailable."""
+        await self._call(obstore.put_async(self._store, key, file))
+        if self._folder is not None:
+            await _disk(_sync, self._folder / key)
 
     async def open(self, key: str) -> AsyncIterator[bytes] | None:
-        """The content in chunks, or None when there is none. Raises Unavailable."""
-        ...
+        """The content in chunks; None for an unknown key. Raises Unavailable."""
+        try:
+            result = await self._call(obstore.get_async(self._store, key))
+        except MISSING:
+            return None
+        return _chunks(result.stream(min_chunk_size=CHUNK))
 
     async def delete(self, key: str) -> None:
-        """Removes a blob; one that is not there is fine. Raises Unavailable."""
-        ...
+        """Deletes a blob. Idempotent. Raises Unavailable."""
+        with suppress(*MISSING):
+            await self._call(obstore.delete_async(self._store, key))
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys of all blobs below `prefix`, which is empty or ends in a slash. Raises Unavailable."""
-        ...
+        listed: list[str] = await self._call(self._listed(prefix))
+        return listed
+
+    async def _listed(self, prefix: str) -> list[str]:
+        return [item["path"] async for page in obstore.list(self._store, prefix or None) for item in page]
 
     async def ping(self) -> None:
-        """Finds out whether the store could be used now. Raises Unavailable."""
-        ...
+        """Raises Unavailable while the store cannot be used."""
+        if self._folder is not None and not await asyncio.to_thread(os.access, self._folder, os.W_OK):
+            raise Unavailable("the artifact store (its directory is gone or read-only)", retry_after=30)
+        with suppress(*MISSING):
+            await self._call(obstore.head_async(self._store, ".learnloop"))
+
+    async def _call(self, operation: Any) -> Any:
+        try:
+            return await operation
+        except MISSING:
+            raise
+        except (BaseError, OSError) as error:
+            raise Unavailable(f"the artifact store ({type(error).__name__})", retry_after=5) from error
+
+
+async def _chunks(stream: Any) -> AsyncIterator[bytes]:
+    async for chunk in stream:
+        yield bytes(chunk)
+
+
+def _sync(path: Path) -> None:
+    """Makes a file and its name survive a power cut."""
+    for name in (path, path.parent):
+        handle = os.open(name, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @dataclass(frozen=True)
 class Spooled:
-    """A complete upload whose digest was as announced."""
+    """A complete upload with the announced digest."""
 
     path: Path
     sha256: str
@@ -58,10 +114,8 @@ class Spooled:
 
 
 @asynccontextmanager
-async def spooled(
-    body: AsyncIterator[bytes], store: BlobStore, *, sha256: str, max_bytes: int
-) -> AsyncIterator[Spooled]:
-    """Receives an upload into a temporary file that is gone afterwards.
+async def spooled(body: AsyncIterator[bytes], store: "Blobs", *, sha256: str, max_bytes: int) -> AsyncIterator[Spooled]:
+    """Receives an upload into a temporary file, which is deleted afterwards.
 
     Raises:
         ApiError: 413, more than max_bytes; 408, the sender stalls for 30 s.
@@ -105,7 +159,7 @@ async def _receive(body: AsyncIterator[bytes], file: Any, max_bytes: int) -> tup
             await _disk(_write, file, hasher, bytes(buffer))
             buffer.clear()
     await _disk(_write, file, hasher, bytes(buffer))
-    await _disk(_sync, file)
+    await _disk(file.flush)
     return hasher.hexdigest(), size
 
 
@@ -114,96 +168,8 @@ def _write(file: Any, hasher: Any, chunk: bytes) -> None:
     file.write(chunk)
 
 
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
 async def _disk(function: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         return await asyncio.to_thread(function, *args, **kwargs)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
-
-
-class FileBlobs:
-    """Blobs as files below one directory, which must be one file system."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self.spool = root / ".spool"
-        self.spool.mkdir(parents=True, exist_ok=True)
-        for path in self.spool.iterdir():
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > STALE_SPOOL_SECONDS:
-                    path.unlink()
-
-    async def put(self, key: str, file: Path) -> None:
-        """See BlobStore: rename, then fsync of the directory, so that the name survives a power cut."""
-        await _disk(self._put, key, file)
-
-    def _put(self, key: str, file: Path) -> None:
-        target = self._root / key
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file.rename(target)
-        directory = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-    async def open(self, key: str) -> AsyncIterator[bytes] | None:
-        """See BlobStore."""
-        try:
-            file = await _disk((self._root / key).open, "rb")
-        except FileNotFoundError:
-            return None
-        return _chunks(file)
-
-    async def delete(self, key: str) -> None:
-        """See BlobStore."""
-        with suppress(FileNotFoundError):
-            await _disk((self._root / key).unlink)
-
-    async def keys(self, prefix: str) -> list[str]:
-        """See BlobStore."""
-        found: list[str] = await _disk(self._keys, prefix)
-        return found
-
-    def _keys(self, prefix: str) -> list[str]:
-        files = (path for path in (self._root / prefix).rglob("*") if path.is_file() and path.parent != self.spool)
-        return [path.relative_to(self._root).as_posix() for path in files]
-
-    async def ping(self) -> None:
-        """See BlobStore: a byte can be written."""
-        try:
-            await _disk(self._try)
-        except FileNotFoundError as error:
-            raise Unavailable("the artifact store (its directory is gone)", retry_after=30) from error
-
-    def _try(self) -> None:
-        with tempfile.TemporaryFile(dir=self.spool) as file:
-            file.write(b".")
-
-
-async def _chunks(file: Any) -> AsyncIterator[bytes]:
-    try:
-        while chunk := await asyncio.to_thread(file.read, CHUNK):
-            yield chunk
-    finally:
-        file.close()
-
-
-def open_blobs(url: str) -> BlobStore:
-    """The store for LEARNLOOP_ARTIFACTS.
-
-    Raises:
-        OSError: the directory cannot be created.
-    """
-    if url.startswith("file://"):
-        return FileBlobs(Path(url.removeprefix("file://")))
-    from learnloop_dataplane.blobs.s3_bucket import S3Blobs  # 4 MiB of a process that keeps files does without
-
-    return S3Blobs(url)

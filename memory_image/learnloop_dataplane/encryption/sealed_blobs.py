@@ -1,8 +1,6 @@
 """Artifacts and checkpoints as envelopes in any blob store."""
 
 import asyncio
-import os
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,39 +15,36 @@ from learnloop_common.encryption import (
     is_sealed,
     sealed,
 )
-from learnloop_dataplane.blobs.blob_store import BlobStore
+from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.encryption.step_cipher import DataKeys
 from learnloop_dataplane.errors import Damaged, Unavailable
 
 
-class SealedBlobs:
-    """A blob store whose blobs are sealed by the key of the namespace that their key begins with.
+class SealedBlobs(Blobs):
+    """Blobs sealed by the key of the namespace that their own key begins with.
 
     Blobs from before encryption was switched on are read as they are.
     """
 
-    def __init__(self, inner: BlobStore, keys: DataKeys) -> None:
-        self._inner, self._keys = inner, keys
-        self._sealing = inner.spool
-        # Uploads wait on the pod's own disk: on the volume of the blobs, deleted bytes could still be read.
-        self.spool = Path(tempfile.mkdtemp(prefix="learnloop-uploads-"))
+    def __init__(self, url: str, keys: DataKeys) -> None:
+        super().__init__(url)
+        self._keys = keys
 
     async def put(self, key: str, file: Path) -> None:
-        """See BlobStore. Raises Unavailable."""
+        """See Blobs."""
         data_key = await self._keys.of_namespace(_namespace(key))
-        target = Path(self._sealing) / f"sealed-{uuid4()}"
+        target = self.spool / f"sealed-{uuid4()}"
         try:
             await asyncio.to_thread(_seal, file, target, data_key, key)
-            await self._inner.put(key, target)
+            await super().put(key, target)
         except OSError as error:
             raise Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
         finally:
             target.unlink(missing_ok=True)
-            file.unlink(missing_ok=True)
 
     async def open(self, key: str) -> AsyncIterator[bytes] | None:
-        """See BlobStore. Raises Unavailable, and Damaged."""
-        chunks = await self._inner.open(key)
+        """See Blobs. Raises Damaged for a changed envelope."""
+        chunks = await super().open(key)
         if chunks is None:
             return None
         head = bytearray()
@@ -62,18 +57,6 @@ class SealedBlobs:
             return _as_it_is(bytes(head), chunks)
         return _opened(bytes(head), chunks, await self._keys.of_namespace(_namespace(key)), key)
 
-    async def delete(self, key: str) -> None:
-        """See BlobStore."""
-        await self._inner.delete(key)
-
-    async def keys(self, prefix: str) -> list[str]:
-        """See BlobStore."""
-        return await self._inner.keys(prefix)
-
-    async def ping(self) -> None:
-        """See BlobStore."""
-        await self._inner.ping()
-
 
 def _namespace(key: str) -> str:
     return key.partition("/")[0]
@@ -82,8 +65,6 @@ def _namespace(key: str) -> str:
 def _seal(source: Path, target: Path, data_key: DataKey, context: str) -> None:
     with source.open("rb") as plain, target.open("wb") as file:
         file.writelines(sealed(_chunks(plain), data_key, context))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

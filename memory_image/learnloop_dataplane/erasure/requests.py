@@ -13,7 +13,7 @@ from uuid import UUID
 from learnloop_dataplane.audit.chain import actor, note
 from learnloop_dataplane.audit.sealer import Sealer
 from learnloop_dataplane.audit.signing import Signer
-from learnloop_dataplane.blobs.blob_store import BlobStore
+from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.rows import Erased, Scope, erase, of_person
 from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database
@@ -60,7 +60,7 @@ class LastingRecords:
         store: not sealed by keys of the database, which an older backup does not have.
     """
 
-    def __init__(self, store: BlobStore) -> None:
+    def __init__(self, store: Blobs) -> None:
         self._store = store
 
     async def erased(self, namespace: str, subject: str, at: datetime) -> None:

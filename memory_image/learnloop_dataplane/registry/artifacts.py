@@ -11,7 +11,7 @@ from typing import Any
 from cachetools import TTLCache
 
 from learnloop_dataplane.audit.chain import Detail, note
-from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled, spooled
+from learnloop_dataplane.blobs.blob_store import Blobs, Spooled, spooled
 from learnloop_dataplane.config_values import Quotas
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
@@ -40,7 +40,7 @@ class Artifacts:
         max_bytes: what an upload may have at most.
     """
 
-    def __init__(self, db: Database, blobs: BlobStore, max_bytes: int) -> None:
+    def __init__(self, db: Database, blobs: Blobs, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._db = db
         self._blobs = blobs
@@ -157,7 +157,7 @@ class DeletedArtifacts:
 class Keeping:
     """Deletes old artifacts of one namespace at a time, when the operator names those in use."""
 
-    def __init__(self, db: Database, blobs: BlobStore, days: int) -> None:
+    def __init__(self, db: Database, blobs: Blobs, days: int) -> None:
         self._db, self._blobs, self._days = db, blobs, days
 
     async def run(self, namespace: str, used: Sequence[str], jobs: Sequence[str]) -> DeletedArtifacts:

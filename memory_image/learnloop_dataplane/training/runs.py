@@ -12,7 +12,7 @@ from learnloop_api import names
 from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
 from learnloop_api.wire.training_request import TrainingStatus, of_heartbeat
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.blobs.blob_store import BlobStore, Spooled
+from learnloop_dataplane.blobs.blob_store import Blobs, Spooled
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
@@ -73,7 +73,7 @@ class Runs:
     def __init__(
         self,
         db: Database,
-        blobs: BlobStore,
+        blobs: Blobs,
         metrics: Metrics,
         outbox: EventOutbox,
         arrived: Callable[[str], None],

