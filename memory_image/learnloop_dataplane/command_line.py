@@ -30,7 +30,7 @@ STARTUP_FAILED = 3
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 done, 1 the database or NATS refused or there is no certificate, 2 configuration error."""
+    """Exit codes: 0 done, 1 the database or NATS refused or the certificate is missing, 2 configuration error."""
     options = _parser().parse_args(arguments)
     try:
         config = Config.read()
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> int:
-    """Serves tenants, and beside them, in the same event loop, who asks how this process is."""
+    """Serves tenants, and probes and metrics in the same event loop."""
     drain = app.state.data_plane.readiness.drain
     ours = DrainingServer(
         _listening(closing(app, drain), config, config.port, tls, limit_concurrency=MOST_CONNECTIONS), drain
@@ -82,7 +82,7 @@ def _listening(app: ASGIApp, config: Config, port: int, tls: ssl.SSLContext | No
         port=port,
         http="httptools",
         access_log=False,
-        proxy_headers=False,  # nobody asks where a request came from, only who sends it
+        proxy_headers=False,  # callers are known by their tokens, not by their addresses
         log_level=config.log_level.lower(),
         log_config=None if config.log_format == "json" else LOGGING_CONFIG,  # its lines then look like all others
         timeout_keep_alive=75,

@@ -27,7 +27,11 @@ class QuotaLimits(BaseModel):
     )
     memories: int | None = Field(default=None, ge=1, le=MOST, description="of all agents, the forgotten not counted")
     episodes_per_second: float | None = Field(
-        default=None, gt=0, le=1e6, alias="episodesPerSecond", description="at each replica, ten seconds' worth at once"
+        default=None,
+        gt=0,
+        le=1e6,
+        alias="episodesPerSecond",
+        description="at each replica, in bursts of ten seconds' worth",
     )
 
 
@@ -105,7 +109,7 @@ class WrappingKeys:
             except ValueError as error:
                 raise ValueError(f"line {number}: the key {name} {error}") from None
         if not secrets:
-            raise ValueError("there is no key; give a line NAME KEY")
+            raise ValueError("is empty; give a line NAME KEY")
         return cls(next(iter(secrets)), secrets)
 
     def wrap(self, secret: bytes, context: str) -> bytes:
@@ -116,7 +120,7 @@ class WrappingKeys:
         """The data key that the key `name` has wrapped.
 
         Raises:
-            KeyMissing: there is no such key, or another one under this name.
+            KeyMissing: unknown name, or another key under this name.
         """
         if name not in self.secrets:
             raise KeyMissing(f"LEARNLOOP_ENCRYPTION_KEYS has no key {name}, which wraps data keys; put its line back")
@@ -146,7 +150,7 @@ def seed_from(text: str) -> bytes:
 
 
 def login_of(login: str, password: str) -> str:
-    """The name of a second login beside `login`, for one password of several."""
+    """The name of a second login next to `login`, for one password of several."""
     return f"{login}_{sha256(password.encode()).hexdigest()[:8]}"
 
 
@@ -156,7 +160,7 @@ def logins_of(login: str, passwords: KeyLines) -> dict[str, str]:
 
 
 def newest_login(login: str, passwords: KeyLines) -> tuple[str, str]:
-    """Who to be, and by which password. While there are several, each is of a login of its own."""
+    """Login and password for a new connection. While there are several passwords, each has its own login."""
     password = passwords.values[0]
     return (login if len(passwords.values) == 1 else login_of(login, password)), password
 

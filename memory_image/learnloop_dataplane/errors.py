@@ -36,7 +36,7 @@ class Unavailable(ApiError):
 
 
 class NoRoom(Unavailable):
-    """A stream is full of what nobody has read yet: it refuses what is new rather than forget what it took."""
+    """A stream is full of unread messages: it refuses new ones rather than lose accepted ones."""
 
     def __init__(self, message: str, *, retry_after: int = 5) -> None:
         super().__init__("NATS", retry_after=retry_after)
@@ -44,14 +44,14 @@ class NoRoom(Unavailable):
 
 
 class KeyMissing(Unavailable):
-    """What is stored is sealed by a key that this process was not given."""
+    """Stored data is sealed by a key that this process lacks."""
 
     def __init__(self, message: str) -> None:
         ApiError.__init__(self, 503, message, retry_after=30)
 
 
 class Damaged(ApiError):
-    """What is stored was changed behind this service's back."""
+    """Stored data was changed by another program."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(500, f"{what} is damaged: {why}; restore it from a backup")
@@ -65,7 +65,7 @@ class Invalid(ApiError):
 
 
 class ApiServerRefused(ApiError):
-    """What the API server does not do, with its own words; 4xx only."""
+    """A refusal of the API server, in its own words; 4xx only."""
 
 
 class ConfigError(ConfigurationError):
@@ -73,8 +73,8 @@ class ConfigError(ConfigurationError):
 
 
 class StoreAway(Exception):
-    """A store beside PostgreSQL does not answer, or refuses. The message says which, and why."""
+    """A store other than PostgreSQL does not answer, or refuses. The message says which, and why."""
 
 
 class StoreLost(StoreAway):
-    """The store answers, but what it was given is not there: it must be filled anew."""
+    """The store answers, but what it was given is not there: it must be filled again."""

@@ -33,7 +33,7 @@ COUNTERS = {
     "relay_refusals": (
         "learnloop_relay_refusals",
         ("namespace", "why"),
-        "Tenants' NATS messages not taken. reply: no own inbox; in_hand: too many at once; over_quota: a second.",
+        "Tenants' NATS messages not taken. reply: no own inbox; in_hand: too many at a time; over_quota: a second.",
     ),
     "quota_refusals": (
         "learnloop_quota_refusals",

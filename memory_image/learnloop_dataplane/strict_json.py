@@ -1,4 +1,4 @@
-"""JSON, read as strictly as its JSON Schema says, whichever way it came: a number is no text, and "1" no number."""
+"""JSON, read as strictly as its JSON Schema: a number is not a text, and "1" not a number."""
 
 import json
 from functools import cached_property
@@ -46,19 +46,19 @@ class StrictReader:
         """The message.
 
         Raises:
-            ValidationError: type `json_invalid` where it is no JSON (RFC 8259), TOO_WIDE or TOO_MANY, else with the
+            ValidationError: type `json_invalid` for invalid JSON (RFC 8259), TOO_WIDE or TOO_MANY, else with the
                 fields at fault.
         """
         if too_wide(body):
-            raise self._fault(TOO_WIDE, f"more than {MAX_PARTS} objects, lists and keys; send less at once")
+            raise self._fault(TOO_WIDE, f"more than {MAX_PARTS} objects, lists and keys; send less at a time")
         try:
-            found = self._adapter.validate_json(body, strict=True)
+            message = self._adapter.validate_json(body, strict=True)
         except ValidationError as error:
             if (count := error.error_count()) > MAX_FAULTS:
                 raise self._fault(TOO_MANY, f"{count} faults; compare it with its schema") from None
             return self._again(body, error)
         self._is_json(body)
-        return found
+        return message
 
     def _is_json(self, body: bytes) -> None:
         """pydantic's parser takes NaN, infinities and 1e999 where a field may be anything: no other reader would."""
@@ -75,7 +75,7 @@ class StrictReader:
         return ValidationError.from_exception_data(self._model.__name__, [{"type": why, "input": None}])
 
     def _again(self, body: bytes, refusal: ValidationError) -> Any:
-        """What the strict parser refuses wrongly, at a price that only such bodies pay.
+        """Reads bodies that the strict parser refuses wrongly; slower.
 
         Raises:
             ValidationError: it was right.
@@ -90,9 +90,9 @@ class StrictReader:
         if broken:
             return self._adapter.validate_python(content)
         # 1.0 is an integer, says JSON Schema.
-        found = self._adapter.validate_json(to_json(content, inf_nan_mode="constants"), strict=True)
+        message = self._adapter.validate_json(to_json(content, inf_nan_mode="constants"), strict=True)
         self._is_json(body)
-        return found
+        return message
 
 
 def _number(text: str) -> int | float:

@@ -117,7 +117,7 @@ def _unauthorized(message: str) -> ApiError:
 
 
 def bearer_of(audiences: frozenset[str]) -> Bearer | None:
-    """Whose a token for these audiences is, which is for no agent's; None: it is neither a rank's nor a suite's."""
+    """Classifies a token by its audiences; None: neither a rank's nor a suite's."""
     return next((bearer for audience, bearer in AUDIENCES.items() if audience in audiences), None)
 
 

@@ -105,11 +105,11 @@ _FASTAPIS = ("HTTPValidationError", "ValidationError")
 
 
 class Problem(BaseModel):
-    """What is wrong with a request."""
+    """A problem of a request."""
 
     field: str | None = Field(description="dotted path of the input at fault, when there is one")
     value: str | None = Field(description="the value at fault, shortened")
-    message: str = Field(description="what is wrong and how to mend it, one sentence")
+    message: str = Field(description="the problem and its fix, one sentence")
 
 
 class Refusal(BaseModel):
@@ -127,9 +127,9 @@ def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
     bodies = dict(_bodies(routes))
     of_callers = {place for route in routes if _asks_who_calls(route.dependant) for place in _places(route)}
     by_hand: tuple[type[BaseModel], ...] = (Trajectory, Calculate, *memories.READ_BY_HAND, *bodies.values(), Refusal)
-    # All at once: two models of one name in different modules get names of their own.
-    references, found = models_json_schema([(model, "validation") for model in by_hand], ref_template=_TEMPLATE)
-    schemas.update(found["$defs"])
+    # Together: two models of one name in different modules get names of their own.
+    references, definitions = models_json_schema([(model, "validation") for model in by_hand], ref_template=_TEMPLATE)
+    schemas.update(definitions["$defs"])
     for name in _FASTAPIS:
         schemas.pop(name, None)
     for path, operations in document["paths"].items():
@@ -147,7 +147,7 @@ def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
 
 
 def _bodies(routes: Iterable[APIRoute]) -> Iterator[tuple[tuple[str, str], type[BaseModel]]]:
-    """What `json_body` reads, by path and method."""
+    """Models of bodies that `json_body` reads, by path and method."""
     for route in routes:
         for dependency in route.dependant.dependencies:
             if isinstance(dependency.call, JsonBody):
@@ -160,7 +160,7 @@ def _asks_who_calls(dependant: Dependant) -> bool:
 
 
 def _places(route: APIRoute) -> Iterator[tuple[str, str]]:
-    """Where the document has it: path and method."""
+    """Path and method, as the document has them."""
     for method in route.methods or ():
         yield route.path_format, method.lower()
 
@@ -170,7 +170,7 @@ def _refusals() -> dict[str, Any]:
     again = {"Retry-After": {"description": "seconds, where waiting helps", "schema": {"type": "string"}}}
     return {
         "4XX": {
-            "description": "Refused; the message says why. 429: too many at once, the same request may succeed later.",
+            "description": "Refused; the message says why. 429: too many; the same request may succeed later.",
             "content": content,
             "headers": again,
         },

@@ -11,14 +11,14 @@ figures = APIRouter(include_in_schema=False)
 
 @router.get("/healthz")
 async def healthz() -> Response:
-    """The process runs. Stores that are away are no reason to restart it."""
+    """The process runs. A store that is away does not require a restart."""
     return answer({"status": "ok"})
 
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """PostgreSQL answers and, where it is configured, NATS has all streams. What is `degraded` is slower, or refuses
-    uploads, or will refuse episodes, and no reason to send nothing."""
+    """PostgreSQL answers and, where it is configured, NATS has all streams. `degraded` lists what is slower or refuses
+    uploads or episodes; keep sending."""
     readiness = data_plane(request).readiness
     if problems := await readiness.problems():
         field, message = next(iter(problems.items()))

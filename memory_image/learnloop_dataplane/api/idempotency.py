@@ -110,8 +110,8 @@ def covers(scope: Scope) -> bool:
 
 
 def _content(request: Request, body: bytes) -> bytes:
-    asked = json.dumps([request.method, request.url.path, sorted(request.query_params.multi_items())])
-    return asked.encode() + b"\n" + body
+    target = json.dumps([request.method, request.url.path, sorted(request.query_params.multi_items())])
+    return target.encode() + b"\n" + body
 
 
 async def _answered(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes, dict[str, str]]:
@@ -121,7 +121,7 @@ async def _answered(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes
     async def again() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    async def kept(message: Message) -> None:
+    async def collect(message: Message) -> None:
         nonlocal status, headers
         if message["type"] == "http.response.start":
             status = message["status"]
@@ -129,7 +129,7 @@ async def _answered(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes
         else:
             parts.append(message.get("body", b""))
 
-    await app(scope, again, kept)
+    await app(scope, again, collect)
     return status, b"".join(parts), headers
 
 
@@ -149,13 +149,13 @@ async def claim(db: Database, namespace: str, own: str, content: bytes, key: str
         since: datetime | None = await connection.fetchval(_CLAIM, namespace, own, digest, CLAIM_SECONDS, digests)
         if since is not None:
             return since
-        kept = await connection.fetchrow(_KNOWN, namespace, own)
-    if kept is not None and kept["digest"] not in digests:
+        row = await connection.fetchrow(_KNOWN, namespace, own)
+    if row is not None and row["digest"] not in digests:
         raise ApiError(409, "this key came with another request; choose a new one", field=HEADER, value=key)
-    if kept is None or kept["status"] is None:
+    if row is None or row["status"] is None:
         raise ApiError(409, "the same request is under way; send it again", field=HEADER, value=key, retry_after=2)
     replayed = {"idempotency-replayed": "true"}
-    return Response(kept["answer"], kept["status"], headers=replayed, media_type="application/json")
+    return Response(row["answer"], row["status"], headers=replayed, media_type="application/json")
 
 
 def _who(caller: Identity) -> str:

@@ -87,15 +87,15 @@ class RequestLimits:
 
 
 def is_upload(scope: Scope) -> bool:
-    """Is this a PUT of a raw blob?"""
+    """True for a PUT of a raw blob."""
     path: str = scope["path"]
     return scope["method"] == "PUT" and (path == "/api/v1/artifacts" or path.endswith("/checkpoint"))
 
 
 def _trace(scope: Scope) -> str:
-    """The caller's trace, which the lines of this request name."""
-    told = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
-    return trace_of(told.decode("latin-1")) if told else ""
+    """The caller's trace, for the log lines of this request."""
+    header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+    return trace_of(header.decode("latin-1")) if header else ""
 
 
 def _declared(scope: Scope) -> int:

@@ -56,22 +56,22 @@ async def identify(request: Request) -> Identity:
     headers = request.headers
     authorization, token = headers.get("authorization"), headers.get(names.HEADER_TOKEN)
     named = headers.get(names.HEADER_NAMESPACE)
-    asked = request.query_params.get("namespace") if request.scope["query_string"] else None
+    queried = request.query_params.get("namespace") if request.scope["query_string"] else None
     for field, value, most in (
         ("authorization", authorization, MAX_AUTHORIZATION),
         (names.HEADER_TOKEN, token, MAX_AUTHORIZATION),
         (names.HEADER_NAMESPACE, named, MAX_NAMESPACE),
-        ("namespace", asked, MAX_NAMESPACE),
+        ("namespace", queried, MAX_NAMESPACE),
     ):
         if value is not None and len(value) > most:
             raise Invalid(f"longer than {most} characters; send a valid one", field=field)
     plane = data_plane(request)
     callers = plane.callers
-    if asked is not None and not NAMESPACE.fullmatch(asked):
-        raise ApiError(400, "not the name of a namespace", field="namespace", value=asked)
+    if queried is not None and not NAMESPACE.fullmatch(queried):
+        raise ApiError(400, "not the name of a namespace", field="namespace", value=queried)
     if authorization is None and token is not None:
         authorization = f"Bearer {token}"
-    caller = await callers.identify(authorization, asked if named is None and callers.anonymous else named)
+    caller = await callers.identify(authorization, queried if named is None and callers.anonymous else named)
     if caller.bearer is not None:
         require_open(caller.bearer, request.method, request.scope["path"])
     if not callers.is_operator(caller):  # it acts for all namespaces
@@ -201,8 +201,8 @@ class JsonBody:
         try:
             return self._reader.read(body)
         except ValidationError as error:
-            found: Sequence[Any] = error.errors(include_url=False)
-            raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]) from None
+            faults: Sequence[Any] = error.errors(include_url=False)
+            raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in faults]) from None
 
 
 def json_body(model: type[BaseModel]) -> Any:
@@ -240,6 +240,6 @@ def alternatives(*fields: str, at_most_one: bool) -> Any:
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     given = [case for case in schema.get("anyOf", []) if case.get("type") != "null"]
-    return kept | given[0] if given else kept
+    return rest | given[0] if given else rest

@@ -40,7 +40,7 @@ def refusal(error: ApiError) -> Response:
 
 
 def from_validation(errors: list[Any]) -> ApiError:
-    """The first of pydantic's complaints; more than one at a time helps nobody."""
+    """The first of pydantic's complaints."""
     first = errors[0]
     where = [str(part) for part in first["loc"]]
     field = ".".join(where[1:] if where and where[0] in ("body", "path", "query", "header") else where) or "body"
@@ -55,15 +55,15 @@ def from_validation(errors: list[Any]) -> ApiError:
 
 
 def unexpected(scope: Scope, error: Exception) -> Response:
-    """The answer when something failed that nobody thought of; the log has all of it."""
+    """The answer to an unexpected error; the log has all of it."""
     log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
     return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
 
 
 def _methods(app: FastAPI, request: Request) -> set[str]:
     """Of every route with this path; Starlette names those of the first only."""
-    found = [route for route in app.routes if route.matches(request.scope)[0] != Match.NONE]
-    return {method for route in found for method in getattr(route, "methods", None) or ()}
+    matching = [route for route in app.routes if route.matches(request.scope)[0] != Match.NONE]
+    return {method for route in matching for method in getattr(route, "methods", None) or ()}
 
 
 def install(app: FastAPI) -> None:
@@ -86,7 +86,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # nobody reads it; a caller that hangs up is no fault of ours
+        return Response(status_code=400)  # the caller has hung up
 
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> Response:
@@ -173,7 +173,7 @@ def following(time: datetime, *keys: str) -> str:
 
 
 def begins_after(mark: str | None) -> Mark | None:
-    """What `following` was given, of a mark of the form that `page_mark` lets through; None without a mark."""
+    """The time and keys in a mark of `following`; None without a mark."""
     if mark is None:
         return None
     time, *keys = mark.split(",")

@@ -30,31 +30,31 @@ class Readiness:
         if self.drain.draining:
             return {"draining": "this process has been told to end; send to another one"}
         db, bus = self._shared.db, self._shared.bus
-        found: dict[str, str] = {}
+        problems: dict[str, str] = {}
         try:
             await db.ping()
         except Unavailable as error:
-            found["postgresql"] = error.message if db.ready.is_set() else db.problem
+            problems["postgresql"] = error.message if db.ready.is_set() else db.problem
         if bus:
             try:
                 await bus.ping()
             except Unavailable as error:
-                found["nats"] = error.message if bus.ready.is_set() else bus.problem
-        return found
+                problems["nats"] = error.message if bus.ready.is_set() else bus.problem
+        return problems
 
     def degraded(self) -> dict[str, str]:
-        """What is slower, or refuses uploads, or will refuse episodes; no reason to send nothing."""
-        found = {
+        """Problems, by part, of a process that still serves."""
+        degraded = {
             work: f"the last pass failed ({error}) and is tried again; the log has the whole error"
             for work, error in self._shared.background.failing.items()
         }
         if self._shared.stream_room and self._shared.stream_room.problem:
-            found["streams"] = self._shared.stream_room.problem
+            degraded["streams"] = self._shared.stream_room.problem
         if self._training.artifacts.problem:
-            found["artifact store"] = self._training.artifacts.problem
+            degraded["artifact store"] = self._training.artifacts.problem
         if self._memory.following.problem:
-            found["vector store"] = self._memory.following.problem[:MOST_SAID]
-        return found
+            degraded["vector store"] = self._memory.following.problem[:MOST_SAID]
+        return degraded
 
 
 class CallerChecks:
@@ -106,7 +106,7 @@ PARTITION_SECONDS = 3600.0
 
 
 class DataPlane:
-    """`start` returns at once; /readyz tells when the stores answer."""
+    """`start` does not wait; /readyz shows when the stores answer."""
 
     def __init__(self, config: Config) -> None:
         self.shared = SharedParts(config)

@@ -162,7 +162,7 @@ def open_sandbox(shared: SharedParts) -> JobSandbox | None:
 
 
 class ExperienceParts:
-    """What routes and background work need of agents, episodes and rewards."""
+    """Agents, episodes and rewards, for routes and background work."""
 
     def __init__(self, shared: SharedParts) -> None:
         db, bus, room, cipher = shared.db, shared.bus, shared.stream_room, shared.step_cipher
@@ -198,7 +198,7 @@ class ExperienceParts:
             self._shared.in_turns("warehouse", self._ship, every=SHIP_SECONDS)
 
     def steps(self) -> list[Step]:
-        """What is done in a namespace where something arrived, in this order."""
+        """Steps in a namespace where something arrived, in this order."""
         announce = [self._announcements.run] if self._announcements else []
         return [self._rewards.run, self.opinions.run, self.credits.run, self._shared.events.run, *announce]
 
@@ -225,7 +225,7 @@ STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
 
 
 class TrainingParts:
-    """What routes and background work need of training."""
+    """Training, for routes and background work."""
 
     def __init__(self, shared: SharedParts) -> None:
         config, db, blobs = shared.config, shared.db, shared.blobs

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class PrivacyParts:
-    """What reaches into everything that is kept about somebody."""
+    """Erasure, opt-outs and retention."""
 
     def __init__(
         self, shared: SharedParts, audit: AuditParts, experience: ExperienceParts, memory: MemoryParts

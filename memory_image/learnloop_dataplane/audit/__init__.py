@@ -1,1 +1,1 @@
-"""Who did what, when, to what: an append-only hash chain for each namespace, signed, and the means to check it."""
+"""An append-only hash chain of audit records for each namespace: signed, and verifiable."""

@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         config = Config.read()
-        kept = [Checkpoint.from_json(json.loads(path.read_bytes())) for path in options.checkpoint]
+        checkpoints = [Checkpoint.from_json(json.loads(path.read_bytes())) for path in options.checkpoint]
         trusted = [*trusted_keys(config), *(bytes.fromhex(key) for key in options.public_key)]
     except (OSError, ValueError) as error:
         print(f"configuration error: {error}", file=sys.stderr)
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
             print(key.hex())
         return 0 if trusted else 2
     try:
-        reports = asyncio.run(_verify(config, options.namespace, trusted, kept))
+        reports = asyncio.run(_verify(config, options.namespace, trusted, checkpoints))
     except (ApiError, TimeoutError) as error:
         print(f"the chains could not be read: {error or 'PostgreSQL does not answer'}", file=sys.stderr)
         return 3
@@ -43,14 +43,14 @@ def main(arguments: list[str]) -> int:
 
 
 async def _verify(
-    config: Config, namespace: str | None, trusted: list[bytes], kept: list[Checkpoint]
+    config: Config, namespace: str | None, trusted: list[bytes], checkpoints: list[Checkpoint]
 ) -> list[VerificationReport]:
     db = Database(config.database_url, pool_size=2)
     db.start()
     try:
         await asyncio.wait_for(db.ready.wait(), READY_SECONDS)
         return [
-            await verify(db, name, trusted=trusted, kept=[item for item in kept if item.namespace == name])
+            await verify(db, name, trusted=trusted, kept=[item for item in checkpoints if item.namespace == name])
             for name in ([namespace] if namespace else await db.namespaces())
         ]
     finally:

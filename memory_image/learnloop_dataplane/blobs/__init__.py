@@ -1,1 +1,1 @@
-"""Where the bytes of artifacts and checkpoints lie: a directory or an S3 bucket."""
+"""The artifact store: a directory or an S3 bucket."""

@@ -119,7 +119,7 @@ async def spooled(body: AsyncIterator[bytes], store: "Blobs", *, sha256: str, ma
 
     Raises:
         ApiError: 413, more than max_bytes; 408, the sender stalls for 30 s.
-        Invalid: the digest differs from `sha256`, or there is no content.
+        Invalid: the digest differs from `sha256`, or the body is empty.
         Unavailable: the disk is full or gone.
     """
     handle, name = await _disk(tempfile.mkstemp, dir=store.spool, prefix="upload-")

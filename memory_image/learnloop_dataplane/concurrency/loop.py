@@ -152,7 +152,7 @@ class Background:
     async def _watched(self, work: Awaitable[None], name: str) -> None:
         try:
             await work
-        except Exception:  # nobody awaits this task: unlogged, its end would go unnoticed
+        except Exception:  # no code awaits this task: unlogged, its end would go unnoticed
             log.exception("%s: failed", name)
             self._metrics.background_failures.labels(name).inc()
 

@@ -18,7 +18,7 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectacc
 
 
 class KubeApi:
-    """Requests with this pod's token, which is read anew each time: the kubelet replaces it every hour.
+    """Requests with this pod's token, which is read again each time: the kubelet replaces it every hour.
 
     Args:
         config: where the API server, its certificate authority and the token are.

@@ -1,4 +1,4 @@
-"""What a caller may do beyond an agent's work: Kubernetes RBAC says who is an administrator of a namespace's data.
+"""Rights beyond an agent's: Kubernetes RBAC decides which callers administer a namespace's data.
 
 Every ServiceAccount of a namespace is an agent there: it records, recalls, stores, rewards, reads. What destroys data,
 leaves people out, or decides for others is an administrator's or the operator's. An administrator is who may do the

@@ -1,4 +1,4 @@
-"""Which TrainingJob or gate suite a caller's pod belongs to, by the owner references of Kubernetes objects."""
+"""Finds the TrainingJob or gate suite of a caller's pod by the owner references of Kubernetes objects."""
 
 from typing import Any
 from urllib.parse import quote

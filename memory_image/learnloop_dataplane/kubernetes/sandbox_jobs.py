@@ -38,7 +38,7 @@ class JobSandbox:
         self._places = FairPlaces(AT_ONCE)
 
     async def run(self, case: RunCase, namespace: str = "") -> Answers | None:
-        """The results of the calls, and why there are no more; None where the Job ended without an answer.
+        """The results of the calls, and why they end; None where the Job ended without an answer.
 
         Raises:
             TooLong: the case does not fit in a Job.
@@ -65,15 +65,15 @@ class JobSandbox:
         pods = self._path("api/v1", "pods")
         while True:
             query = {"labelSelector": f"batch.kubernetes.io/job-name={name}", "limit": "2"}
-            found = (await self._kube.request("GET", pods, query=query))["items"]
-            done = next((pod for pod in found if pod.get("status", {}).get("phase") in ENDED), None)
+            pods_of_job = (await self._kube.request("GET", pods, query=query))["items"]
+            done = next((pod for pod in pods_of_job if pod.get("status", {}).get("phase") in ENDED), None)
             if done is not None:
                 log = f"{pods}/{quote(done['metadata']['name'])}/log"
                 return read(await self._kube.request("GET", log, query={"limitBytes": str(LONGEST_ANSWER)}, text=True))
             await asyncio.sleep(self._look)
 
     async def _delete(self, name: str) -> None:
-        """What stays is deleted by its time to live."""
+        """Deletes the Job; where that fails, its time to live does."""
         with contextlib.suppress(ApiServerRefused, Unavailable):
             path = f"{self._path('apis/batch/v1', 'jobs')}/{name}"
             await self._kube.request("DELETE", path, body={"propagationPolicy": "Background"})

@@ -120,7 +120,7 @@ async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) 
 
 
 def artifact_key(namespace: str, sha256: str) -> str:
-    """Where the blob of an artifact lies."""
+    """The key of an artifact's blob."""
     return f"{namespace}/artifacts/{sha256[:2]}/{sha256}"
 
 
@@ -177,7 +177,7 @@ class Keeping:
         return DeletedArtifacts(len(artifacts), sum(checkpoints))
 
     async def _artifact(self, namespace: str, sha256: str) -> bool:
-        # The blob goes while the row is locked, so that an upload of the same content waits and then begins anew. A
+        # The blob goes while the row is locked, so that an upload of the same content waits and then begins again. A
         # crash in between leaves a row without a blob: not found, and deleted by the next pass.
         async with self._db.tenant(namespace) as connection:
             gone = await connection.fetchval(_DELETE, namespace, self._days, sha256)

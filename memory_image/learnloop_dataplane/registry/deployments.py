@@ -67,8 +67,8 @@ class Deployments:
         """
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_LOCK, _subject(namespace, event))
-            known = await connection.fetchval(_SERVES, namespace, event.model_deployment)
-            if known and ModelDeployed.model_validate_json(known).revision == event.revision:
+            serving = await connection.fetchval(_SERVES, namespace, event.model_deployment)
+            if serving and ModelDeployed.model_validate_json(serving).revision == event.revision:
                 return False
             identity = f"{namespace}/deployed/{uuid7()}"
             new = await self._keep(connection, namespace, event, identity, _NOW_SERVES, "model.deployed")
@@ -102,8 +102,8 @@ class Deployments:
             await connection.execute(_LOCK, f"{namespace}/decision/{identity}")
             if await noted(connection, namespace, subject, identity):
                 return False
-            told = decision.model_dump(mode="json", exclude={"model_deployment", "outcome"}) | {"id": identity}
-            await note(connection, namespace, "rollout.decision", subject, told, outcome=decision.outcome)
+            detail = decision.model_dump(mode="json", exclude={"model_deployment", "outcome"}) | {"id": identity}
+            await note(connection, namespace, "rollout.decision", subject, detail, outcome=decision.outcome)
         return True
 
     async def _keep(
@@ -114,7 +114,7 @@ class Deployments:
         if not await self._outbox.put(connection, namespace, _subject(namespace, event), identity, body.encode()):
             return False
         await connection.execute(statement, namespace, event.model_deployment, body)
-        told = {
+        detail = {
             "revision": event.revision,
             "previous": event.previous_revision,
             "sha256": event.sha256,
@@ -122,7 +122,7 @@ class Deployments:
             "gates": {item.suite: item.report_sha256 or "" for item in event.gates},
             "approved_by": event.approved_by,
         }
-        await note(connection, namespace, action, f"model-deployment/{event.model_deployment}", told)
+        await note(connection, namespace, action, f"model-deployment/{event.model_deployment}", detail)
         return True
 
     async def models(self, namespace: str, limit: int, after: str = "") -> list[ServedModel]:
@@ -214,17 +214,17 @@ class GateRecords:
         """
         report, problem = read_report(await asyncio.to_thread(upload.path.read_bytes))
         await self._artifacts.put(namespace, upload)
-        said = report.model_dump_json() if report else None
+        content = report.model_dump_json() if report else None
         async with self._db.tenant(namespace) as connection:
-            new = await connection.fetchval(_PUT, namespace, deployment, job, upload.sha256, said, problem)
+            new = await connection.fetchval(_PUT, namespace, deployment, job, upload.sha256, content, problem)
             if not new:
-                known = await connection.fetchval(_GET, namespace, job)
-                if known != upload.sha256:
-                    message = f"this Job has handed in another report ({known}): a suite reports once"
+                first = await connection.fetchval(_GET, namespace, job)
+                if first != upload.sha256:
+                    message = f"this Job has sent another report ({first}): a suite reports once"
                     raise ApiError(409, message, field="x-learnloop-sha256", value=upload.sha256)
                 return False
-            told = {"job": job, "sha256": upload.sha256, "suite": report.suite if report else "", "problem": problem}
-            await note(connection, namespace, "gate.reported", f"model-deployment/{deployment}", told)
+            detail = {"job": job, "sha256": upload.sha256, "suite": report.suite if report else "", "problem": problem}
+            await note(connection, namespace, "gate.reported", f"model-deployment/{deployment}", detail)
         return True
 
     async def reports(self, namespace: str, deployment: str) -> GateReports:
@@ -254,7 +254,7 @@ class GateRecords:
         async with self._db.tenant(namespace) as connection:
             new = await connection.fetchval(_JUDGED, *key, verdict.model_dump_json())
             if new:
-                told = {
+                detail = {
                     "revision": verdict.revision,
                     "passed": verdict.passed,
                     "approved_by": verdict.approved_by or "",
@@ -262,7 +262,7 @@ class GateRecords:
                     "reports": {item.suite: item.report_sha256 or "" for item in verdict.verdicts},
                 }
                 subject = f"model-deployment/{verdict.model_deployment}"
-                await note(connection, namespace, "gates.judged", subject, told)
+                await note(connection, namespace, "gates.judged", subject, detail)
         return bool(new)
 
 

@@ -65,7 +65,7 @@ async def put_artifact(
 
 
 class InUse(Input):
-    """What a namespace needs, as far as the operator knows."""
+    """The artifacts and runs that a namespace needs, by the operator's account."""
 
     sha256: list[Sha256] = Field(max_length=20_000, description="artifacts that serve, or may have to serve again")
     jobs: list[Name] = Field(max_length=20_000, description="training runs that may go on: their checkpoints stay")
@@ -82,7 +82,7 @@ async def put_in_use(
 
 
 class _Digest(Convertor[str]):
-    """What may be a digest. `in-use` is a resource of its own, which cannot be read: GET is answered with 405 there."""
+    """A digest in a path. `in-use` is another resource, which answers 405 to GET."""
 
     regex = "(?!in-use$)[^/]+"
 
@@ -125,9 +125,9 @@ async def get_models(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[NameRule | None, Query(description="`next` of the page before")] = None,
 ) -> Response:
-    """What serves at each ModelDeployment of the namespace with its proof, and what was rolled back there last."""
-    found = await training.deployments.models(caller.namespace, limit, after or "")
-    return answer({"models": found, "next": found[-1].model_deployment if len(found) == limit else None})
+    """The serving model of each ModelDeployment with its proof, and the last rollback."""
+    models = await training.deployments.models(caller.namespace, limit, after or "")
+    return answer({"models": models, "next": models[-1].model_deployment if len(models) == limit else None})
 
 
 @models.delete("/{deployment}", status_code=204, dependencies=[only("update", "deployments")])
@@ -212,9 +212,9 @@ async def get_deployed(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     after: Annotated[str | None, page_mark(1)] = None,
 ) -> Response:
-    """What served when, newest first, page by page, as far back as the retention time."""
-    found, more = await training.deployments.history(caller.namespace, deployment, limit, begins_after(after))
-    return answer({"deployed": found, "next": following(*more) if more else None})
+    """The history of serving models, newest first, page by page, within the retention time."""
+    changes, more = await training.deployments.history(caller.namespace, deployment, limit, begins_after(after))
+    return answer({"deployed": changes, "next": following(*more) if more else None})
 
 
 @models.get("/{deployment}/outcomes", response_model=DeploymentOutcomes)

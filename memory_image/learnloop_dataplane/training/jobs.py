@@ -125,10 +125,10 @@ class TrainingJobs:
 
     async def _get(self, kube: "KubeApi", namespace: str, name: str) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = await kube.request("GET", _path(namespace, name))
+            job: dict[str, Any] = await kube.request("GET", _path(namespace, name))
         except ApiServerRefused as refusal:
             raise _explained(refusal, name) from None
-        return found
+        return job
 
     async def _suspend(self, kube: "KubeApi", namespace: str, name: str, suspend: bool) -> dict[str, Any]:
         patch = {"spec": {"suspend": suspend}}
@@ -142,7 +142,7 @@ class TrainingJobs:
 
 
 def described(job: dict[str, Any]) -> dict[str, Any]:
-    """What a caller wants to know of a TrainingJob, in the words of its status."""
+    """The parts of a TrainingJob that a caller reads, in the words of its status."""
     spec, status = job["spec"], job.get("status") or {}
     ready: dict[str, Any] = next((item for item in status.get("conditions") or [] if item["type"] == "Ready"), {})
     wanted = ("phase", "step", "totalSteps", "progress", "eta", "return", "attempts", "startedAt", "finishedAt")
@@ -173,7 +173,7 @@ def _path(namespace: str, name: str = "") -> str:
 
 
 def _explained(refusal: ApiServerRefused, name: str | None = None) -> ApiError:
-    """The API server's refusal as one of this API: what is wrong with an object is 422 whoever says so."""
+    """The API server's refusal as one of this API: an invalid object is 422."""
     if refusal.status == 404 and name is not None:
         return ApiError(404, "no TrainingJob has this name in this namespace", field="job", value=name)
     status = 422 if refusal.status in (400, 422) else refusal.status

@@ -62,8 +62,8 @@ async def start(
     ] = None,
 ) -> Response:
     """Creates a TrainingJob with the caller's rights; 200 when it was there already, resumed if stopped."""
-    job, known = await training.jobs.start(caller, body.spec, name=body.name, key=idempotency_key)
-    return answer({**described(job), "duplicate": known}, 200 if known else 201)
+    job, existing = await training.jobs.start(caller, body.spec, name=body.name, key=idempotency_key)
+    return answer({**described(job), "duplicate": existing}, 200 if existing else 201)
 
 
 @router.post("/stop")
@@ -80,7 +80,7 @@ async def status(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str | None, Query(max_length=4096, description="`next` of the page before")] = None,
 ) -> Response:
-    """How one TrainingJob is doing, or every one, by name."""
+    """The status of one TrainingJob, or of all, by name."""
     if job is not None:
         return answer({"jobs": [described(await training.jobs.get(caller, job))], "next": None})
     jobs, following = await training.jobs.page(caller, limit, after)
@@ -109,7 +109,7 @@ async def put_heartbeat(
 async def put_status(
     job: NamePath, body: Annotated[TrainingStatus, json_body(TrainingStatus)], training: Training, caller: Caller
 ) -> Response:
-    """Publishes what no heartbeat can say: that the run is queued, and how it was judged; the same again is fine."""
+    """Publishes that the run is queued, and its verdict; the same again is fine."""
     same("job", job, body.job)
     return answer({"job": job, "new": await training.runs.tell(caller.namespace, body)})
 
@@ -127,8 +127,8 @@ async def put_checkpoint(
     x_learnloop_agent: Annotated[Name | None, Header()] = None,
     x_learnloop_attempt: Annotated[int | None, Header(ge=0, le=1_000_000)] = None,
 ) -> Response:
-    """Replaces the run's checkpoint in one step; `x-learnloop-agent` says whom the run trains, `x-learnloop-attempt`
-    which incarnation of the gang sends it (from 0): none that a newer one has followed."""
+    """Replaces the run's checkpoint in one step; `x-learnloop-agent` names the trained agent, `x-learnloop-attempt`
+    the attempt of the gang (from 0), which must be the newest."""
     await callers.require_rank(caller, job, x_learnloop_attempt)
     async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
         # Again: the pod may be gone by now, or a TrainingJob may have begun to wait for this run.
@@ -160,13 +160,13 @@ async def put_manifest(
 
 @runs.get("/{job}", response_model=TrainingRun)
 async def get_run(job: NamePath, training: Training, caller: Caller) -> Response:
-    """All that is known of a run; 404 when nothing was ever reported."""
+    """A run's heartbeat, checkpoint and manifest; 404 when nothing was reported."""
     return answer(await training.runs.get(caller.namespace, job))
 
 
 @runs.delete("/{job}", status_code=204, dependencies=[only("delete", "runs")])
 async def delete_run(job: NamePath, training: Training, caller: Caller) -> Response:
-    """Forgets a run and its checkpoints; artifacts stay."""
+    """Deletes a run and its checkpoints; artifacts stay."""
     await training.runs.delete(caller.namespace, job)
     return Response(status_code=204)
 
@@ -181,7 +181,7 @@ NumberPath = Annotated[int, Path(ge=0, lt=1000)]
 async def put_study(
     job: NamePath, body: Annotated[StudyOrder, json_body(StudyOrder)], training: Training, caller: Caller
 ) -> Response:
-    """Begins a study; the same again changes nothing. Another owner's study of the same name is forgotten."""
+    """Begins a study; the same again changes nothing. Another owner's study of the same name is deleted."""
     same("job", job, body.job)
     return answer(await training.studies.ask(lambda studies: studies.put(caller.namespace, body)))
 
@@ -194,14 +194,14 @@ async def get_study(job: NamePath, training: Training, caller: Caller) -> Respon
 
 @studies.delete("/{job}", status_code=204, dependencies=[only("delete", "studies")])
 async def delete_study(job: NamePath, training: Training, caller: Caller) -> Response:
-    """Forgets a study; one that never was is fine."""
+    """Deletes a study. Idempotent."""
     await training.studies.delete(caller.namespace, job)
     return Response(status_code=204)
 
 
 @studies.put("/{job}/trials/{number}", response_model=Trial, dependencies=[STUDIES])
 async def put_trial(job: NamePath, number: NumberPath, training: Training, caller: Caller) -> Response:
-    """Begins a trial with parameters that the sampler chooses, once: the same number has the same ones for ever."""
+    """Begins a trial with parameters that the sampler chooses, once: the same number always has the same ones."""
     return answer(await training.studies.ask(lambda studies: studies.ask(caller.namespace, job, number)))
 
 
@@ -225,5 +225,5 @@ async def put_result(
     training: Training,
     caller: Caller,
 ) -> Response:
-    """Keeps the end of a trial: the first one that is told."""
+    """Keeps the end of a trial: the first that is reported."""
     return answer(await training.studies.ask(lambda studies: studies.result(caller.namespace, job, number, body)))

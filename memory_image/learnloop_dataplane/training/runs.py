@@ -66,8 +66,8 @@ class Runs:
 
     Args:
         outbox: takes the last heartbeat of an attempt, which must not get lost.
-        arrived: is told a namespace in whose outbox an event waits.
-        publish: sends a subject and a message at once, or never: the next heartbeat says the same anew.
+        arrived: called with a namespace in whose outbox an event waits.
+        publish: sends a subject and a message immediately or never: the next heartbeat repeats it.
     """
 
     def __init__(
@@ -89,25 +89,25 @@ class Runs:
     async def beat(self, namespace: str, beat: Heartbeat) -> bool:
         """Keeps a heartbeat; False when a newer one is already there. The last one of an attempt becomes an event."""
         async with self._db.tenant(namespace) as connection:
-            kept = await connection.fetchval(_BEAT, namespace, beat.job, beat.attempt, beat.at, beat.model_dump_json())
-            if kept and beat.phase in LAST_PHASES:
+            newer = await connection.fetchval(_BEAT, namespace, beat.job, beat.attempt, beat.at, beat.model_dump_json())
+            if newer and beat.phase in LAST_PHASES:
                 subject = status_subject(namespace, beat.job)
                 identity = f"{namespace}/status/{beat.job}/{beat.attempt}/{beat.phase}"
-                told = of_heartbeat(beat).model_dump_json().encode()
-                if await self._outbox.put(connection, namespace, subject, identity, told):
+                event = of_heartbeat(beat).model_dump_json().encode()
+                if await self._outbox.put(connection, namespace, subject, identity, event):
                     end = {"phase": beat.phase, "attempt": beat.attempt, "step": beat.step, "message": beat.message}
                     await note(connection, namespace, "training.ended", f"training-job/{beat.job}", end)
-        if kept:
+        if newer:
             self._metrics.runs.beat(namespace, beat)
-        if kept and beat.phase in LAST_PHASES:
+        if newer and beat.phase in LAST_PHASES:
             self._arrived(namespace)
-        elif kept and self._publish is not None:
+        elif newer and self._publish is not None:
             self._publish(status_subject(namespace, beat.job), of_heartbeat(beat).model_dump_json().encode())
-        return bool(kept)
+        return bool(newer)
 
     async def tell(self, namespace: str, status: TrainingStatus) -> bool:
-        """Keeps what the operator says of a run that no heartbeat can: that it is queued, and its verdict. False when
-        that was told before; that it is queued is news again once it was heard to run since."""
+        """Keeps the operator's word that a run is queued, and its verdict. False for a repetition; after a heartbeat,
+        queued is new again."""
         identity = f"{namespace}/status/{status.job}/{status.job_uid}/{status.phase}"
         async with self._db.tenant(namespace) as connection:
             if status.status == "queued" and (beat := await connection.fetchval(_HEARD, namespace, status.job)):
@@ -115,9 +115,9 @@ class Runs:
             subject = status_subject(namespace, status.job)
             new = await self._outbox.put(connection, namespace, subject, identity, status.model_dump_json().encode())
             if new and status.status in ("completed", "failed"):
-                told = {"phase": status.phase, "message": status.message}
-                told |= {"artifact_sha256": status.artifact.sha256} if status.artifact else {}
-                await note(connection, namespace, "training.judged", f"training-job/{status.job}", told)
+                verdict = {"phase": status.phase, "message": status.message}
+                verdict |= {"artifact_sha256": status.artifact.sha256} if status.artifact else {}
+                await note(connection, namespace, "training.judged", f"training-job/{status.job}", verdict)
         if new:
             self._arrived(namespace)
         return new
@@ -135,8 +135,8 @@ class Runs:
         after the commit.
 
         Args:
-            agent: whom the run trains; None for a run by hand.
-            attempt: of the gang that sends it, from 0; None: nobody says.
+            agent: the agent that the run trains; None for a run by hand.
+            attempt: of the gang that sends it, from 0; None: unknown.
 
         Raises:
             ApiError: 409, a newer attempt has begun.
@@ -191,12 +191,12 @@ class Runs:
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_OPEN, namespace, manifest.job)
             row = await connection.fetchrow(_LOCK, namespace, manifest.job)
-            known = Manifest.model_validate_json(row["manifest"]) if row["manifest"] else None
-            fresh = known is None or known.attempts < manifest.attempts
+            earlier = Manifest.model_validate_json(row["manifest"]) if row["manifest"] else None
+            fresh = earlier is None or earlier.attempts < manifest.attempts
             if fresh:
                 await connection.execute(_MANIFEST, namespace, manifest.job, wanted)
                 await _note(connection, namespace, manifest)
-            elif known != manifest:
+            elif earlier != manifest:
                 raise ApiError(
                     409,
                     "this attempt of the run already has another manifest, which never changes; use a new TrainingJob",
@@ -205,7 +205,7 @@ class Runs:
                 )
 
     async def get(self, namespace: str, job: str) -> TrainingRun:
-        """All that is known of a run.
+        """A run's heartbeat, checkpoint and manifest.
 
         Raises:
             ApiError: 404, nothing was ever reported.
@@ -224,7 +224,7 @@ class Runs:
         )
 
     async def delete(self, namespace: str, job: str) -> bool:
-        """Forgets a run and its checkpoints; the artifact it produced stays. False when there was nothing."""
+        """Deletes a run and its checkpoints; its artifact stays. False when there was nothing."""
         async with self._db.tenant(namespace) as connection:
             await connection.fetchrow(_LOCK, namespace, job)
             old = await connection.fetch(_DELETE_CHECKPOINTS, namespace, job)
@@ -250,17 +250,17 @@ def _no_newer(job: str, attempt: int | None, heard: int | None) -> None:
 
 
 async def _note(connection: Any, namespace: str, manifest: Manifest) -> None:
-    """What a run proved and, where a shield watched over it, how often that had to step in."""
+    """Notes a run's proof and, with a shield, the number of its interventions."""
     subject = f"training-job/{manifest.job}"
-    told = {"step": manifest.step, "artifact_sha256": manifest.artifact_sha256, "agent": manifest.agent}
-    await note(connection, namespace, "training.manifest", subject, told)
+    proof = {"step": manifest.step, "artifact_sha256": manifest.artifact_sha256, "agent": manifest.agent}
+    await note(connection, namespace, "training.manifest", subject, proof)
     if manifest.interventions is not None:
         shield = {"actions": manifest.actions, "interventions": manifest.interventions, "record": manifest.audit_uri}
         await note(connection, namespace, "safety.interventions", subject, shield)
 
 
 def status_subject(namespace: str, job: str) -> str:
-    """Where the heartbeats of one run are published."""
+    """The subject of one run's heartbeats."""
     return f"{names.SUBJECT_TRAINING_STATUS}.{namespace}.{job}"
 
 

@@ -1,4 +1,4 @@
-"""Optuna's tables in PostgreSQL: a schema of their own, beside the tenants' rows and never mixed with them."""
+"""Optuna's tables in PostgreSQL: a schema of their own, apart from the tenants' rows."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ _BEGUN = "SELECT to_regnamespace($1) IS NOT NULL"
 
 
 async def exists(db: Database) -> bool:
-    """Has there ever been a study? To ask this does not import Optuna.
+    """True once there was a study; does not import Optuna.
 
     Raises:
         Unavailable: PostgreSQL does not answer.
@@ -41,7 +41,7 @@ async def exists(db: Database) -> bool:
 
 
 def open_storage(dsn: str) -> "RDBStorage":
-    """Optuna's storage, its schema and tables made where they are missing. Safe to run from several processes at once.
+    """Optuna's storage, its schema and tables made where they are missing. Safe to run from several processes.
 
     Raises sqlalchemy.exc.SQLAlchemyError when the database does not answer, or the login may not make the schema.
     """
@@ -94,7 +94,7 @@ class StudyThreads:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="studies")
 
     async def ask(self, work: Callable[["Studies"], T]) -> T:
-        """What `work` returns.
+        """The result of `work`.
 
         Raises:
             Unavailable: PostgreSQL does not answer, or not in time.
@@ -115,7 +115,7 @@ class StudyThreads:
             raise Unavailable("PostgreSQL") from error
 
     async def delete(self, namespace: str, job: str) -> None:
-        """Forgets a study. Every TrainingJob that goes asks for it, most of them without ever having had one.
+        """Deletes a study. Every deleted TrainingJob asks for it, most without a study.
 
         Raises:
             Unavailable: PostgreSQL does not answer, or not in time.
@@ -124,7 +124,7 @@ class StudyThreads:
             await self.ask(lambda studies: studies.delete(namespace, job))
 
     def close(self) -> None:
-        """Takes no more work; what runs ends by its own time limits."""
+        """Accepts no more work; running work ends by its own time limits."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _open(self) -> "Studies":

@@ -61,29 +61,29 @@ ENDS = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": 
 
 
 class Studies:
-    """All studies in one storage. A study's name begins with its namespace: nobody sees another one's."""
+    """All studies in one storage. A study's name begins with its namespace, which isolates tenants."""
 
     def __init__(self, storage: optuna.storages.RDBStorage) -> None:
         self._storage = storage
 
     def put(self, namespace: str, order: StudyOrder) -> StudyState:
-        """Begins the study. An older one of another owner is forgotten.
+        """Begins the study. An older one of another owner is deleted.
 
         Raises:
             ApiError: 409, the same owner ordered something else before.
         """
         name = _name(namespace, order.job)
         with exclusive(self._storage, name):
-            known = self._find(name)
-            if known is not None and known.owner != order.owner:
+            existing = self._find(name)
+            if existing is not None and existing.owner != order.owner:
                 optuna.delete_study(study_name=name, storage=self._storage)
-                known = None
-            if known is None:
+                existing = None
+            if existing is None:
                 study = optuna.create_study(
                     storage=self._storage, study_name=name, direction=order.direction, sampler=_sampler(order, 0)
                 )
                 study.set_user_attr(ORDER, order.model_dump(mode="json", by_alias=True))
-            elif known != order:
+            elif existing != order:
                 raise ApiError(
                     409,
                     "this study was begun with another search space; use a new TrainingJob",
@@ -96,7 +96,7 @@ class Studies:
         """All trials so far.
 
         Raises:
-            ApiError: 404, there is no such study.
+            ApiError: 404, unknown study.
         """
         order, study = self._open(namespace, job)
         trials = study.get_trials(deepcopy=False)
@@ -114,7 +114,7 @@ class Studies:
         """The trial of this number, begun now or long ago: its parameters never change.
 
         Raises:
-            ApiError: 404 as in `get`; 409, the one before has not begun, or there are no more trials.
+            ApiError: 404 as in `get`; 409, the one before has not begun, or all trials have.
         """
         with exclusive(self._storage, _name(namespace, job)):
             order, study = self._open(namespace, job, number)
@@ -133,9 +133,9 @@ class Studies:
         """Keeps an intermediate value and lets the pruner look at it; the end of a finished trial stands."""
         with exclusive(self._storage, _name(namespace, job)):
             order, study = self._open(namespace, job, number)
-            found = self._existing(study, number)
-            if found.state is TrialState.RUNNING and told.rung not in found.intermediate_values:
-                trial = optuna.trial.Trial(study, found._trial_id)
+            frozen = self._existing(study, number)
+            if frozen.state is TrialState.RUNNING and told.rung not in frozen.intermediate_values:
+                trial = optuna.trial.Trial(study, frozen._trial_id)
                 trial.report(told.value, told.rung)
                 if trial.should_prune():
                     trial.set_user_attr(PRUNE, True)
@@ -157,7 +157,7 @@ class Studies:
             return _trial(order, study.get_trials(deepcopy=False)[number])
 
     def delete(self, namespace: str, job: str) -> None:
-        """Forgets a study; what is not there is forgotten already."""
+        """Deletes a study. Idempotent."""
         name = _name(namespace, job)
         with exclusive(self._storage, name):
             if self._find(name) is not None:
@@ -178,7 +178,7 @@ class Studies:
         name = _name(namespace, job)
         order = self._find(name)
         if order is None:
-            raise ApiError(404, "there is no study of this job; begin it with PUT", field="job", value=job)
+            raise ApiError(404, "this job has no study; begin it with PUT", field="job", value=job)
         study = optuna.load_study(
             study_name=name, storage=self._storage, sampler=_sampler(order, number), pruner=_pruner(order)
         )

@@ -1,6 +1,6 @@
 """From PostgreSQL into the warehouse: every episode at least once, again when its reward changes, then erasures.
 
-An episode waits (`trajectories.warehoused` is false) until it has its reward, or for a minute if nobody rewards it. Its
+An episode waits (`trajectories.warehoused` is false) until it has its reward, or for a minute without a reward. Its
 row stays locked while it travels. So an erasure, which deletes the row, comes before or after. Before, nothing is sent.
 After, it deletes what was sent: it lies in `warehouse_erasures` since the same transaction.
 """
