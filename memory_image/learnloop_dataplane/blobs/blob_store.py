@@ -86,7 +86,8 @@ class Blobs:
         except MISSING:
             raise
         except (BaseError, OSError) as error:
-            raise Unavailable(f"the artifact store ({type(error).__name__})", retry_after=5) from error
+            store = "the artifact store" if self._folder else "the S3 bucket"
+            raise Unavailable(f"{store} ({type(error).__name__})", retry_after=5) from error
 
 
 async def _chunks(stream: Any) -> AsyncIterator[bytes]:
