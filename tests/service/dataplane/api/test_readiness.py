@@ -73,7 +73,7 @@ async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(
             return "its directory is gone" in (await degraded(api)).get("artifact store", "")
 
         await eventually(said)
-        (blobs / ".spool").mkdir(parents=True)
+        blobs.mkdir()
 
         async def well() -> bool:
             return await degraded(api) == {}
