@@ -15,9 +15,8 @@ from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.errors import Counters
 from learnloop_sdk.http_client import Http, Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient, People
-from learnloop_sdk.outbox import Recorder, Service
+from learnloop_sdk.outbox import Recorder, Service, Spool, SpoolKeys
 from learnloop_sdk.policy_client import PolicyClient
-from learnloop_sdk.spool import Spool, SpoolKeys
 from learnloop_sdk.trajectory import default_redactor, encoded
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from learnloop_gateway.session import Journal, Session
 from learnloop_sdk.errors import Counters, SinkDown
-from learnloop_sdk.outbox import Recorder, Send
-from learnloop_sdk.spool import Parcel, Spool, SpoolKeys
+from learnloop_sdk.outbox import Parcel, Recorder, Send, Spool, SpoolKeys
 from learnloop_sdk.trajectory import default_redactor, encoded, step
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import orjson
 
 from learnloop_api.wire.language import MAX_TURNS, ToolResult
 from learnloop_gateway.requests import ChatMessage
-from learnloop_sdk.spool import KeyNotGiven, SpoolKeys
+from learnloop_sdk.outbox import KeyNotGiven, SpoolKeys
 
 MessageKey = tuple[Any, ...]
 """See ChatMessage.key."""

@@ -9,8 +9,7 @@ from typing import IO, Annotated, Any, Literal
 import typer
 
 from learnloop_operator.cli.data_plane import DataPlaneAccess
-from learnloop_operator.cli.objects import Cluster, CommandError, Object
-from learnloop_operator.cli.text import rows
+from learnloop_operator.cli.objects import Cluster, CommandError, Object, rows
 
 PAGE = 1000
 VERIFY_SECONDS, ERASE_SECONDS = 120.0, 310.0

@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from learnloop_operator.cli.objects import Cluster, Object
+from learnloop_operator.cli.objects import Cluster, Object, number, rows
 from learnloop_operator.cli.objects import status as status_of
-from learnloop_operator.cli.text import number, rows
 
 EVENTS = 20
 

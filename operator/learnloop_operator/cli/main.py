@@ -69,7 +69,7 @@ VERBS: Mapping[str, Verb] = {
     "restore": Verb(
         "keeping", "restore a backup into an empty installation, and verify all of it; or open a backup's keys"
     ),
-    "rotate": Verb("rotate", "replace a secret; the old value stays valid for as long as any part needs it"),
+    "rotate": Verb("keeping", "replace a secret; the old value stays valid for as long as any part needs it"),
 }
 
 NamespaceOption = Annotated[

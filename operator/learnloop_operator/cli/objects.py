@@ -1,6 +1,7 @@
-"""Objects as the API server gives them, and the errors of the commands. Imports nothing heavy."""
+"""Objects as the API server gives them, errors, and text for terminals. Imports nothing heavy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -58,3 +59,33 @@ def status(body: Object) -> Object:
 def condition(body: Object, type_: str) -> Object:
     """A condition of the object; empty when it is not reported."""
     return next((item for item in status(body).get("conditions", []) if item["type"] == type_), {})
+
+
+WIDEST = 100_000
+
+
+def rows(pairs: Iterable[tuple[str, Any]]) -> str:
+    """`label  value` lines; pairs without a value are left out."""
+    present = [(label, value) for label, value in pairs if value not in (None, "", [])]
+    width = max((len(label) for label, _ in present), default=0)
+    return "\n".join(f"{label:<{width}}  {value}" for label, value in present)
+
+
+def number(value: Any) -> str | None:
+    """A figure, or None where there is none yet."""
+    return None if value is None else f"{float(value):.1f}"
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Aligned columns, two spaces apart."""
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    columns = [Column(name, no_wrap=True) for name in head]
+    grid = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
+    for line in lines:
+        grid.add_row(*(Text(cell) for cell in line))
+    out = StringIO()
+    Console(file=out, width=WIDEST, color_system=None, force_terminal=False).print(grid)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

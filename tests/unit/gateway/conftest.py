@@ -21,7 +21,7 @@ from learnloop_gateway.settings import GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
 from learnloop_gateway.upstream import ChatUpstream, Drawn, UpstreamDown
-from learnloop_sdk.spool import Parcel
+from learnloop_sdk.outbox import Parcel
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.routing_table import RoutingState

@@ -11,7 +11,7 @@ from tests.unit.gateway.conftest import Bench, Kept, build, turns
 from learnloop_gateway.recording import Recording
 from learnloop_gateway.session import Journal, Session
 from learnloop_gateway.upstream import UpstreamDown
-from learnloop_sdk.spool import SpoolKeys
+from learnloop_sdk.outbox import SpoolKeys
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 USER = {"role": "user", "content": "hi"}

@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop
-from learnloop_sdk.spool import Parcel, Spool
+from learnloop_sdk.outbox import Parcel, Spool
 
 Make = Callable[..., Learnloop]
 

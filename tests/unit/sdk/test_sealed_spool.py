@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_common.encryption import Unreadable
-from learnloop_sdk.spool import ENV_SPOOL_KEYS, Parcel, Spool, SpoolKeys
+from learnloop_sdk.outbox import ENV_SPOOL_KEYS, Parcel, Spool, SpoolKeys
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 PARCEL = Parcel("e-1", b'{"said": "the blue folder"}')

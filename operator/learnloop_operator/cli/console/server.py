@@ -22,8 +22,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from learnloop_operator.cli.console.access import ForeignRequestError, Gate
-from learnloop_operator.cli.console.orders import NAME, carry_out, helps, rights
-from learnloop_operator.cli.console.records import Records
+from learnloop_operator.cli.console.requests import NAME, Records, carry_out, helps, rights
 from learnloop_operator.cli.console.watching import ChangeLog, ClusterWatch, ReadChanges
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError

@@ -8,8 +8,7 @@ import httpx
 from learnloop_sdk.errors import Counters
 from learnloop_sdk.http_client import Http, Identity, Response
 from learnloop_sdk.memory import MemoryClient, Recall
-from learnloop_sdk.outbox import Recorder, Service
-from learnloop_sdk.spool import Parcel, Spool
+from learnloop_sdk.outbox import Parcel, Recorder, Service, Spool
 from learnloop_sdk.trajectory import redact_text
 
 from ..conftest import Api

@@ -10,7 +10,7 @@ import pytest
 from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.console import watching as cluster_watch
 from learnloop_operator.cli.console.access import Gate
-from learnloop_operator.cli.console.orders import ORDERS
+from learnloop_operator.cli.console.requests import ORDERS
 from learnloop_operator.cli.console.server import MOST_BODY, PAGES, Console, open_console
 from learnloop_operator.cli.console.watching import ChangeLog
 from learnloop_operator.cli.data_plane import DataPlaneAccess

@@ -9,8 +9,7 @@ import pytest
 from learnloop_common.foreign_text import one_line, shown
 from learnloop_operator.cli import cluster, looking, pipelines
 from learnloop_operator.cli import main as command
-from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.text import table
+from learnloop_operator.cli.objects import CommandError, table
 
 EVIL = "fine\x1b]0;owned\x07\x1b[2J\r\nmdep/other Healthy \u202ella \x9b31m"
 OBEYED = "\x1b\x07\r\u202e\x9b"

@@ -8,7 +8,7 @@ import pytest
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.config_values import WrappingKeys
 from learnloop_operator.bootstrap import KEYS, wrapping_key
-from learnloop_operator.cli import rotate
+from learnloop_operator.cli import keeping
 from learnloop_operator.cli.objects import CommandError, SecretReference
 from testing.command_line import typed
 
@@ -189,7 +189,7 @@ def test_a_second_argument_of_the_installations_own_and_another_releases_name_ar
 
 
 def test_whatever_the_installation_makes_is_known_to_the_verb() -> None:
-    assert set(KEYS) <= set(rotate.KINDS)
+    assert set(KEYS) <= set(keeping.KINDS)
 
 
 def test_servers_of_nats_know_a_password_before_the_data_plane_comes_by_it() -> None:
