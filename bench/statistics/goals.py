@@ -31,8 +31,6 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("drop_power_worst", 0.95, 1.0),
     ("experiment_2_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
     ("experiment_4_arms_false_winner_rate", 0.0, EXPERIMENT_ALPHA),
-    ("experiment_guarded_wrong_winner_rate_at_the_edge", 0.0, EXPERIMENT_ALPHA),
-    ("experiment_guarded_arm_that_breaks_it_wins_rate", 0.0, EXPERIMENT_ALPHA),
     ("false_passes", 0.0, 0.0),
     ("simulated_broken_promises", 0.0, 0.0),
     ("decisions_per_minute", 1_000_000.0, math.inf),

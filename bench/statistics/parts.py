@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.statistics.default import figures as default_analysis
 from bench.statistics.evidence import Bools, Feared, Floats, feared
-from bench.statistics.experiments import false_winners, guarded_winners, right_winners
+from bench.statistics.experiments import false_winners, right_winners
 from bench.statistics.goals import EXPERIMENT_ALPHA
 from bench.statistics.gross import difference as alarm_difference
 from bench.statistics.gross import false_rollbacks, requests_until_right
@@ -18,7 +18,6 @@ from bench.statistics.pauses import figures as pauses
 from bench.statistics.rollouts import PER_SECOND, Draw, Outcome, agreement, simulate, successes
 from bench.statistics.simulator import walk_on_all_cores, walk_sabotaged
 from bench.statistics.streams import REQUESTS, TOGETHER, prompt_requests, returns
-from learnloop_api.kinds.rollouts.experiment import Experiment
 from testing.state_walk.every_walk import graphs
 
 Figures = dict[str, object]
@@ -180,27 +179,6 @@ def experiments() -> Figures:
     return figures
 
 
-def guarded_experiments() -> Figures:
-    """A better arm exactly at its guardrail's edge, which no guardrail may call fine; one that breaks it beside one
-    that keeps it; and what a guardrail costs a better arm that keeps it."""
-    arms = [
-        {"name": f"arm-{size}", "uri": f"uniform://discrete/{size}?observations=4", "weight": 30} for size in (2, 3)
-    ]
-    calm = {"name": "calm", "type": "errors", "maxDrop": 0.05}
-    asked = Experiment.model_validate({"arms": arms, "guardrails": [calm], "alpha": EXPERIMENT_ALPHA})
-    one = asked.model_copy(update={"arms": asked.arms[:1]})
-    edge, _ = guarded_winners([0.7, 0.8], [0.95, 0.90], one, EXPERIMENTS, EXPERIMENT_EPISODES)
-    broken, _ = guarded_winners([0.7, 0.9, 0.8], [0.95, 0.80, 0.95], asked, EXPERIMENTS // 5, EXPERIMENT_EPISODES)
-    kept, median = guarded_winners([0.7, 0.8], [0.95, 0.95], one, EXPERIMENTS // 5, EXPERIMENT_EPISODES)
-    return {
-        "experiment_guarded_wrong_winner_rate_at_the_edge": round(edge[1], 5),
-        "experiment_guarded_arm_that_breaks_it_wins_rate": round(broken[1], 5),
-        "experiment_guarded_next_best_wins_rate": round(broken[2], 5),
-        "experiment_guarded_right_winner_rate": round(kept[1], 5),
-        "experiment_guarded_median_episodes": median,
-    }
-
-
 def _arms(
     canary: float, stable: float, max_drop: float, seconds: int, draw: Draw = successes, fear: Feared = feared
 ) -> Outcome:
@@ -250,7 +228,6 @@ SIDE_BY_SIDE: tuple[Callable[[], Figures], ...] = (
     drifting_a_a,
     other_streams,
     experiments,
-    guarded_experiments,
     fast_lane,
     pods_that_pause,
 )

@@ -234,15 +234,6 @@ class BlockedRevision(Resource):
     at: Time = Field(description="When it was rolled back.")
 
 
-class ProfileStatus(Resource):
-    """The way that spec.rollout.profile means; a rollout under way keeps it to its end."""
-
-    name: ShortText = Field(description="Which profile.")
-    why: ShortText = Field(description="Why this one, in one sentence.")
-    promotions: int = Field(default=0, ge=0, description="Models promoted in a row, since the last rollback.")
-    promoted_at: Time | None = Field(default=None, description="The newest promotion that is counted.")
-
-
 class ModelDeploymentStatus(Status):
     """Progress of the rollout, and the reason."""
 
@@ -260,7 +251,6 @@ class ModelDeploymentStatus(Status):
             "the rollout goes on at the last step that asks for no more than `weight`, or at the first."
         ),
     )
-    profile: ProfileStatus | None = Field(default=None, description="The profile in force, where spec names one.")
     step_text: ShortText | None = Field(default=None, description="The current step for humans, e.g. 2/4.")
     step_started_at: Time | None = Field(default=None, description="When the current step began.")
     step_base_episodes: int | None = Field(

@@ -181,9 +181,6 @@ def _experiment(state: Object) -> str:
         better = f"P(better than stable) {arm['chanceBetter']:.4f}" if arm.get("chanceBetter") is not None else ""
         result = "; ".join(filter(None, [shown, better, arm["standing"], arm.get("message")]))
         lines.append(f"  {arm['name']} {arm['revision']} {arm['weight']} %: {result}")
-        for guardrail in arm.get("guardrails") or () if arm["name"] != "stable" else ():
-            mean = f" at {guardrail['mean']:g}" if guardrail.get("mean") is not None else ""
-            lines.append(f"    guardrail {guardrail['name']}: {guardrail['standing']}{mean}")
     return "\n".join(lines)
 
 

@@ -38,12 +38,10 @@ from learnloop_operator.rollout.children.manifests import COMPONENT, arms, pods_
 from learnloop_operator.rollout.children.routing_table import read as read_table
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
-from learnloop_operator.rollout.experiments.arms import checks
 from learnloop_operator.rollout.fast_lane import PodEvidence
 from learnloop_operator.rollout.judging.analysis import is_steady
 from learnloop_operator.rollout.judging.arms import shadow_window, windows
 from learnloop_operator.rollout.judging.fast_lane_breaches import breached, subjects
-from learnloop_operator.rollout.model.profiles import expanded
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 
@@ -89,8 +87,7 @@ class ModelDeploymentController:
         spec = read_spec(ModelDeploymentSpec, body)
         draft = self._drafts.of(body)
         status = read_status(ModelDeploymentStatus, {**body, "status": draft.status} if draft else body)
-        spec, profile = expanded(spec, status, self._clock())
-        snapshot = replace(await self._world(body, spec, status), profile=profile)
+        snapshot = await self._world(body, spec, status)
         snapshot = await self._suites(replace(snapshot, unwritten_since=draft.since if draft else None))
         snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
         state = current(snapshot)
@@ -115,9 +112,10 @@ class ModelDeploymentController:
         shadowed = shadow_window(snapshot, state)
         if shadowed is not None:
             return await self._source.of_copies(*where, shadowed)
-        metrics = (*spec.analysis.metrics, *checks(spec, state.experiment))
         times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
-        return await self._source.of_episodes(EvidenceRequest(*where, windows(snapshot, state), metrics, *times))
+        return await self._source.of_episodes(
+            EvidenceRequest(*where, windows(snapshot, state), tuple(spec.analysis.metrics), *times)
+        )
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
         """The fast lane's readings of the arms on trial; the lane follows them as long as this is asked."""

@@ -41,7 +41,6 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         weight=state.weight if state.canary else None,
         step=state.step,
         step_weight=None if state.step is None else steps[state.step].weight,
-        profile=snapshot.profile,
         step_text=_step_text(steps, state),
         step_started_at=state.step_started_at,
         step_base_episodes=None if state.step is None else state.step_base,
@@ -275,8 +274,6 @@ def _arm_without_figures(arm: Mapping[str, Any], *, exact: bool) -> dict[str, An
 def _experiment(found: Mapping[str, Any]) -> dict[str, Any]:
     """The arms in the race, with pods, the winner and the losers, without figures."""
     arms = [{key: value for key, value in arm.items() if key not in _FIGURES_OF_EXPERIMENT} for arm in found["arms"]]
-    for arm in arms:
-        arm["guardrails"] = [(item["name"], item["standing"]) for item in arm.get("guardrails") or ()]
     return {**found, "message": "", "arms": arms}
 
 

@@ -13,20 +13,14 @@ from testing.simulation.rollout_cluster import MODES, uri
 
 MODELS = st.sampled_from([uri(1), uri(2)])
 CHANCES = st.sampled_from([0.2, 0.5, 0.6, 0.95])
-CALM = {"name": "calm", "type": "success", "maxDrop": 0.1}
 
 
 class Chaos(RuleBasedStateMachine):
     """Arms get better, worse, fail and lose their pods; people, Prometheus, lane and operator come and go."""
 
-    @initialize(
-        first=CHANCES, second=CHANCES, guarded=st.booleans(), promote=st.booleans(), mode=st.sampled_from(MODES)
-    )
-    def begin(self, first: float, second: float, guarded: bool, promote: bool, mode: str) -> None:
-        more = {"guardrails": [CALM]} if guarded else {}
-        self.cluster = LanedExperiment(
-            (0.5, first, second), maxSeconds=400, onWinner="promote" if promote else "wait", **more
-        )
+    @initialize(first=CHANCES, second=CHANCES, promote=st.booleans(), mode=st.sampled_from(MODES))
+    def begin(self, first: float, second: float, promote: bool, mode: str) -> None:
+        self.cluster = LanedExperiment((0.5, first, second), maxSeconds=400, onWinner="promote" if promote else "wait")
         self.cluster.per_second = 12
         self.cluster.by(mode).start()
 

@@ -10,7 +10,6 @@ from learnloop_api.kinds.rollouts.analysis import ReturnRange
 STABLE_FLOOR = 5
 """Percent of new episodes that stable keeps: it is one of the arms."""
 MOST_ARMS = 7
-MOST_GUARDRAILS = 4
 
 
 class ExperimentArm(Resource):
@@ -32,86 +31,22 @@ class ExperimentArm(Resource):
     weight: int = Field(ge=1, le=95, description="Percent of new episodes; what the arms leave goes to stable.")
 
 
-RETURNS_IN_RANGE = Rule(
-    "(self.type == 'return') == has(self.returnRange)",
-    "arms are compared by return within a range: set returnRange with type return, and only then",
-    ".returnRange",
-)
-
-
 class ExperimentMetric(Resource):
     """Criterion that makes one arm better than another."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (RETURNS_IN_RANGE,)
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.type == 'return') == has(self.returnRange)",
+            "arms are compared by return within a range: set returnRange with type return, and only then",
+            ".returnRange",
+        ),
+    )
 
     type: Literal["success", "return", "errors"] = Field(
         default="success",
         description="success: share of successful episodes; return: mean return; errors: fewest episodes in error.",
     )
     return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
-
-
-class ExperimentGuardrail(Resource):
-    """Guardrail of the winner: no arm wins before it is proven not to be worse than stable by maxDrop."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        RETURNS_IN_RANGE,
-        Rule(
-            "self.maxDrop < (has(self.returnRange) ? self.returnRange.highest - self.returnRange.lowest : 1.0)",
-            "maxDrop tolerates every loss there can be: make it less than 1, or than the width of returnRange",
-            ".maxDrop",
-        ),
-        Rule(
-            "(self.type == 'promql') == (has(self.query) && has(self.totalQuery))"
-            " && has(self.query) == has(self.totalQuery)",
-            "set query and totalQuery with type promql, and only then: the good events, and all of them",
-            ".query",
-        ),
-        Rule(
-            "!has(self.query) || !has(self.totalQuery)"
-            " || (self.query.contains('[$window]') && self.totalQuery.contains('[$window]'))",
-            "a guardrail counts events since the arms began: use increase(...[$window]) in both queries",
-            ".query",
-        ),
-        Rule(
-            "!has(self.quantile) || self.type == 'latency'",
-            "quantile goes with type latency only: remove it",
-            ".quantile",
-        ),
-    )
-
-    name: ObjectName = Field(description="What verdicts call it; unique.")
-    type: Literal["success", "return", "errors", "latency", "promql"] = Field(
-        default="success",
-        description=(
-            "What is guarded. success: share of successful episodes. return: mean return. errors: share "
-            "of episodes in error. latency: share of policy requests slower than stable's quantile. "
-            "promql: share of the events that totalQuery counts and query does not."
-        ),
-    )
-    return_range: ReturnRange | None = Field(default=None, description="Where returns lie; required with type return.")
-    quantile: float | None = Field(
-        default=None, ge=0.5, le=0.999, description="Which quantile of type latency is meant; left out, 0.99."
-    )
-    query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        default=None,
-        description=(
-            "PromQL of the number of good events since the arms began, for type promql: increase(...[$window]); "
-            "$revision and $namespace are replaced, too. It reads the series of this namespace, unless the platform "
-            "team allows all: the matcher is added to every selector."
-        ),
-    )
-    total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        default=None, description="PromQL of the number of all events, good and bad; required with type promql."
-    )
-    max_drop: float = Field(
-        gt=0,
-        description=(
-            "The loss against stable that would matter. It is a share of episodes for success, and a "
-            "rise of that share for errors. It is in its own unit for return, a share of requests for "
-            "latency, and a share of events for promql. Half of it takes about four times the episodes."
-        ),
-    )
 
 
 class Experiment(Resource):
@@ -142,22 +77,12 @@ class Experiment(Resource):
         description="The challengers; stable takes part with what their weights leave.",
     )
     metric: ExperimentMetric = Field(default_factory=ExperimentMetric, description="What is compared.")
-    guardrails: list[ExperimentGuardrail] = Field(
-        default_factory=list,
-        max_length=MOST_GUARDRAILS,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description=(
-            "What must not get worse while metric decides. An arm proven worse than stable by more than maxDrop is "
-            "withdrawn; one that is not proven to be within it beats no other arm."
-        ),
-    )
     alpha: float = Field(
         default=0.05,
         ge=1e-6,
         le=0.2,
         description=(
-            "Chance of naming an arm the winner that is not better than all others, or breaks a guardrail, over all "
-            "arms and looks together. With guardrails, half of it is theirs."
+            "Chance of naming an arm the winner that is not better than all others, over all arms and looks together."
         ),
     )
     min_episodes: int = Field(
@@ -176,36 +101,6 @@ class Experiment(Resource):
             "`kubectl learnloop promote`. Either way spec.model stays as it is: set it to the winner "
             "to keep it when the experiment is removed."
         ),
-    )
-
-
-AnyMetric = ExperimentMetric | ExperimentGuardrail
-"""What arms are compared by."""
-
-
-class ExperimentGuardrailStatus(Resource):
-    """State of one guardrail for one arm. The logarithms decide; the rest is for people."""
-
-    name: ShortText = Field(description="Its name in spec.experiment.guardrails.")
-    standing: Literal["unproven", "holds", "broken"] = Field(
-        description="holds: proven not worse than stable by maxDrop; broken: proven worse by more; unproven: neither."
-    )
-    mean: float | None = Field(default=None, description="Mean of the metric, in its own unit.")
-    bound_seconds: float | None = Field(
-        default=None, description="latency, of stable: the bound of its quantile, fixed before the comparison began."
-    )
-    block: float | None = Field(
-        default=None,
-        ge=1,
-        description="latency and promql, of stable: so many events count as one, those of one of its episodes.",
-    )
-    log_fine: float = Field(default=0.0, description="Logarithm of the e-value of `not worse by maxDrop`.")
-    log_worse: float = Field(default=0.0, description="Logarithm of the e-value of `worse by more than maxDrop`.")
-    judged: Annotated[list[float], Field(max_length=2)] | None = Field(
-        default=None, description="Episodes compared and the sum of their values, 0 to 1."
-    )
-    seen: Annotated[list[float], Field(max_length=2)] | None = Field(
-        default=None, description="The same counted by the source at the last look."
     )
 
 
@@ -238,12 +133,6 @@ class ExperimentArmStatus(Resource):
     )
     seen: Annotated[list[float], Field(max_length=2)] | None = Field(
         default=None, description="The same counted by the source at the last look."
-    )
-    guardrails: list[ExperimentGuardrailStatus] | None = Field(
-        default=None,
-        max_length=MOST_GUARDRAILS,
-        json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="What each guardrail has shown of it; of stable only what the others are compared with.",
     )
 
 

@@ -75,20 +75,8 @@ class Rollout(Resource):
             "the last step must have weight 100: add `- weight: 100`",
             ".steps",
         ),
-        Rule(
-            "!has(self.profile) || self.steps.map(s, s.weight) == [10, 25, 50, 100] && self.steps.all(s, "
-            "s.minEpisodes == 20 && s.minSeconds == 0 && !s.pause && !has(s.shadow))",
-            "profile brings its own steps: remove profile, or remove steps",
-            ".profile",
-        ),
     )
 
-    profile: Literal["cautious", "standard", "fast", "shadow-first", "auto"] | None = Field(
-        default=None,
-        description="A ready-made way in place of steps. cautious: 10, 25, 50, 100 over four hours. standard: the same "
-        "over half an hour. fast: 25, 100. shadow-first: standard after a shadow step. auto: cautious within "
-        "a week of a rollback, fast after three promotions in a row, else standard. status.profile says which and why.",
-    )
     steps: list[RolloutStep] = Field(
         default_factory=_default_steps,
         min_length=1,

@@ -1,8 +1,8 @@
 """spec.experiment from its beginning to its end: n challengers next to stable, and the last arm in the race wins.
 
 The winner is promoted like a canary, immediately or when a person says so. No arm is promoted without evidence against
-every other one that is left, nor before it is proven to keep every guardrail. Every experiment ends: with a winner,
-with stable left alone, or at maxEpisodes or maxSeconds without a winner.
+every other one that is left. Every experiment ends: with a winner, with stable left alone, or at maxEpisodes or
+maxSeconds without a winner.
 """
 
 from dataclasses import replace
@@ -11,18 +11,17 @@ from learnloop_api.kinds.rollouts.experiment import Experiment
 from learnloop_operator.core.artifacts import foreign
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiments.arms import (
+from learnloop_operator.rollout.experiments.evidence import fresh
+from learnloop_operator.rollout.experiments.looks import (
     back_in_race,
     breaks_a_ratio,
     exhausted,
-    fit,
     lacking,
     racing,
     silences,
     standings,
     watched,
 )
-from learnloop_operator.rollout.experiments.evidence import GuardrailEvidence, fresh
 from learnloop_operator.rollout.experiments.state import STABLE, ExperimentState, Player, asked_for, id_of
 from learnloop_operator.rollout.judging.arms import world
 from learnloop_operator.rollout.model.rollout_state import (
@@ -65,10 +64,7 @@ def begin(snapshot: Snapshot, state: State, stable: ArmState, asked: Experiment)
     trial = ExperimentState(
         id_of(asked),
         "Starting",
-        tuple(
-            replace(player, tally=tally, guards=(GuardrailEvidence(),) * len(asked.guardrails))
-            for player, tally in zip(players, fresh(len(players)), strict=True)
-        ),
+        tuple(replace(player, tally=tally) for player, tally in zip(players, fresh(len(players)), strict=True)),
         started_at=now,
         message=sentence,
     )
@@ -125,7 +121,7 @@ def _judged(
     trial = back_in_race(asked, trial)
     left_in = racing(trial)
     mute = silences(snapshot, asked, trial)
-    if trial.phase == "Won" or (len(left_in) == 1 and not left_in & set(mute) and fit(asked, trial, *left_in)):
+    if trial.phase == "Won" or (len(left_in) == 1 and not left_in & set(mute)):
         best = trial.players[next(iter(left_in))]
         if trial.phase != "Won" and (why := breaks_a_ratio(snapshot, trial.players[0], best)):
             sentence = f"experiment over, stable keeps serving: {best.name} won and may not serve: {why}"

@@ -2,31 +2,20 @@
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.experiment import (
-    AnyMetric,
     Experiment,
     ExperimentArmStatus,
-    ExperimentGuardrailStatus,
     ExperimentMetric,
     ExperimentStatus,
 )
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.experiments.evidence import (
-    ArmRecord,
-    GuardrailEvidence,
-    bars,
-    fresh,
-    share_of_alpha,
-    standing,
-)
+from learnloop_operator.rollout.experiments.evidence import ArmRecord, fresh
 from learnloop_operator.rollout.metrics.all_types import type_of
-from learnloop_operator.rollout.metrics.metric_type import Measure
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
 from learnloop_operator.statistics.betting import Counts, mean_interval
 from learnloop_operator.statistics.comparison import chance
@@ -48,8 +37,6 @@ class Player:
     since: str = ""
     message: str = ""
     tally: ArmRecord = field(default_factory=ArmRecord)
-    guards: tuple[GuardrailEvidence, ...] = ()
-    """One for each guardrail, in their order."""
 
     def out(self, standing: Standing, why: str, now: datetime) -> "Player":
         return replace(self, standing=standing, message=why, since=stamp(now))
@@ -90,14 +77,7 @@ class ExperimentState:
 
     def started_over(self) -> "ExperimentState":
         """The experiment, whose next look begins a new batch."""
-        players = tuple(
-            replace(
-                player,
-                tally=replace(player.tally, seen=None),
-                guards=tuple(replace(guard, seen=None) for guard in player.guards),
-            )
-            for player in self.players
-        )
+        players = tuple(replace(player, tally=replace(player.tally, seen=None)) for player in self.players)
         return self if players == self.players else replace(self, players=players)
 
     def with_player(self, index: int, player: Player) -> "ExperimentState":
@@ -136,21 +116,16 @@ def load(status: ExperimentStatus | None) -> ExperimentState | None:
 
 
 def save(trial: ExperimentState | None, experiment: Experiment | None) -> ExperimentStatus | None:
-    """The experiment for the status; without a spec its guardrails are left out."""
+    """The experiment for the status."""
     if trial is None:
         return None
-    metric, alpha = (experiment.metric, share_of_alpha(experiment)) if experiment else (ExperimentMetric(), 0.05)
+    metric, alpha = (experiment.metric, experiment.alpha) if experiment else (ExperimentMetric(), 0.05)
     return ExperimentStatus(
         id=trial.id,
         phase=trial.phase,
         started_at=trial.started_at,
         finished_at=trial.finished_at,
-        arms=[
-            _arm(player, metric, alpha / max(1, len(trial.players))).model_copy(
-                update={"guardrails": _guards(player, experiment)}
-            )
-            for player in trial.players
-        ],
+        arms=[_arm(player, metric, alpha / max(1, len(trial.players))) for player in trial.players],
         winner=trial.winner,
         promoted_over=trial.promoted_over,
         approved_by=trial.approved_by,
@@ -158,7 +133,7 @@ def save(trial: ExperimentState | None, experiment: Experiment | None) -> Experi
     )
 
 
-def in_unit(metric: AnyMetric, value: float) -> float:
+def in_unit(metric: ExperimentMetric, value: float) -> float:
     """A mean of outcomes in 0..1 in the metric's own unit."""
     return type_of(metric).in_unit(metric, value)
 
@@ -187,44 +162,14 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
     )
 
 
-def _guards(player: Player, experiment: Experiment | None) -> list[ExperimentGuardrailStatus] | None:
-    if experiment is None or not experiment.guardrails:
-        return None
-    bar = bars(experiment)
-    return [
-        ExperimentGuardrailStatus(
-            name=wanted.name,
-            standing=standing(guard, bar) if player.name != STABLE else "holds",
-            mean=round(in_unit(wanted, guard.judged.total / guard.judged.n), 4) if guard.judged.n > 0.0 else None,
-            bound_seconds=guard.measure.bound if guard.measure else None,
-            block=guard.measure.block if guard.measure and type_of(wanted).counts_events else None,
-            log_fine=guard.fine,
-            log_worse=guard.worse,
-            judged=[guard.judged.n, guard.judged.total],
-            seen=[guard.seen.n, guard.seen.total] if guard.seen else None,
-        )
-        for wanted, guard in zip(experiment.guardrails, player.guards, strict=False)
-    ]
-
-
-def _guard(status: ExperimentGuardrailStatus) -> GuardrailEvidence:
-    judged = _counts(status.judged)
-    if judged is None or not all(map(math.isfinite, (status.log_fine, status.log_worse))):
-        return GuardrailEvidence()
-    # A plain measure is not persisted: it is fixed again without loss.
-    measure = Measure(status.bound_seconds, status.block) if status.block else None
-    return GuardrailEvidence(judged, _counts(status.seen), status.log_fine, status.log_worse, measure)
-
-
 def _player(arm: ExperimentArmStatus, size: int) -> Player:
     model = Model(arm.revision, arm.uri, arm.sha256)
     judged, counted = _counts(arm.judged), _counts(arm.seen)
     tally = fresh(size)[0]
     if judged and arm.log_better is not None and len(arm.log_better) == size:
         tally = ArmRecord(judged, counted, tuple(arm.log_better))
-    guards = tuple(_guard(item) for item in arm.guardrails or ())
     since, message = arm.since or "", arm.message or ""
-    return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally, guards)
+    return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally)
 
 
 def _counts(numbers: list[float] | None) -> Counts | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_api.kinds.rollouts.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.experiment import ExperimentMetric
 from learnloop_operator.rollout.evidence import ArmEvidence, ExtraSeries, number, ordinal
 from learnloop_operator.rollout.metrics.episode_metrics import (
     Errors,
@@ -74,12 +74,6 @@ class Latency(MetricType):
         if measure.bound is None:
             return self.noun(metric)
         return f"share of requests within {number(measure.bound)} s, stable's {ordinal(_quantile(metric))} percentile,"
-
-    def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        """A share, as soon as its bound is fixed."""
-        if measure is None or measure.bound is None:
-            return "share of prompt requests"
-        return f"share of requests within {number(measure.bound)} s"
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
         return quantile_of(arm.latency, _quantile(metric))
@@ -156,10 +150,6 @@ class PromQL(MetricType):
     def noun(self, metric: MetricThreshold) -> str:
         return metric.name
 
-    def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        """`share of good events of NAME`."""
-        return f"share of good events of {getattr(guardrail, 'name', self.name)}"
-
     def queries(self, metric: MetricThreshold, namespace: str, revision: str, seconds: int) -> tuple[str, ...]:
         """The user's query, or for a sequential test that of the good events and that of all of them."""
         wanted = (metric.query, metric.total_query) if metric.test == "sequential" else (metric.query,)
@@ -205,7 +195,7 @@ METRIC_TYPES: dict[str, MetricType] = {
 _UNBOUNDED_RETURNS = UnboundedReturns()
 
 
-def type_of(metric: MetricThreshold | AnyMetric) -> MetricType:
+def type_of(metric: MetricThreshold | ExperimentMetric) -> MetricType:
     """Looks up the metric's type. Returns without a range have a type of their own."""
     kind = METRIC_TYPES[metric.type]
     return _UNBOUNDED_RETURNS if metric.return_range is None and type(kind) is Returns else kind

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_api.kinds.rollouts.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.experiment import ExperimentMetric
 from learnloop_operator.rollout.evidence import ArmEvidence, ExtraSeries, count, number
 from learnloop_operator.rollout.metrics.hard_bound import (
     ENDED,
@@ -46,9 +46,6 @@ class Success(MetricType):
     def noun(self, metric: MetricThreshold) -> str:
         return SUCCESS_RATE
 
-    def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        return SUCCESS_RATE
-
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
         return arm.success_rate
 
@@ -86,9 +83,6 @@ class Errors(MetricType):
     def noun(self, metric: MetricThreshold) -> str:
         return ERROR_RATE
 
-    def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        return ERROR_RATE
-
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
         return arm.error_rate
 
@@ -96,7 +90,7 @@ class Errors(MetricType):
         """0 for an error."""
         return rate(arm, None if arm.error_rate is None else 1.0 - arm.error_rate)
 
-    def in_unit(self, metric: AnyMetric | MetricThreshold, mean: float) -> float:
+    def in_unit(self, metric: ExperimentMetric | MetricThreshold, mean: float) -> float:
         return 1.0 - mean
 
     def own_direction(self, outcomes: Counts) -> Counts:
@@ -141,9 +135,6 @@ class Returns(MetricType):
     def noun(self, metric: MetricThreshold) -> str:
         return RETURN
 
-    def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        return RETURN
-
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
         return arm.mean_return
 
@@ -159,7 +150,7 @@ class Returns(MetricType):
         where = metric.return_range
         return (where.lowest, where.highest) if where else None
 
-    def in_unit(self, metric: AnyMetric | MetricThreshold, mean: float) -> float:
+    def in_unit(self, metric: ExperimentMetric | MetricThreshold, mean: float) -> float:
         where = metric.return_range
         return where.lowest + mean * (where.highest - where.lowest) if where else mean
 
@@ -258,7 +249,7 @@ class Reward(CountedMean):
     def counted(self, arm: ArmEvidence) -> Counts | None:
         return arm.rewards
 
-    def range_of(self, metric: AnyMetric | MetricThreshold) -> tuple[float, float] | None:
+    def range_of(self, metric: ExperimentMetric | MetricThreshold) -> tuple[float, float] | None:
         where = metric.return_range
         return (where.lowest, where.highest) if where else None
 
@@ -284,5 +275,5 @@ class Feedback(CountedMean):
     def counted(self, arm: ArmEvidence) -> Counts | None:
         return arm.opinions
 
-    def range_of(self, metric: AnyMetric | MetricThreshold) -> tuple[float, float] | None:
+    def range_of(self, metric: ExperimentMetric | MetricThreshold) -> tuple[float, float] | None:
         return WORST, BEST

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import ClassVar
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_api.kinds.rollouts.experiment import AnyMetric
+from learnloop_api.kinds.rollouts.experiment import ExperimentMetric
 from learnloop_operator.rollout.evidence import ArmEvidence, ExtraSeries, number
 from learnloop_operator.rollout.metrics.hard_bound import Confidence, HardBound, level_text, of_evidence
 from learnloop_operator.statistics.betting import Counts, mean_interval
@@ -80,7 +80,7 @@ class MetricType(ABC):
         """Values of outcomes 0 and 1, in the metric's own direction; None: its values are unbounded."""
         return (0.0, 1.0)
 
-    def in_unit(self, metric: AnyMetric | MetricThreshold, mean: float) -> float:
+    def in_unit(self, metric: ExperimentMetric | MetricThreshold, mean: float) -> float:
         """A mean of outcomes in 0..1 in the metric's own unit."""
         return mean
 
@@ -105,10 +105,6 @@ class MetricType(ABC):
     def compared_noun(self, metric: MetricThreshold, measure: Measure) -> str:
         """Name of the compared quantity of a sequential test, for a sentence."""
         return self.noun(metric)
-
-    def guardrail_noun(self, guardrail: AnyMetric, measure: Measure | None) -> str:
-        """Name of the compared quantity of a guardrail, for a sentence."""
-        return self.name
 
     def hard_bounds(self, metric: MetricThreshold) -> Iterator[HardBound]:
         """The bounds that the fast lane can ask of the counters of an arm's own pods."""
@@ -238,7 +234,7 @@ class CountedMean(MetricType):
         low, high = scale
         return fitted(Counts(result.n, (result.total - result.n * low) / (high - low)))
 
-    def in_unit(self, metric: AnyMetric | MetricThreshold, mean: float) -> float:
+    def in_unit(self, metric: ExperimentMetric | MetricThreshold, mean: float) -> float:
         low, high = self.range_of(metric) or (0.0, 1.0)
         return low + mean * (high - low)
 
@@ -246,5 +242,5 @@ class CountedMean(MetricType):
         return self.range_of(metric)
 
     @abstractmethod
-    def range_of(self, metric: AnyMetric | MetricThreshold) -> tuple[float, float] | None:
+    def range_of(self, metric: ExperimentMetric | MetricThreshold) -> tuple[float, float] | None:
         """Least and greatest value; None where the API server would have refused the metric."""

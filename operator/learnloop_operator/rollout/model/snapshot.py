@@ -16,7 +16,6 @@ from learnloop_api.kinds.model_deployment import (
     BlockedRevision,
     ModelDeploymentSpec,
     ModelDeploymentStatus,
-    ProfileStatus,
 )
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_base
@@ -180,8 +179,6 @@ class Snapshot(BaseSnapshot):
     """The status as the last look left it."""
     ahead: timedelta = timedelta()
     """How far the API server's clock is ahead of `now`."""
-    profile: ProfileStatus | None = None
-    """The profile whose steps stand in `spec`."""
     unwritten_since: datetime | None = None
     """`before` is ahead of the persisted status since then; None: it is the persisted one."""
     desired: Desired

@@ -204,12 +204,10 @@ def test_the_winner_of_an_experiment_is_promoted_and_an_arm_is_taken_out_by_name
 def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() -> None:
     arm = {"name": "b", "revision": "cccccccc", "weight": 20, "standing": "playing"}
     shown = {**arm, "mean": 0.81, "low": 0.7, "high": 0.9, "episodes": 120, "chanceBetter": 0.97}
-    shown["guardrails"] = [{"name": "calm", "standing": "holds", "mean": 0.02}]
     fields = {"experiment": {"id": "dddddddd", "phase": "Running", "message": "going on", "arms": [shown]}}
     said = why(rollout(phase="Progressing", shadow={"message": "212 requests compared"}, **fields), "x")
     assert "experiment dddddddd: Running: going on" in said
     assert "  b cccccccc 20 %: 0.81 [0.7, 0.9] over 120 episodes; P(better than stable) 0.9700; playing" in said
-    assert "    guardrail calm: holds at 0.02" in said
     assert "212 requests compared" in said
 
 

@@ -59,17 +59,13 @@ def test_the_first_status_is_told_at_once() -> None:
 
 
 def experiment(**changes: Any) -> dict[str, Any]:
-    guard = {"name": "calm", "standing": "unproven", "logFine": 0.1}
-    arm = {"name": "canary", "standing": "playing", "ready": True, "episodes": 40, "mean": 0.5, "guardrails": [guard]}
+    arm = {"name": "canary", "standing": "playing", "ready": True, "episodes": 40, "mean": 0.5}
     found = {"id": "aaaaaaaa", "phase": "Running", "startedAt": "2026-01-01T11:55:00Z", "message": "canary 0.5"}
     return {**found, "arms": [{**arm, **changes.pop("arm", {})}], **changes}
 
 
 def test_the_figures_of_an_experiment_wait_too() -> None:
-    guard = {"name": "calm", "standing": "unproven", "logFine": 0.7, "judged": [60.0, 40.0]}
-    more = experiment(
-        message="canary 0.6", arm={"episodes": 60, "mean": 0.6, "logBetter": [1.0], "guardrails": [guard]}
-    )
+    more = experiment(message="canary 0.6", arm={"episodes": 60, "mean": 0.6, "logBetter": [1.0]})
     assert can_wait(status(experiment=experiment()), status(experiment=more), None, NOW)
 
 
@@ -80,7 +76,6 @@ def test_the_figures_of_an_experiment_wait_too() -> None:
         {"winner": "canary"},
         {"arm": {"standing": "beaten"}},
         {"arm": {"ready": False}},
-        {"arm": {"guardrails": [{"name": "calm", "standing": "holds"}]}},
     ],
     ids=str,
 )

@@ -1,59 +1,39 @@
-"""The arms of an experiment: how each is measured, and the rules by which a look withdraws or beats one."""
+"""Looks at an experiment: measures its arms, withdraws those that break a bound, eliminates those proven worse."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_api.kinds.rollouts.experiment import AnyMetric, Experiment, ExperimentGuardrail
+from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound
 from learnloop_operator.rollout.checks.thresholds import broken_ratios, check
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.rollout.evidence import Missing, Verdict, lost, number, untimely
-from learnloop_operator.rollout.experiments.evidence import (
-    bar,
-    bars,
-    beaten_by,
-    drop_of,
-    look,
-    look_at_guards,
-    proven,
-    share_of_alpha,
-    standing,
-)
-from learnloop_operator.rollout.experiments.state import STABLE, ExperimentState, Player, asked_for, in_unit
+from learnloop_operator.rollout.experiments.evidence import bar, beaten_by, look, proven
+from learnloop_operator.rollout.experiments.state import STABLE, ExperimentState, Player, in_unit
 from learnloop_operator.rollout.judging.analysis import is_steady
 from learnloop_operator.rollout.judging.arms import SHORTEST, hopeless, world
 from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.rollout.metrics.all_types import type_of
-from learnloop_operator.rollout.metrics.metric_type import PLAIN, Measure, Side, fitted, side
+from learnloop_operator.rollout.metrics.metric_type import PLAIN, Side, fitted, side
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import NONE, Counts, mean_interval
 
-# Measurement: outcomes of each arm by the metric and by each guardrail, or the reason why there are none.
+# Measurement: outcomes of each arm by the metric, or the reason why there are none.
 
 
-def check_of(metric: AnyMetric) -> MetricThreshold:
+def check_of(metric: ExperimentMetric) -> MetricThreshold:
     """The check of a rollout that measures the same: how numbers are read is written once."""
-    of_own = metric.model_dump(include={"type", "return_range", "quantile", "query", "total_query"})
-    if isinstance(metric, ExperimentGuardrail):
-        # A space keeps the name apart from those of spec.analysis, which have none.
-        of_own |= {"name": f"guardrail {metric.name}", "max_drop": metric.max_drop}
-    of_own["return_range"] = metric.return_range
-    return MetricThreshold.model_construct(**{"name": "experiment", "test": "sequential", **of_own})
+    return MetricThreshold.model_construct(
+        name="experiment", type=metric.type, test="sequential", return_range=metric.return_range
+    )
 
 
-def checks(spec: ModelDeploymentSpec, trial: ExperimentState | None) -> list[MetricThreshold]:
-    """Checks that a running experiment adds to those of spec.analysis."""
-    wanted = asked_for(spec, trial) if trial and trial.running else None
-    return [check_of(guardrail) for guardrail in wanted.guardrails] if wanted else []
-
-
-def _counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Measure = PLAIN) -> Counts | None:
+def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Counts | None:
     """Outcomes and the sum of their values, 0 for the worst and 1 for the best; None for an arm that gets no episodes,
     or without a number.
 
@@ -66,7 +46,7 @@ def _counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Meas
     if arm.episodes <= 0:
         return NONE
     wanted = check_of(metric)
-    result = type_of(wanted).outcomes(wanted, arm, measure)
+    result = type_of(wanted).outcomes(wanted, arm, PLAIN)
     if result is None or not math.isfinite(result.n) or not math.isfinite(result.total):
         return None
     result, strays = fitted(result), side(result)
@@ -75,26 +55,16 @@ def _counts(snapshot: Snapshot, metric: AnyMetric, player: Player, measure: Meas
     return Counts(result.n, min(result.n, max(0.0, result.total)))
 
 
-def _measured(snapshot: Snapshot, guardrail: ExperimentGuardrail, trial: ExperimentState, place: int) -> Measure | None:
-    """The measure that was fixed, or that stable suggests now; None before stable has any evidence."""
-    stable = trial.players[0]
-    fixed, arm = stable.guards[place].measure, snapshot.evidence.arms.get(stable.model.revision)
-    wanted = check_of(guardrail)
-    return fixed or (type_of(wanted).measure(wanted, arm) if arm else None)
-
-
 def silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> dict[int, Missing]:
-    """By index, why an arm has no current number of the metric or of a guardrail: its proofs wait, and so does it.
+    """By index, why an arm has no current number of the metric: its proofs wait, and so does it.
     Without stable's number no arm can be compared."""
     evidence, everyone, result = snapshot.evidence, range(len(trial.players)), dict[int, Missing]()
     if evidence.unavailable:
         return dict.fromkeys(everyone, Missing(evidence.reason, f"no evidence: {evidence.unavailable}"))
-    measures: list[tuple[AnyMetric, Measure | None]] = [(asked.metric, PLAIN)]
-    measures += [(rail, _measured(snapshot, rail, trial, place)) for place, rail in enumerate(asked.guardrails)]
     for index, player in enumerate(trial.players):
         if player.standing != "playing" and player.name != STABLE:
             continue
-        for missing in _missing(snapshot, measures, player):
+        for missing in _missing(snapshot, asked.metric, player):
             for mute in everyone if player.name == STABLE else (index,):
                 result.setdefault(mute, missing)
     return result
@@ -111,17 +81,16 @@ def lacking(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> Mi
     return Missing(reasons.NOT_ENOUGH_DATA, text) if short else None
 
 
-def _missing(snapshot: Snapshot, measures: list[tuple[AnyMetric, Measure | None]], player: Player) -> Iterator[Missing]:
+def _missing(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Iterator[Missing]:
     arm = snapshot.evidence.arms.get(player.model.revision)
     if late := untimely(snapshot.evidence.clock, arm.seen_at if arm else None, snapshot.now, player.name):
         yield late
-    for metric, measure in measures:
-        if measure is None or _counts(snapshot, metric, player, measure) is None:
-            why, what = _why(snapshot, metric, player), getattr(metric, "name", metric.type)
-            yield Missing(why.reason, f"{what}: no number for {player.name}: {why.text}")
+    if _counts(snapshot, metric, player) is None:
+        why = _why(snapshot, metric, player)
+        yield Missing(why.reason, f"{metric.type}: no number for {player.name}: {why.text}")
 
 
-def _why(snapshot: Snapshot, metric: AnyMetric, player: Player) -> Missing:
+def _why(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Missing:
     arm = snapshot.evidence.arms.get(player.model.revision)
     if arm is None:
         return Missing(reasons.EMPTY_RESULT, "Prometheus has no series of it")
@@ -162,10 +131,8 @@ def watched(snapshot: Snapshot, state: State, asked: Experiment, trial: Experime
     playing = [player.model.revision for player in trial.challengers()]
     if not is_steady(snapshot, replace(state, experiment=trial), *playing):
         return trial.started_over(), left
-    for rule in (_without_broken_guardrails, _without_beaten):
-        trial, more = rule(snapshot, asked, trial)
-        left = (*left, *more)
-    return trial, left
+    trial, beaten = _without_beaten(snapshot, asked, trial)
+    return trial, (*left, *beaten)
 
 
 def _without_failed_pods(snapshot: Snapshot, state: State, trial: ExperimentState) -> Looked:
@@ -215,35 +182,6 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     return "; ".join(text)
 
 
-def _without_broken_guardrails(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> Looked:
-    """Withdraw a challenger that is proven worse than stable by more than a guardrail's maxDrop."""
-    limits, text = bars(asked), tuple[str, ...]()
-    for place, guardrail in enumerate(asked.guardrails):
-        measure = _measured(snapshot, guardrail, trial, place)
-        if measure is None:
-            continue
-        counted = tuple(_counts(snapshot, guardrail, player, measure) for player in trial.players)
-        first, *others = (player.guards[place] for player in trial.players)
-        recorded = (replace(first, measure=measure) if counted[0] is not None else first, *others)
-        for index, guard in enumerate(look_at_guards(recorded, counted, drop_of(guardrail), limits)):
-            player = trial.players[index]
-            guards = (*player.guards[:place], guard, *player.guards[place + 1 :])
-            trial = trial.with_player(index, replace(player, guards=guards))
-            if index and player.standing == "playing" and standing(guard, limits) == "broken":
-                trial, text = _withdrawn(snapshot, trial, index, _broken(guardrail, place, trial, index), text)
-    return trial, text
-
-
-def _broken(guardrail: ExperimentGuardrail, place: int, trial: ExperimentState, index: int) -> str:
-    """`guardrail calm: error rate of a 0.2 vs 0.03 of stable over 212 episodes, worse by more than 0.02`."""
-    player, judged, base = trial.players[index], *(trial.players[arm].guards[place].judged for arm in (index, 0))
-    value, other = (in_unit(guardrail, counts.total / counts.n) for counts in (judged, base))
-    noun = type_of(guardrail).guardrail_noun(guardrail, trial.players[0].guards[place].measure)
-    numbers = f"{noun} of {player.name} {number(value)} vs {number(other)} of stable"
-    limit = f"worse by more than {number(guardrail.max_drop)}"
-    return f"guardrail {guardrail.name}: {numbers} over {int(judged.n)} episodes, {limit}"
-
-
 def _without_beaten(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> Looked:
     """An arm that is proven worse than one still in the race is beaten."""
     counted = tuple(_counts(snapshot, asked.metric, player) for player in trial.players)
@@ -251,7 +189,7 @@ def _without_beaten(snapshot: Snapshot, asked: Experiment, trial: ExperimentStat
     players = [replace(player, tally=record) for player, record in zip(trial.players, records, strict=True)]
     trial, text = replace(trial, players=tuple(players)), tuple[str, ...]()
     mute = silences(snapshot, asked, trial)
-    able = frozenset(index for index in range(len(players)) if index not in mute and fit(asked, trial, index))
+    able = frozenset(index for index in range(len(players)) if index not in mute)
     enough = _enough(asked, trial)
     for loser, winner in beaten_by(records, racing(trial), enough, asked.min_episodes, able).items():
         why = f"beaten by {players[winner].name}"
@@ -282,12 +220,6 @@ def racing(trial: ExperimentState) -> frozenset[int]:
     return frozenset(index for index, player in enumerate(trial.players) if player.standing == "playing")
 
 
-def fit(asked: Experiment, trial: ExperimentState, index: int) -> bool:
-    """Whether the arm may beat another: stable may, and an arm that is proven to keep every guardrail."""
-    limits = bars(asked)
-    return not index or all(standing(guard, limits) == "holds" for guard in trial.players[index].guards)
-
-
 def back_in_race(asked: Experiment, trial: ExperimentState) -> ExperimentState:
     """Stable races again when no arm is left that is proven better: the one that beat it has been withdrawn."""
     records, enough, stable = tuple(player.tally for player in trial.players), _enough(asked, trial), trial.players[0]
@@ -307,15 +239,15 @@ def exhausted(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> 
 
 
 def _enough(asked: Experiment, trial: ExperimentState) -> float:
-    return bar(len(trial.players), share_of_alpha(asked))
+    return bar(len(trial.players), asked.alpha)
 
 
 def standings(asked: Experiment, trial: ExperimentState) -> str:
     """`success rate: b 0.71 [0.66, 0.75] over 400 episodes, …`: every arm with its confidence sequence, best first."""
-    alpha = share_of_alpha(asked) / max(1, len(trial.players))
+    alpha = asked.alpha / max(1, len(trial.players))
     order = sorted(trial.players, key=lambda player: -_mean(player))
     text = ", ".join(_figures(asked, player, alpha) for player in order)
-    return f"{type_of(asked.metric).guardrail_noun(asked.metric, None)}: {text}{_guardrails(asked, trial)}"
+    return f"{type_of(asked.metric).noun(check_of(asked.metric))}: {text}"
 
 
 def _figures(asked: Experiment, player: Player, alpha: float) -> str:
@@ -333,16 +265,3 @@ def _figures(asked: Experiment, player: Player, alpha: float) -> str:
 def _mean(player: Player) -> float:
     judged = player.tally.judged
     return judged.total / judged.n if judged.n > 0.0 else -1.0
-
-
-def _guardrails(asked: Experiment, trial: ExperimentState) -> str:
-    if not asked.guardrails:
-        return ""
-    limits = bars(asked)
-    unproven = [
-        f"{guardrail.name} of {player.name}"
-        for player in trial.challengers()
-        for guardrail, guard in zip(asked.guardrails, player.guards, strict=False)
-        if standing(guard, limits) == "unproven"
-    ]
-    return f"; guardrails unproven: {', '.join(unproven)}" if unproven else "; every guardrail holds"
