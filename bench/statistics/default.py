@@ -10,27 +10,23 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from math import inf
 from statistics import median, quantiles
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes, looked
-from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound
-from learnloop_operator.rollout.checks.thresholds import Comparison, check
+from learnloop_operator.rollout.checks.against_stable import Comparison, alpha_of_bound, compared
+from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 
 ASKED = Analysis()
-RETURN, ERRORS = ASKED.metrics
+SUCCESS, ERRORS = ASKED.metrics
 ALPHA = alpha_of_bound(ASKED)
 WEIGHTS, STEP, GUARDED, MOST = (10, 25, 50, 100), 20, 200, 400
 """The default steps with their episodes, looks at a promoted arm, and at a canary that holds."""
-BELOW = -0.1
-"""The bound of the histogram that all returns lie above."""
 MEANS, ERROR_RATES = (0.5, 0.7, 0.9), (0.005, 0.01, 0.02, 0.03)
 
 
 World = Callable[[int], float]
-"""What the mean return is multiplied with after so many episodes of the subject."""
+"""What the success rate is multiplied with after so many episodes of the subject."""
 
 
 def steady(_: int) -> float:
@@ -48,7 +44,7 @@ WORLDS: Mapping[str, World] = {
 
 @dataclass(slots=True)
 class Arm:
-    """What was counted: returns are 0 and 1, an episode that ends in error returns what others do."""
+    """What was counted: an episode that ends in error succeeds as often as others do."""
 
     n: int = 0
     good: int = 0
@@ -61,12 +57,10 @@ class Arm:
             self.errors += source.random() < errors
 
     def evidence(self) -> ArmEvidence:
-        """As it is read from Prometheus, with the bounds around what the returns are."""
+        """As it is read from Prometheus."""
         if not self.n:
             return ArmEvidence()
-        low = float(self.n - self.good)
-        returns = {BELOW: 0.0, 0.0: low, 1.0: float(self.n), inf: float(self.n)}
-        return ArmEvidence(self.n, self.good / self.n, error_rate=self.errors / self.n, returns=returns)
+        return ArmEvidence(self.n, success_rate=self.good / self.n, error_rate=self.errors / self.n)
 
 
 @dataclass(slots=True)
@@ -75,30 +69,32 @@ class Rollout:
 
     canary: Arm = field(default_factory=Arm)
     stable: Arm = field(default_factory=Arm)
-    trials: tuple[PairedOutcomes, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     weight: int = 0
 
     def look(self) -> None:
         """The operator's look at both."""
         arms = {"canary": self.canary.evidence(), "stable": self.stable.evidence()}
-        self.trials = looked(ASKED, self.trials, Evidence(arms), "canary", "stable", self.weight)
+        concurrent = self.weight < 100
+        self.comparisons = compared(ASKED, self.comparisons, Evidence(arms), "canary", "stable", concurrent=concurrent)
 
     @property
     def ratio(self) -> float | None:
-        """The canary's mean return to stable's of the same time; None while too few are compared."""
-        row = self.trials[0].rows[0] if self.trials and self.trials[0].rows else None
-        return row.total / row.beside if row and row.n >= RETURN.min_episodes and row.beside else None
+        """The canary's success rate to stable's of the same time; None while too few are compared."""
+        memory = self.comparisons[0].memory if self.comparisons else None
+        enough = memory is not None and memory.judged.canary.n >= SUCCESS.min_episodes and memory.beside
+        return memory.judged.canary.total / memory.beside if memory and enough else None
 
     def beyond(self) -> bool:
         """Whether a number lies beyond its bound, or is not known yet."""
-        assert RETURN.min_ratio is not None
-        return self.ratio is None or self.ratio < RETURN.min_ratio or erring(self.canary)
+        assert SUCCESS.min_ratio is not None
+        return self.ratio is None or self.ratio < SUCCESS.min_ratio or erring(self.canary)
 
     def verdicts(self) -> set[Verdict]:
         """What the operator's checks say."""
         one, other = self.canary.evidence(), self.stable.evidence()
-        comparison = Comparison(self.trials[0] if self.trials else None)
-        return {check(metric, one, other, ALPHA, comparison).verdict for metric in (RETURN, ERRORS)}
+        comparison = self.comparisons[0] if self.comparisons else None
+        return {check(metric, one, other, ALPHA, comparison).verdict for metric in (SUCCESS, ERRORS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +114,10 @@ def erring(arm: Arm) -> bool:
 
 def pooled(subject: Arm, stable: Arm) -> bool:
     """Whether a number of the whole rollout lies beyond its bound: what a polled threshold acts on."""
-    assert RETURN.min_ratio is not None
+    assert SUCCESS.min_ratio is not None
     low = False
-    if min(subject.n, stable.n) >= RETURN.min_episodes:
-        low = subject.good / subject.n < RETURN.min_ratio * stable.good / stable.n
+    if min(subject.n, stable.n) >= SUCCESS.min_episodes:
+        low = subject.good / subject.n < SUCCESS.min_ratio * stable.good / stable.n
     return low or erring(subject)
 
 
@@ -161,7 +157,7 @@ def agreement(rollouts: int, seed: int) -> int:
             found.stable.play(source, 3, 0.5, 0.03)
             found.look()
             said = found.verdicts()
-            if found.ratio is not None and abs(found.ratio - (RETURN.min_ratio or 0.0)) < 1e-9:
+            if found.ratio is not None and abs(found.ratio - (SUCCESS.min_ratio or 0.0)) < 1e-9:
                 continue  # the last bits of a float decide
             assert (said == {Verdict.PASS}) != found.beyond(), f"{found}: {said}"
             looks += 1

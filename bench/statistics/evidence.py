@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_operator.statistics import comparison
+from learnloop_operator.statistics import canary_against_stable as comparison
 from learnloop_operator.statistics.betting import BISECTIONS
-from learnloop_operator.statistics.comparison import Bars
+from learnloop_operator.statistics.canary_against_stable import Bars
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -1,7 +1,7 @@
 """Whole rollouts, thousands at once: episodes arrive, the evidence is looked at every second, the weight moves."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from bench.statistics.evidence import CANARY_N, Bools, Feared, Floats, Memories, feared, look
 from bench.statistics.ttest import significant
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.comparison import Bars, Pair, TestMemory, bars, claim
-from learnloop_operator.statistics.comparison import look as product_look
+from learnloop_operator.statistics.canary_against_stable import Bars, Pair, TestMemory, bars, claim
+from learnloop_operator.statistics.canary_against_stable import look as product_look
 
 WEIGHTS = np.array([0.10, 0.25, 0.50, 1.00])
 MIN_EPISODES = 20.0
@@ -121,7 +121,7 @@ def agreement(result: Outcome, max_drop: float) -> tuple[int, float]:
         memory, verdict = TestMemory(Pair()), "undecided"
         for (canary_n, canary, stable_n, stable), concurrent, worse, fine in path:
             pair = Pair(Counts(canary_n, canary), Counts(stable_n, stable))
-            memory = product_look(memory, pair, max_drop, bar, concurrent=concurrent)
+            memory = product_look(memory, pair, max_drop, bar) if concurrent else replace(memory, seen=None)
             worst = max(worst, abs(memory.worse - worse), abs(memory.fine - fine))
             verdict = claim(memory, bar).value
             looks += 1

@@ -187,8 +187,9 @@ def _near_its_bar(world: World) -> bool:
 
 def _compared(state: State) -> tuple[float, float]:
     """Success rates of the canary and of stable at the same time, as the status has them; -1 and 0 without any."""
-    row = state.ratios[0].rows[0] if state.ratios and state.ratios[0].rows else None
-    return (row.total / row.n, row.beside / row.n) if row and row.n else (-1.0, 0.0)
+    memory = state.comparisons[0].memory if state.comparisons else None
+    n = memory.judged.canary.n if memory else 0.0
+    return (memory.judged.canary.total / n, memory.beside / n) if memory and n else (-1.0, 0.0)
 
 
 def _faults(source: random.Random) -> Iterator[str]:
@@ -241,9 +242,9 @@ def _missing(world: World, fault: str, old: State, after: NextState) -> list[str
     assert old.canary is not None
     assert old.stable is not None
     n, good = world.counters.get(old.canary.revision, (0, 0))
-    mine, theirs = _compared(after.state if after.state.ratios else old)
+    mine, theirs = _compared(after.state if after.state.comparisons else old)
     passed = n - (old.step_base if old.step_base is not None else n)
-    trials = after.state.trials or old.trials
+    trials = after.state.comparisons or old.comparisons
     tested = any(item.test == "sequential" for item in world.spec.analysis.metrics)
     proven = bool(trials) and trials[0].memory.fine >= math.log(1.0 / ALPHA) - 1e-9
     said = (

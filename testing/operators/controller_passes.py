@@ -27,6 +27,7 @@ from learnloop_operator.reconcile.reward_policy import RewardPolicyController
 from learnloop_operator.reconcile.services import Services
 from learnloop_operator.settings import Settings
 from testing.operators.api_access import from_kubeconfig
+from testing.simulation.rollout_cluster import CHECKS
 
 MERGE = "application/merge-patch+json"
 
@@ -68,11 +69,6 @@ class Returns(Prometheus):
             found.append(Sample({**arm, "learnloop_signal": "opened"}, float(episodes)))
             lasted = ({**arm, "learnloop_signal": "lasted", "le": bound} for bound in ("1.0", "+Inf"))
             found += [Sample(labels, float(episodes)) for labels in lasted]
-            bounds = {"10.0": episodes if mean <= 10.0 else 0, "500.0": episodes, "+Inf": episodes}
-            found += [
-                Sample({**arm, "learnloop_signal": "returns", "le": bound}, float(count))
-                for bound, count in bounds.items()
-            ]
             found.append(Sample({**arm, "learnloop_signal": "seen"}, self.clock().timestamp()))
         return found
 
@@ -151,7 +147,12 @@ def model(number: int) -> dict[str, Any]:
 
 async def serve(operator: Operator, name: str = "md", **more: Any) -> dict[str, Any]:
     steps = [{"weight": 10, "minEpisodes": 6}, {"weight": 100, "minEpisodes": 6}]
-    spec = {"model": model(0), "rollout": {"steps": steps, "keepForSeconds": 30}, **more}
+    spec = {
+        "model": model(0),
+        "rollout": {"steps": steps, "keepForSeconds": 30},
+        "analysis": {"metrics": CHECKS},
+        **more,
+    }
     await operator.create("ModelDeployment", name, spec)
     await operator.settle(operator.rollout, name)
     await operator.pods_ready()

@@ -1,11 +1,9 @@
 """A simulated cluster for whole rollouts: every write is checked against what must hold between any two of them."""
 
 import random
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import Any, Self
 
 from learnloop_api import names
@@ -19,15 +17,17 @@ from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Openings
 from learnloop_operator.rollout.judging.arms import windows
 from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot, resolve
-from learnloop_serving.metrics import RETURN_BUCKETS
 from testing.simulation.ended_episodes import Episodes
 from testing.simulation.opened_episodes import Opened
 from testing.simulation.routed_users import Users, shares
 
 GOOD, BETTER, BAD = 300.0, 480.0, 9.0
+RANGE = {"lowest": 0.0, "highest": 500.0}
+ERRORS = {"name": "errors", "type": "errors", "max": 0.05}
+CHECKS = [{"name": "return", "type": "return", "minRatio": 0.8, "returnRange": RANGE}, ERRORS]
 LEAST = [
-    {"name": "return", "type": "return", "minRatio": 0.8, "min": 290.0},
-    {"name": "e", "type": "errors", "max": 0.05},
+    {"name": "return", "type": "return", "minRatio": 0.8, "min": 290.0, "returnRange": RANGE},
+    ERRORS,
 ]
 """Checks that speak in the guard too, where no ratio does."""
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
@@ -46,14 +46,6 @@ def digest(number: int) -> str:
     return f"{number:064x}"
 
 
-def histogram(returns: list[float]) -> dict[float, float]:
-    """Episodes by their return, at the bounds of a policy server."""
-    if not returns:
-        return {}
-    ordered = sorted(returns)
-    return {bound: float(bisect_right(ordered, bound)) for bound in (*RETURN_BUCKETS, inf)}
-
-
 class Cluster:
     """The API server, the kubelets, the agents and Prometheus, as far as a rollout can see them."""
 
@@ -62,7 +54,7 @@ class Cluster:
         self.spec: dict[str, Any] = {
             "model": {"uri": uri(0), "sha256": digest(0)},
             "rollout": {"steps": steps or STEPS, "keepForSeconds": keep, "progressDeadlineSeconds": 60},
-            "analysis": {"intervalSeconds": 2},
+            "analysis": {"intervalSeconds": 2, "metrics": CHECKS},
         }
         self.annotations: dict[str, str] = {}
         self.status: dict[str, Any] = {}
@@ -141,10 +133,9 @@ class Cluster:
         mean = sum(returns) / len(returns) if returns else None
         lately = len(self.episodes.returns(revision, seen - DEADLINE, seen))
         known = 1.0 if returns else None, 0.0 if returns else None
-        buckets = histogram(returns)
         scraped = seen + timedelta(seconds=self.skew)
         openings = self.openings(revision, since, seen)
-        seen_of: dict[str, Any] = {"returns": buckets, "seen_at": scraped, "lately": lately, "openings": openings}
+        seen_of: dict[str, Any] = {"seen_at": scraped, "lately": lately, "openings": openings}
         return ArmEvidence(len(returns), mean, *known, **seen_of)
 
     def openings(self, revision: str, since: datetime, seen: datetime) -> Openings:

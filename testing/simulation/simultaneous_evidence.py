@@ -4,27 +4,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.paired_outcomes import known, looked
-from learnloop_operator.rollout.checks.thresholds import Comparison
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 
 LOOKS = 8
 
 
-def at_the_same_time(metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None) -> Comparison:
+def at_the_same_time(
+    metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None
+) -> Comparison | None:
     """What a ratio has compared after both arms have played, in equal parts, what they have: once before the first
     look, and then at each of LOOKS more."""
     analysis = Analysis(metrics=[metric])
-    trials = looked(analysis, (), Evidence(), "canary", "stable", 10)
+    found: tuple[Comparison, ...] = ()
     for times in range(1, LOOKS + 2):
         both = {"canary": canary, "stable": stable}
         arms = {name: _times(arm, times) for name, arm in both.items() if arm is not None}
-        trials = looked(analysis, trials, Evidence(arms), "canary", "stable", 10)
-    return Comparison(known(analysis, trials).get(metric.name))
+        found = compared(analysis, found, Evidence(arms), "canary", "stable", concurrent=True)
+    return found[0] if found else None
 
 
 def _times(arm: ArmEvidence, times: int) -> ArmEvidence:
     def more(histogram: Mapping[float, float]) -> dict[float, float]:
         return {bound: times * n for bound, n in histogram.items()}
 
-    return replace(arm, episodes=times * arm.episodes, latency=more(arm.latency), returns=more(arm.returns))
+    return replace(arm, episodes=times * arm.episodes, latency=more(arm.latency))

@@ -102,7 +102,6 @@ class World:
             lately=n,
             openings=ended_at_once(n),
             custom={"own": share} if share is not None else {},
-            events={"own": Counts(calls, prompt)},
         )
 
     @property

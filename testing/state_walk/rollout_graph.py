@@ -59,16 +59,15 @@ class Node:
 def compared(status: Mapping[str, Any]) -> tuple[float, float]:
     """Episodes of the canary that were compared with stable's of the same time, and its success as a share of stable's,
     as the status has them; 0 where nothing was compared."""
-    n, total, beside, *_ = of_success(status).get("compared") or (0.0,) * 6
-    return n, total / beside if beside else 0.0
+    found = of_success(status)
+    n, total, *_ = found.get("judged") or (0.0, 0.0)
+    return n, total / found["beside"] if found.get("beside") else 0.0
 
 
 def log_evidence(status: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Of "worse" and "fine", or of "below" and "above" a ratio."""
+    """Of "worse" and of "fine"."""
     found = of_success(status)
-    if "logWorse" in found:
-        return found["logWorse"], found["logFine"]
-    return tuple(found["compared"][-2:]) if found.get("compared") else None
+    return (found["logWorse"], found["logFine"]) if found else None
 
 
 def of_success(status: Mapping[str, Any]) -> Mapping[str, Any]:

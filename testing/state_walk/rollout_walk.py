@@ -15,9 +15,8 @@ from unittest.mock import patch
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.checks.thresholds import Comparison
+from learnloop_operator.rollout.checks import thresholds
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.judging import analysis
 from learnloop_operator.rollout.judging.analysis import Judgement
 from learnloop_operator.rollout.steps import canary_steps
 from testing.state_walk.breadth_first import Found, Graph, walk
@@ -70,7 +69,7 @@ def explore_hasty(name: str, most_transitions: int) -> Found:
 def explore_apart(name: str, most_transitions: int) -> Found:
     """The same walk with ratios that neither hold nor break, as if stable had never played: whatever was compared at
     the same time is passed by."""
-    with patch.object(analysis, "_comparison", lambda *_: Comparison(apart="so it is said")):
+    with patch.object(thresholds, "_of_ratios", lambda *_: ("so it is said", [])):
         return explore(name, most_transitions)
 
 

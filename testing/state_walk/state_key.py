@@ -3,18 +3,14 @@
 Of every number it is told on which side of the limits it lies that a decision compares it with. What is counted has one
 place in between, which is all there is in this world: two looks that see few episodes make enough of nothing
 (`graph_world.FEW`). Evidence of a test, which grows slowly, has a few more; a state whose place hides its progress is
-led on by `walk`. What a status only says (phase, conditions, verdicts of dry runs, figures of arms) no decision reads,
-but for how long a lost comparison has been missed.
+led on by `walk`. What a status only says (phase, conditions, figures of arms) no decision reads.
 """
 
 import math
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.rollout.judging.arms import DRAIN_SECONDS, SHORTEST
-from learnloop_operator.rollout.reasons import COMPARISON_LOST, DATA_AVAILABLE
 from testing.state_walk.rollout_graph import (
     ALPHA,
     DEADLINE,
@@ -61,7 +57,7 @@ def state_key(node: Node) -> Key:
         (age >= SHORTEST) + (age >= DEADLINE and step < 0),
         age_of(node, status.get("promotedAt")) >= KEEP_SECONDS,
         age_of(node, (status.get("blockedRevision") or {}).get("at")) >= DRAIN_SECONDS,
-        (_counted(node), _evidence(node), _missed(node)) if status.get("canary") or status.get("previous") else (),
+        (_counted(node), _evidence(node)) if status.get("canary") or status.get("previous") else (),
     )
 
 
@@ -117,28 +113,13 @@ def _evidence(node: Node) -> Key:
     found, logs = of_success(node.status), log_evidence(node.status)
     seen, n = found.get("seen"), node.counters[0]
     onward = None if seen is None else seen[0] <= n
-    if "logWorse" in found and logs:
-        return onward, found["judged"][0] > 0.0, _places(logs[0], (0.0, WORSE)), _places(logs[1], FINE_PLACES)
-    if "atWeight" not in found:
+    if not logs:
         return ()
-    at = found["atWeight"]
-    here = of_needed(n - found["startEpisodes"]) if at == node.status.get("weight") else None
+    if "chanceFine" in found:
+        return onward, found["judged"][0] > 0.0, _places(logs[0], (0.0, WORSE)), _places(logs[1], FINE_PLACES)
     together, ratio = compared(node.status)
-    below = together > 0.0 and ratio < LEAST_RATIO
-    return onward, bool(at), here, logs is not None, of_needed(together), below, logs is not None and logs[0] >= BROKEN
+    return onward, of_needed(together), together > 0.0 and ratio < LEAST_RATIO, _places(logs[0], (0.0, BROKEN))
 
 
 def _places(value: float, limits: tuple[float, ...]) -> int:
     return sum(value >= limit for limit in limits)
-
-
-def _missed(node: Node) -> Key:
-    """At 100 % a comparison that is lost is made again once it has been missed for the deadline: whether it is missed,
-    and since when nothing was there to decide with. Each raise of the weight begins this anew."""
-    found: Mapping[str, Any] = next(
-        (item for item in node.status.get("conditions", ()) if item["type"] == DATA_AVAILABLE), {}
-    )
-    if node.status.get("weight") != 100 or found.get("status") != "False" or _led(node):
-        return ()
-    held = min(age_of(node, found["lastTransitionTime"]), age_of(node, node.status.get("stepStartedAt")))
-    return found["reason"] == COMPARISON_LOST, held >= DEADLINE

@@ -88,7 +88,7 @@ def test_a_breach_takes_a_paused_canary_back() -> None:
     cluster.wish(1, BETTER)
     say(cluster, "pause", until(cluster, 10))
     cluster.run(20)
-    cluster.quality[uri(1)] = BAD - 400
+    cluster.quality[uri(1)] = BAD
     cluster.run(120)
     assert (cluster.weight(uri(1)), cluster.status["blockedRevision"]["reason"]) == (0, "CheckFailed")
 

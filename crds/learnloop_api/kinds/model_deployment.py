@@ -278,7 +278,7 @@ class ModelDeploymentStatus(Status):
         default=None,
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="The sequential tests and dry runs of the rollout under way.",
+        description="What the rollout under way has compared with stable.",
     )
     experiment: ExperimentStatus | None = Field(default=None, description="The experiment under way, or the last one.")
     gates: GatesStatus | None = Field(default=None, description="What the gates have found of the last candidate.")

@@ -21,7 +21,7 @@ from learnloop_operator.rollout.evidence import (
     Missing,
     Window,
 )
-from learnloop_operator.rollout.metrics.all_types import type_of
+from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.statistics.betting import Counts
 
 
@@ -59,7 +59,7 @@ class WithExperience:
     async def of_episodes(self, request: EvidenceRequest) -> Evidence:
         """The other source's evidence; and rewards and opinions of every window's arm."""
         asking = {
-            extra: [metric for metric in request.metrics if extra in type_of(metric).extra_series]
+            extra: [metric for metric in request.metrics if extra is type_of(metric).extra_series]
             for extra in (ExtraSeries.REWARDS, ExtraSeries.OPINIONS)
         }
         if not any(asking.values()) or not request.windows:

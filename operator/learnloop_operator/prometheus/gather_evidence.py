@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from learnloop_api import names
-from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.prometheus.client import (
     Prometheus,
     PrometheusBadAnswer,
@@ -18,7 +17,6 @@ from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, 
 from learnloop_operator.prometheus.queries import (
     SIGNAL,
     Arms,
-    all_returns_query,
     counters_query,
     gap,
     grown,
@@ -37,11 +35,8 @@ from learnloop_operator.rollout.evidence import (
     ShadowEvidence,
     Window,
 )
-from learnloop_operator.rollout.metrics.all_types import type_of
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.rollout.metrics.metric_types import type_of
 
-ROUNDING = 1.0 + 1e-6
-"""Sums of extrapolated parts may differ in their last bits."""
 AT_ONCE = 8
 """Queries of one object's own checks that Prometheus works on at the same time."""
 TOGETHER = 8.0
@@ -58,17 +53,12 @@ async def gather(
     """
     if not request.windows:
         return Evidence()
-    needing = {
-        extra: [metric.name for metric in request.metrics if extra in type_of(metric).extra_series]
-        for extra in ExtraSeries
-    }
+    latencies = [metric.name for metric in request.metrics if type_of(metric).extra_series is ExtraSeries.LATENCY]
     try:
         counted = await _counters(prometheus, request, pod_label)
         arms = {revision: arm for samples in counted for revision, arm in arm_evidence(samples).items()}
-        if latencies := needing[ExtraSeries.LATENCY]:
+        if latencies:
             arms = await _with_latency(prometheus, _by_seconds(request, pod_label), arms, latencies)
-        if needing[ExtraSeries.RETURNS]:
-            arms = await _with_returns(prometheus, _by_seconds(request, pod_label), arms)
         arms = await _with_custom(queries, request, arms)
     except PrometheusError as error:
         return Evidence(unavailable=str(error), reason=reason_of(error))
@@ -114,37 +104,31 @@ async def _with_latency(
     return result
 
 
-async def _with_returns(
-    prometheus: Prometheus, wanted: Iterable[tuple[Arms, int]], arms: Mapping[str, ArmEvidence]
-) -> dict[str, ArmEvidence]:
-    queries = (all_returns_query(*each) for each in wanted)
-    result = await asyncio.gather(*map(prometheus.query, queries))
-    previous = {revision: one for samples in result for revision, one in histograms(samples, "returns").items()}
-    return {revision: replace(arm, returns=previous.get(revision, {})) for revision, arm in arms.items()}
-
-
 async def _with_custom(
     queries: Prometheus | None, request: EvidenceRequest, arms: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmEvidence]:
     """`arms` with the answers to the user's own queries; one that fails, or is late, holds its own check only."""
     wanted = [
-        (metric, window.revision, texts)
+        (metric, window.revision, _filled_in(metric.query or "", request, window))
         for metric in request.metrics
         for window in request.windows
-        if window.revision in arms and (texts := _filled_in(metric, request, window))
+        if metric.type == "promql" and window.revision in arms
     ]
-    answers = await _answers(queries, request.namespace, {text for _, _, texts in wanted for text in texts})
+    answers = await _answers(queries, request.namespace, {text for _, _, text in wanted})
     result = dict(arms)
-    for metric, revision, texts in wanted:
-        result[revision] = _with_answer(metric, [answers[text] for text in texts], result[revision])
+    for metric, revision, text in wanted:
+        arm, answer = result[revision], answers[text]
+        if isinstance(answer, Missing):
+            result[revision] = replace(arm, problems={**arm.problems, metric.name: answer})
+        else:
+            result[revision] = replace(arm, custom={**arm.custom, metric.name: answer})
     return result
 
 
-def _filled_in(metric: MetricThreshold, request: EvidenceRequest, window: Window) -> list[str]:
-    """The metric's queries as Prometheus gets them."""
-    pods = own_pods(request.name, window.revision)
-    queries = type_of(metric).queries(metric, request.namespace, window.revision, window.seconds)
-    return [query.replace("$pods", pods) for query in queries]
+def _filled_in(query: str, request: EvidenceRequest, window: Window) -> str:
+    """The user's query as Prometheus gets it."""
+    query = query.replace("$revision", window.revision).replace("$namespace", request.namespace)
+    return query.replace("$window", f"{window.seconds}s").replace("$pods", own_pods(request.name, window.revision))
 
 
 async def _answers(prometheus: Prometheus | None, namespace: str, queries: Iterable[str]) -> dict[str, float | Missing]:
@@ -167,24 +151,6 @@ async def _answers(prometheus: Prometheus | None, namespace: str, queries: Itera
     finally:
         for task in wanted.values():
             task.cancel()
-
-
-def _with_answer(metric: MetricThreshold, result: Sequence[float | Missing], arm: ArmEvidence) -> ArmEvidence:
-    """The arm with the answers to one metric's queries."""
-    numbers = []
-    for answer in result:
-        if isinstance(answer, Missing):
-            return replace(arm, problems={**arm.problems, metric.name: answer})
-        numbers.append(answer)
-    if len(numbers) == 1:
-        return replace(arm, custom={**arm.custom, metric.name: numbers[0]})
-    good, events = numbers
-    if not 0.0 <= good <= events * ROUNDING:
-        text = f"query counts {good:g} good events and totalQuery {events:g} in all: it must count the good ones too"
-        return replace(arm, problems={**arm.problems, metric.name: Missing(reasons.AMBIGUOUS_RESULT, text)})
-    share = {metric.name: good / events} if events > 0.0 else {}
-    counts = Counts(events, min(good, events))
-    return replace(arm, custom={**arm.custom, **share}, events={**arm.events, metric.name: counts})
 
 
 async def _one_number(prometheus: Prometheus, namespace: str, query: str) -> float | Missing:

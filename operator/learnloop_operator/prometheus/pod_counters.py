@@ -6,14 +6,12 @@ are read.
 
 import asyncio
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
 from learnloop_api import names
 from learnloop_common.tls.contexts import client_context
@@ -52,8 +50,6 @@ _WANTED = (
     f"{names.METRIC_SHADOW_SECONDS}_bucket",
     names.METRIC_SERVER_STARTED,
 )
-OF_NAMESPACE = 32
-"""Pods of one namespace read at the same time: pods that hang delay no other namespace."""
 LONGEST_LINE = 1024
 """Characters of a sample; a longer line is not a policy server's."""
 
@@ -100,7 +96,6 @@ class CounterReader:
     def __init__(self, seconds: float = LOOK_SECONDS) -> None:
         self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
-        self._slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(OF_NAMESPACE))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -109,8 +104,7 @@ class CounterReader:
             self._session = None
 
     async def read_all(self, pods: Iterable[Target], namespace: str, deployment: str, revision: str) -> Answers:
-        """A reading of each pod, or why there is none. A pod that hangs does not hide the others, and the pods of one
-        namespace do not keep those of another waiting."""
+        """A reading of each pod, or why there is none. A pod that hangs does not hide the others."""
         readings: dict[str, Reading] = {}
         errors: dict[str, PodUnreachable | CountersUnusable] = {}
 
@@ -130,10 +124,7 @@ class CounterReader:
         expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
         session = self._ready()
         try:
-            async with (
-                self._slots[namespace],
-                session.get(url, allow_redirects=False, server_hostname=expected) as response,
-            ):
+            async with session.get(url, allow_redirects=False, server_hostname=expected) as response:
                 body = await read_bounded(response, MAX_ANSWER)
         except TimeoutError as error:
             raise PodUnreachable(f"{pod.name}: no answer within {self._seconds:g} s") from error
@@ -163,22 +154,29 @@ def parse(text: str, deployment: str, revision: str) -> Reading:
     Raises:
         CountersUnusable: not a number, or no counters of this arm.
     """
+    # Other lines are left out before anything parses them.
+    lines = (line for line in text.splitlines() if line.startswith(_WANTED) and len(line) <= LONGEST_LINE)
     counters: dict[str, float] = {}
     process = None
-    for sample in _samples(text):
-        labels = sample.labels
-        if labels.get("model_deployment") != deployment or labels.get("revision") != revision:
-            continue
-        if sample.name == names.METRIC_SERVER_STARTED:
-            process = _finite(sample.value)
-        elif name := _counter(sample.name, labels):
-            counters[name] = counters.get(name, 0.0) + _finite(sample.value)
+    try:
+        for family in text_string_to_metric_families("\n".join(lines)):
+            for sample in family.samples:
+                labels = sample.labels
+                if labels.get("model_deployment") != deployment or labels.get("revision") != revision:
+                    continue
+                if sample.name == names.METRIC_SERVER_STARTED:
+                    process = _finite(sample.value)
+                elif name := _counter(sample.name, labels):
+                    counters[name] = counters.get(name, 0.0) + _finite(sample.value)
+    except (ValueError, LookupError, AssertionError, TypeError) as error:
+        raise CountersUnusable(f"invalid exposition: {str(error)[:80]}") from error
     if process is None or REQUESTS not in counters:
         raise CountersUnusable(f"no counters of {deployment} revision {revision}")
     return Reading(process, counters)
 
 
 def _counter(metric: str, labels: Mapping[str, str]) -> str:
+    """Name of the counter that a sample adds to; "" for one that is not read."""
     if metric == names.METRIC_EPISODES_ENDED:
         return ENDED + labels.get("outcome", "")
     if metric in _SUMS:
@@ -187,38 +185,21 @@ def _counter(metric: str, labels: Mapping[str, str]) -> str:
         return f"{COPIES_WITHIN}{_bound(labels.get('le'))!r}"
     if labels.get("verb") not in _ACTING:
         return ""
-    if metric == names.METRIC_REQUEST_ERRORS:
-        return FAILED
-    if metric == f"{names.METRIC_REQUEST_SECONDS}_count":
-        return REQUESTS
     if metric == f"{names.METRIC_REQUEST_SECONDS}_bucket":
         return f"{WITHIN}{_bound(labels.get('le'))!r}"
-    return ""
-
-
-def _samples(text: str) -> Iterator[Sample]:
-    """Samples of the wanted metrics. Other lines are left out before anything parses them."""
-    lines = (line for line in text.splitlines() if line.startswith(_WANTED) and len(line) <= LONGEST_LINE)
-    try:
-        for family in text_string_to_metric_families("\n".join(lines)):
-            yield from (sample for sample in family.samples if sample.name in _WANTED)
-    except (ValueError, LookupError, AssertionError, TypeError) as error:
-        raise CountersUnusable(f"invalid exposition: {str(error)[:80]}") from error
+    return {names.METRIC_REQUEST_ERRORS: FAILED, f"{names.METRIC_REQUEST_SECONDS}_count": REQUESTS}.get(metric, "")
 
 
 def _bound(text: str | None) -> float:
-    try:
-        bound = float(text or "")
-    except ValueError:
-        bound = math.nan
+    bound = float(text or "")
     if math.isnan(bound):
-        raise CountersUnusable(f"{str(text)[:40]!r} is not the bound of a bucket")
+        raise ValueError(f"{text} is not the bound of a bucket")
     return bound
 
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise CountersUnusable(f"{value} is not a number that a counter can have")
+        raise ValueError(f"{value} is not a number that a counter can have")
     return value
 
 

@@ -138,12 +138,6 @@ def latency_query(arms: Arms, seconds: int) -> str:
     return " or ".join(grown("latency", "revision, le", buckets, arm, seconds, acting) for arm in arms.selectors())
 
 
-def all_returns_query(arms: Arms, seconds: int) -> str:
-    """Returns of ended episodes by revision and bucket."""
-    buckets = f"{names.METRIC_EPISODE_RETURN}_bucket"
-    return " or ".join(grown("returns", "revision, le", buckets, arm, seconds) for arm in arms.selectors())
-
-
 def grown(
     signal: str, by: str, metric: str, arms: str, seconds: int, more: str = "", ago: int = 0, processes: str = ""
 ) -> str:

@@ -7,7 +7,7 @@ It decides nothing. The reader reads, and says when a pass is due. The pass puts
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,12 +20,9 @@ from learnloop_operator.rollout.fast_lane import (
     UNUSABLE,
     PodEvidence,
     Questions,
-    ReadBackoff,
-    ReadInterval,
     at_weight,
     breach,
     looked,
-    rounded,
     trouble,
 )
 from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
@@ -35,8 +32,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EVERY = 1.0
-PODS_PER_TURN = 250
-"""Pods read in one second: with more of them on trial each is read less often, and the operator stays awake."""
 
 Name = tuple[str, str]
 """Namespace and name of a ModelDeployment."""
@@ -53,8 +48,6 @@ class ArmOnTrial:
     pods: tuple[Target, ...] = ()
     breached: float | None = None
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    patience: ReadBackoff[Target] = field(default_factory=ReadBackoff)
-    pace: ReadInterval = field(default_factory=ReadInterval)
 
 
 @dataclass(slots=True)
@@ -71,9 +64,6 @@ class FastLaneReader:
     def __init__(self, pods: CounterReader, metrics: OperatorMetrics, clock: Callable[[], datetime]) -> None:
         self._pods, self._metrics, self._clock = pods, metrics, clock
         self._on_trial: dict[Name, OnTrial] = {}
-        self._turn = 0
-        self._every = 1
-        """Seconds in which all arms are read once."""
         metrics.lane_arms.set_function(lambda: float(sum(len(item.arms) for item in self._on_trial.values())))
 
     async def follow(
@@ -94,7 +84,7 @@ class FastLaneReader:
         """Readings of the arms on trial so far."""
         on_trial = self._on_trial.get(name)
         arms = on_trial.arms.items() if on_trial else ()
-        return {revision: replace(arm.direct, every=max(self._every, arm.pace.every)) for revision, arm in arms}
+        return {revision: arm.direct for revision, arm in arms}
 
     def let_episodes_speak(self, name: Name, steady: Iterable[str]) -> None:
         """The endings of these revisions are steady at their present weight."""
@@ -128,10 +118,9 @@ class FastLaneReader:
         async with asyncio.TaskGroup() as turns:
             while True:
                 if leading():
-                    arms = [arm for item in self._on_trial.values() for arm in item.arms.values()]
-                    self._every = period([len(arm.pods) for arm in arms])
-                    for item in self._next():
-                        turns.create_task(self._turn_of(*item, mark))
+                    for name, item in self._on_trial.items():
+                        for revision in item.arms:
+                            turns.create_task(self._turn_of(name, revision, mark))
                 await asyncio.sleep(EVERY)
 
     def _over(self, arm: ArmOnTrial) -> None:
@@ -140,26 +129,12 @@ class FastLaneReader:
         if arm.breached is not None:
             self._metrics.lane_seconds.observe(time.monotonic() - arm.breached)
 
-    def _next(self) -> list[tuple[Name, str]]:
-        """The arms of this turn: all of them, or as many as may be read in a second, in rotation."""
-        chosen: list[tuple[Name, str]] = []
-        arms = [(name, revision) for name, item in self._on_trial.items() for revision in item.arms]
-        pods = 0
-        for offset in range(len(arms)):
-            name, revision = arms[(self._turn + offset) % len(arms)]
-            pods += len(self._on_trial[name].arms[revision].pods)
-            if chosen and pods > PODS_PER_TURN:
-                break
-            chosen.append((name, revision))
-        self._turn = (self._turn + len(chosen)) % max(1, len(arms))
-        return chosen
-
     async def _turn_of(self, name: Name, revision: str, mark: Mark) -> None:
         on_trial = self._on_trial.get(name)
         arm = on_trial.arms.get(revision) if on_trial else None
         if on_trial is None or arm is None:
             return
-        before = arm.direct.health
+        before = arm.direct.problem
         await self._look(name, arm)
         result = breach(arm.questions, arm.direct.alarms, "the arm")
         if result and arm.breached is None:
@@ -168,24 +143,15 @@ class FastLaneReader:
         elif not result:
             arm.breached = None
         _raise_alarm(on_trial)
-        if result or arm.direct.health.level != before.level:
+        if result or arm.direct.problem != before:
             mark(*name, bool(result))
 
     async def _look(self, name: Name, arm: ArmOnTrial) -> None:
         if not arm.pods or arm.reading.locked():
             return
         async with arm.reading:
-            began, pods = time.monotonic(), arm.pods
-            due = arm.patience.due(pods, began)
-            answers = await self._pods.read_all(due, *name, arm.direct.revision)
-            silent = dict.fromkeys((pod.name for pod in pods if pod not in due), UNREACHABLE)
-            silent |= {pod: _why(error) for pod, error in answers.errors.items()}
-            for pod in due:
-                if isinstance(answers.errors.get(pod.name), PodUnreachable):
-                    arm.patience.missed(pod, began)
-                else:
-                    arm.patience.answered(pod)
-            arm.pace.looked(time.monotonic())
+            answers = await self._pods.read_all(arm.pods, *name, arm.direct.revision)
+            silent = {pod: _why(error) for pod, error in answers.errors.items()}
             now = self._clock()
             moment = 1 + int(max(0.0, seconds_since(arm.direct.rollout, now)))
             arm.direct = looked(arm.direct, answers.readings, arm.questions, now, moment, silent)
@@ -202,17 +168,6 @@ def _result(answers: Answers, silent: Mapping[str, str]) -> str:
     if not silent:
         return "ok"
     return "some" if answers.readings else trouble(silent)
-
-
-def period(pods: Sequence[int]) -> int:
-    """Seconds in which arms with so many pods each are read once, rounded up to one of PERIODS. A figure that moved
-    with every pod of the cluster would be written with every pod."""
-    turns, room = 1, PODS_PER_TURN
-    for own in pods:
-        if own > room and room < PODS_PER_TURN:
-            turns, room = turns + 1, PODS_PER_TURN
-        room -= own
-    return rounded(turns)
 
 
 def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> ArmOnTrial | None:

@@ -67,8 +67,6 @@ class ArmEvidence:
     error_rate: float | None = None
     latency: Histogram = field(default_factory=dict)
     """Requests of policies by their duration in seconds."""
-    returns: Histogram = field(default_factory=dict)
-    """Ended episodes by their return; asked where a bound of returns has no returnRange."""
     seen_at: datetime | None = None
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
     lately: int | None = None
@@ -83,8 +81,6 @@ class ArmEvidence:
     """Rated episodes and the sum of what people think of each, -1 to 1; None as above."""
     custom: Mapping[str, float] = field(default_factory=dict)
     """Answers of promql checks by name; one that gave no single finite number is absent."""
-    events: Mapping[str, Counts] = field(default_factory=dict)
-    """All events and the good ones of sequential promql checks, by name."""
     problems: Mapping[str, Missing] = field(default_factory=dict)
     """Why a check has no answer, by name; "" speaks for all checks of the arm."""
 
@@ -138,8 +134,6 @@ class Check:
     sentence: str
     reason: str = reasons.NOT_ENOUGH_DATA
     """Why it holds, if it does."""
-    of_both: bool = False
-    """Whether it holds for want of episodes of both arms: those of one alone may never decide it."""
 
 
 def lost(pods: int, whose: str) -> Missing | None:
@@ -226,7 +220,6 @@ class ExtraSeries(Enum):
     """Series that only some types of metrics need, in addition to the counters of episodes."""
 
     LATENCY = "requests by duration"
-    RETURNS = "episodes by return"
     REWARDS = "rewarded episodes and their raw rewards"
     OPINIONS = "rated episodes and what people think of them"
 

@@ -61,7 +61,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         last_stable=state.last_stable,
         overrides=list(state.overrides) or None,
         decisions=list(state.decisions) or None,
-        evidence=save(state.trials, state.ratios, snapshot.spec.analysis, _pace(snapshot, move)),
+        evidence=save(state.comparisons, snapshot.spec.analysis, _pace(snapshot, move)),
     ).to_kube()
 
 

@@ -48,7 +48,7 @@ def test_what_is_left_out_takes_the_documented_defaults(kube: Any, namespace: st
     spec = kube.apply(item)["spec"]
     assert [step["weight"] for step in spec["rollout"]["steps"]] == [10, 25, 50, 100]
     assert spec["rollout"]["steps"][0] == {"weight": 10, "minEpisodes": 20, "minSeconds": 0, "pause": False}
-    metric = {"name": "return", "type": "return", "minRatio": 0.8, "minEpisodes": 5}
+    metric = {"name": "success", "type": "success", "minRatio": 0.8, "minEpisodes": 5}
     assert spec["analysis"]["metrics"][0] == {**metric, "test": "threshold"}
     assert spec["routing"] == {"mode": "service"}
     assert spec["serving"] == {"replicas": 1, "canaryReplicas": 1, "pod": {}}

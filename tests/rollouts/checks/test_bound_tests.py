@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound, bars_of, claims
+from learnloop_operator.rollout.checks.against_stable import alpha_of_bound, bars_of, claims
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
-from learnloop_operator.statistics.betting import Counts
-from testing.simulation.rollout_cluster import histogram
 from testing.simulation.simultaneous_evidence import at_the_same_time
 
 ALPHA = alpha_of_bound(Analysis())
@@ -26,10 +24,6 @@ def metric(**body: Any) -> MetricThreshold:
 
 def erring(n: int, errors: int) -> ArmEvidence:
     return ArmEvidence(n, error_rate=errors / n)
-
-
-def returning(*values: float) -> ArmEvidence:
-    return ArmEvidence(len(values), sum(values) / len(values), returns=histogram(list(values)))
 
 
 def episodes_until_breach(source: np.random.Generator, share: float) -> int:
@@ -76,10 +70,9 @@ BETTER_IS_MORE: list[tuple[dict[str, Any], Callable[[float], ArmEvidence]]] = [
     ({"type": "success", "minRatio": 0.8}, lambda bad: ArmEvidence(400, success_rate=1 - bad)),
     ({"type": "errors", "maxRatio": 1.5}, lambda bad: ArmEvidence(400, error_rate=0.05 + bad)),
     (
-        {"type": "return", "minRatio": 0.8},
-        lambda bad: returning(*[9.0] * int(400 * bad), *[300.0] * int(400 - 400 * bad)),
+        {"type": "return", "min": 200, "returnRange": {"lowest": 0, "highest": 500}},
+        lambda bad: ArmEvidence(400, 300 - 291 * bad),
     ),
-    ({"type": "return", "min": 200}, lambda bad: returning(*[9.0] * int(400 * bad), *[300.0] * int(400 - 400 * bad))),
     (
         {"type": "return", "minRatio": 0.8, "returnRange": {"lowest": -500, "highest": 0}},
         lambda bad: ArmEvidence(400, -100 - 400 * bad),
@@ -91,17 +84,6 @@ BETTER_IS_MORE: list[tuple[dict[str, Any], Callable[[float], ArmEvidence]]] = [
     (
         {"type": "latency", "quantile": 0.9, "maxRatio": 1.2},
         lambda bad: ArmEvidence(400, latency={0.01: 4000 * (1 - bad), 0.02: 4000 * (1 - bad), 1.0: 4000, inf: 4000.0}),
-    ),
-    (
-        {
-            "type": "promql",
-            "test": "sequential",
-            "maxDrop": 0.1,
-            "query": "a[$window]",
-            "totalQuery": "b[$window]",
-            "min": 0.8,
-        },
-        lambda bad: ArmEvidence(400, custom={"m": 1 - bad}, events={"m": Counts(4000, 4000 * (1 - bad))}),
     ),
 ]
 

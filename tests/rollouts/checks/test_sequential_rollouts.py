@@ -6,13 +6,12 @@ import pytest
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
-from learnloop_operator.rollout.checks.sequential_test import SequentialTest, looked, weigh
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared, weigh
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.rollout.metrics.all_types import type_of
-from learnloop_operator.rollout.metrics.metric_type import PLAIN
+from learnloop_operator.rollout.metrics.metric_types import PLAIN, type_of
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, load, save
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.comparison import Pair, TestMemory
+from learnloop_operator.statistics.canary_against_stable import Pair, TestMemory
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 
@@ -53,7 +52,7 @@ def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was
     assert world.evidence == before
     assert before["judged"][0] > 100
     pace = EpisodeRate(world.now, 0.1, 0.0)
-    again = save(load(save_of(world)), (), spec(world), pace) or []
+    again = save(load(save_of(world)), spec(world), pace) or []
     assert [item.model_copy(update={"estimated_at": None}) for item in save_of(world)] == again
 
 
@@ -134,15 +133,15 @@ def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
 def test_a_return_outside_its_range_is_no_evidence() -> None:
     metric = MetricThreshold.model_validate(RETURN)
     analysis = Analysis(metrics=[metric])
-    begun = (SequentialTest("return", "return not worse by 50 of -100..400", TestMemory(Pair())),)
+    begun = (Comparison("return", "return not worse by 50 of -100..400", TestMemory(Pair())),)
     beyond = Evidence({"c": ArmEvidence(50, 900.0), "s": ArmEvidence(500, 300.0)})
-    assert looked(analysis, begun, beyond, "c", "s", concurrent=True) == begun
+    assert compared(analysis, begun, beyond, "c", "s", concurrent=True) == begun
     assert type_of(metric).outcomes(metric, ArmEvidence(10, 150.0), PLAIN) == Counts(10, 5)
     assert type_of(metric).outcomes(metric, ArmEvidence(10, None), PLAIN) is None
 
 
 def test_a_metric_the_api_server_would_refuse_holds_with_its_name() -> None:
     metric = MetricThreshold.model_validate({"name": "mine", "type": "return", "test": "sequential", "maxDrop": 1})
-    found = weigh(metric, SequentialTest("mine", "", TestMemory()), Analysis(metrics=[metric]), 0.1, 1.0)
+    found = weigh(metric, Comparison("mine", "", TestMemory()), Analysis(metrics=[metric]), 0.1, 1.0)
     assert found.verdict is Verdict.HOLD
     assert "mine needs a maxDrop within its range" in found.sentence

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.rollout.fast_lane import (
     UNREACHABLE,
-    UNUSABLE,
-    FastLaneHealth,
     at_weight,
     breach,
     looked,
@@ -168,7 +166,7 @@ def test_a_pod_that_hangs_does_not_hide_one_that_fails_every_request() -> None:
         direct = look(direct, failing, hanging, second=second, silent=(1,))
     assert said(direct).startswith("1 of ")
     assert direct.seen_at == START + timedelta(seconds=7)
-    assert (direct.health.problem, direct.health.silent, direct.health.of) == (UNREACHABLE, 1, 2)
+    assert direct.problem == ""
 
 
 @given(silences=st.lists(st.sets(st.integers(0, 2)), max_size=30), seed=st.integers(0, 10**6))
@@ -213,34 +211,16 @@ def test_equal_models_are_taken_back_less_often_than_the_budget_allows() -> None
 
 
 def test_the_lanes_state_changes_after_a_while_and_not_with_every_look() -> None:
-    health, changes = FastLaneHealth(), 0
-    for second in range(300):
-        before = health.problem
-        health = health.after(UNREACHABLE if second % 4 else "", START + timedelta(seconds=second))
-        changes += health.problem != before
+    pod, direct, changes = Pod(), look(watched(), Pod()), 0
+    for second in range(2, 300):
+        before = direct.problem
+        direct = look(direct, pod, second=second, silent=(0,) if second % 4 else ())
+        changes += direct.problem != before
     assert changes == 0
-    for second in range(300, 306):
-        health = health.after(UNUSABLE, START + timedelta(seconds=second))
-    assert health.problem == UNUSABLE
-    for second in range(306, 340):
-        health = health.after("", START + timedelta(seconds=second))
-    assert health.problem == ""
-
-
-def test_how_many_pods_are_silent_is_told_when_it_stays_so_and_not_with_every_look() -> None:
-    def told(silent: list[int]) -> list[tuple[int, int]]:
-        health, levels = FastLaneHealth(), []
-        for second, count in enumerate(silent):
-            some = (count, 4) if 0 < count < 4 else (0, 0)
-            health = health.after(UNREACHABLE if count else "", START + timedelta(seconds=second), *some)
-            if not levels or health.level != levels[-1]:
-                levels.append(health.level)
-        return levels
-
-    assert told([1] * 60) == [(0, 0), (1, 1)]
-    assert told([1, 2] * 60) == [(0, 0), (1, 2)], "it is as bad as it gets, until it was better for a while"
-    assert told([1, 2, 0] * 60) == [(0, 0)]
-    assert told([4] * 10 + [1] * 60 + [0] * 60) == [(0, 0), (2, 0), (1, 1), (0, 0)]
+    for second in range(300, 311):
+        direct = look(direct, pod, second=second, silent=(0,))
+    assert direct.problem == UNREACHABLE
+    assert look(direct, pod, second=311).problem == ""
 
 
 @pytest.mark.parametrize("per_second", [20, 200])

@@ -101,7 +101,7 @@ def test_a_person_who_names_it_ends_the_guard_and_it_begins_as_a_canary_without_
 @pytest.mark.parametrize("verb", ["skip", "promote"])
 def test_nobody_ends_the_guard_of_a_model_that_a_check_finds_bad(guarded: Cluster, verb: str) -> None:
     bad = guarded.status["stable"]["revision"]
-    guarded.quality[uri(1)] = BAD - 9000.0
+    guarded.quality[uri(1)] = BAD
     guarded.tick(60)
     guarded.annotations[verb_annotation(verb)] = f"{revision(guarded)} at {guarded.now.isoformat()}"
     guarded.reconcile()
@@ -122,7 +122,7 @@ def test_while_suspended_it_waits_longer_and_the_guard_still_rolls_back(guarded:
     guarded.spec["suspend"] = True
     guarded.run(KEEP)
     assert (guarded.status["phase"], guarded.status["previous"]["uri"]) == ("Suspended", uri(0))
-    guarded.quality[uri(1)] = BAD - 9000.0
+    guarded.quality[uri(1)] = BAD
     guarded.run(240)
     assert (guarded.status["stable"]["uri"], "canary" in guarded.status) == (uri(0), False)
     guarded.spec["suspend"] = False
@@ -148,7 +148,7 @@ def test_where_there_is_nothing_to_take_a_bad_model_back_to_the_sentence_names_t
     guarded: Cluster,
 ) -> None:
     guarded.broken = {guarded.status["previous"]["revision"]}
-    guarded.quality[uri(1)] = BAD - 9000.0
+    guarded.quality[uri(1)] = BAD
     while guarded.status["phase"] == "Guarding":
         guarded.run(1)
     wanted = revision(guarded)

@@ -3,7 +3,7 @@
 import pytest
 
 from testing.simulation.gated_cluster import GatedCluster
-from testing.simulation.rollout_cluster import BAD, BETTER, MODES, Cluster, uri
+from testing.simulation.rollout_cluster import BAD, BETTER, MODES, RANGE, Cluster, uri
 
 
 class Refusing(Cluster):
@@ -56,7 +56,7 @@ def test_a_stable_arm_that_comes_back_before_the_deadline_is_compared_as_ever() 
 
 def test_a_canary_that_breaks_a_check_replaces_nobody() -> None:
     cluster = Refusing()
-    cluster.spec["analysis"]["metrics"] = [{"name": "return", "type": "return", "min": 290.0}]
+    cluster.spec["analysis"]["metrics"] = [{"name": "return", "type": "return", "min": 290.0, "returnRange": RANGE}]
     broken(cluster).wish(1, BAD)
     cluster.run(90)
     assert cluster.status["stable"]["uri"] == uri(0)

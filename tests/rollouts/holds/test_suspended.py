@@ -10,7 +10,7 @@ from learnloop_api import names
 from learnloop_operator.rollout.decide import decide
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.fast_lane_cluster import LanedCluster
-from testing.simulation.rollout_cluster import BAD, BETTER, GOOD, Cluster, uri
+from testing.simulation.rollout_cluster import BAD, BETTER, CHECKS, GOOD, Cluster, uri
 from testing.simulation.two_arm_world import SUCCESS, World
 
 
@@ -109,7 +109,7 @@ def test_a_canary_without_pods_gets_nothing_and_is_not_let_in_again() -> None:
 
 def test_a_promoted_arm_that_turns_bad_is_swapped_back_and_its_guard_does_not_end() -> None:
     cluster = Cluster(keep=60)
-    cluster.spec["analysis"]["metrics"] = [{"name": "return", "type": "return", "minRatio": 0.8, "min": 200}]
+    cluster.spec["analysis"]["metrics"] = [{**CHECKS[0], "min": 200}]
     at_weight(cluster, 100)
     cluster.spec["suspend"] = False
     while not cluster.promotions:
@@ -118,7 +118,7 @@ def test_a_promoted_arm_that_turns_bad_is_swapped_back_and_its_guard_does_not_en
     cluster.run(80)
     assert "previous" in cluster.status, "the old arm went while suspended"
     cluster.quality[uri(1)] = BAD
-    cluster.run(120)
+    cluster.run(240)
     assert cluster.status["stable"]["uri"] == uri(0)
 
 
@@ -137,7 +137,7 @@ def test_an_experiment_promotes_nobody_and_loses_an_arm_that_breaks_a_bar() -> N
 
 def test_the_fast_lane_reads_on() -> None:
     cluster = LanedCluster()
-    cluster.spec["analysis"]["metrics"] = [{"name": "return", "type": "return", "minRatio": 0.01}]
+    cluster.spec["analysis"]["metrics"] = [{**CHECKS[0], "minRatio": 0.01}]
     at_weight(cluster, 10)
     cluster.fail(uri(1))
     cluster.run(60)

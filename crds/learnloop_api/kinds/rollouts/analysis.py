@@ -51,16 +51,14 @@ class MetricThreshold(Resource):
             "a check without a bound checks nothing: set min, max, minRatio or maxRatio",
         ),
         Rule(
-            "(self.type == 'promql' && self.test == 'sequential') == has(self.totalQuery)",
-            "set totalQuery with type promql and test: sequential, and only then: query counts the good events, "
-            "totalQuery all of them; a query that counts no events can only be compared with test: threshold",
-            ".totalQuery",
+            "self.type != 'promql' || self.test == 'threshold'",
+            "a query counts no events: compare it with test: threshold",
+            ".test",
         ),
         Rule(
-            "!has(self.totalQuery) || !has(self.query)"
-            " || (self.query.contains('[$window]') && self.totalQuery.contains('[$window]'))",
-            "a sequential test counts events since the rollout began: use increase(...[$window]) in both queries",
-            ".query",
+            "(!has(self.minRatio) || !(self.type in ['errors', 'latency']))"
+            " && (!has(self.maxRatio) || self.type in ['errors', 'latency', 'promql'])",
+            "a ratio bounds the worse side: maxRatio with errors and latency, minRatio with the other types",
         ),
         Rule(
             "!has(self.quantile) || self.type == 'latency'",
@@ -90,13 +88,9 @@ class MetricThreshold(Resource):
             ".returnRange",
         ),
         Rule(
-            "self.test != 'sequential' || self.type != 'return' || has(self.returnRange)",
-            "set returnRange with type return and test: sequential: where returns lie",
-            ".returnRange",
-        ),
-        Rule(
-            "self.type != 'reward' || has(self.returnRange)",
-            "set returnRange with type reward: where raw rewards lie, e.g. -0.25 to 1 with the default components",
+            "(self.type != 'return' && self.type != 'reward') || has(self.returnRange)",
+            "set returnRange with types return and reward: where returns lie, or raw rewards, e.g. -0.25 to 1 with the "
+            "default components",
             ".returnRange",
         ),
         Rule(
@@ -129,16 +123,7 @@ class MetricThreshold(Resource):
         default=None,
         description=(
             "PromQL over this namespace's series; required for type promql. "
-            "With test: sequential it counts good events, see totalQuery; "
-            "with test: threshold its number is compared as it stands at every look, so smooth it in the query itself, "
-            "e.g. by avg_over_time."
-        ),
-    )
-    total_query: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        default=None,
-        description=(
-            "PromQL of the number of all events, good and bad, of which query counts the good ones; required with type "
-            "promql and test: sequential. Both count since the rollout began: increase(...[$window])."
+            "Its number is compared as it stands at every look: smooth it in the query itself, e.g. by avg_over_time."
         ),
     )
     quantile: float | None = Field(
@@ -163,7 +148,7 @@ class MetricThreshold(Resource):
         description=(
             "threshold: min, max, minRatio and maxRatio alone. A step passes when what was seen is "
             "within them. The canary goes back when a bound is broken for certain, however often the "
-            "operator looks, and holds in between. A promql query without totalQuery is compared as it "
+            "operator looks, and holds in between. A promql query is compared as it "
             "stands, for the number of events behind it is unknown. sequential: an always-valid"
             " test against stable as it serves at the same time. It rolls the canary back when the "
             "canary is proven worse. It passes a step when the canary is proven not to be worse by "
@@ -175,20 +160,16 @@ class MetricThreshold(Resource):
         gt=0,
         description=(
             "The loss against stable that would matter. For success and errors it is a share of "
-            "episodes. For latency it is the share of requests slower than stable's quantile, for promql"
-            " a share of events. For return, reward and feedback it is in their own unit. Half of it "
-            "takes about four times the episodes."
+            "episodes. For latency it is the share of requests slower than stable's quantile. For return, reward "
+            "and feedback it is in their own unit. Half of it takes about four times the episodes."
         ),
     )
     return_range: ReturnRange | None = Field(
         default=None,
         description=(
-            "Where returns lie, or raw rewards; required with type reward, with type return and test: sequential, and "
-            "for the fast lane to ask min and max. A mean outside it holds (OutOfRange); a canary's below it, while "
-            "stable's lies within it, rolls the canary back. Without it no number of episodes bounds their mean. A "
-            "ratio is then broken when the mean is beyond it and the returns certainly are distributed worse than "
-            "stable's. A min or max is broken when the mean is beyond it and more than half of the episodes certainly "
-            "are."
+            "Where returns lie, or raw rewards; required with types return and reward. A mean outside it holds "
+            "(OutOfRange); a canary's below it, while stable's lies within it, rolls the canary back. Without it no "
+            "number of episodes bounds their mean."
         ),
     )
 
@@ -202,9 +183,9 @@ class FastLane(Resource):
             "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods "
             "every second. Roll the arm back immediately when it breaks a bound beyond doubt. Bounds are "
             "maxRequestErrors, a bar of its shadow step, and min or max of a metric (success, errors, "
-            "return with returnRange, latency). It never promotes. Needs a way from the operator to the "
-            "pods' port 8081; the condition FastLane says whether it is there. Above 250 pods on trial "
-            "the condition also says how often they are read. Without it Prometheus alone decides."
+            "return, latency). It never promotes. Needs a way from the operator to the "
+            "pods' port 8081; the condition FastLane says whether it is there. Without it Prometheus alone "
+            "decides."
         ),
     )
     max_request_errors: float = Field(
@@ -219,7 +200,7 @@ class FastLane(Resource):
 
 def _default_metrics() -> list[MetricThreshold]:
     return [
-        MetricThreshold(name="return", type="return", min_ratio=0.8),
+        MetricThreshold(name="success", type="success", min_ratio=0.8),
         MetricThreshold(name="errors", type="errors", max=0.05),
     ]
 
@@ -271,7 +252,7 @@ class Analysis(Resource):
 
 
 class MetricEvidence(Resource):
-    """State of a sequential test or a ratio in this rollout: all that a test needs to continue after a restart."""
+    """State of a comparison with stable in this rollout: all that it needs to continue after a restart."""
 
     name: ObjectName = Field(description="The metric.")
     claim: ShortText = Field(description="What is tested; evidence for another claim is not carried over.")
@@ -301,8 +282,8 @@ class MetricEvidence(Resource):
         default=None,
         ge=1,
         description=(
-            "latency and promql: so many events count as one, those of an average episode of stable, because events of "
-            "one episode are not independent."
+            "latency: so many requests count as one, those of an average episode of stable, because requests of one "
+            "episode are not independent."
         ),
     )
     log_worse: float | None = Field(default=None, description="Logarithm of the e-value of 'worse'.")
@@ -312,34 +293,10 @@ class MetricEvidence(Resource):
         max_length=4,
         description="Episodes compared and the sum of their values (0 to 1): two numbers of the canary, two of stable.",
     )
+    beside: float | None = Field(
+        default=None,
+        description="What as many episodes of stable as the canary's would have added up to, each of the same time.",
+    )
     seen: list[float] | None = Field(
-        default=None,
-        max_length=12,
-        description=(
-            "The same counted by the source at the last comparison; of a ratio four numbers for each quantity compared."
-        ),
-    )
-    compared: list[float] | None = Field(
-        default=None,
-        max_length=18,
-        description=(
-            "Of a ratio, six numbers for each quantity compared. The first two: episodes of the canary that were "
-            "compared with stable's of the same time, and the sum of their values. Then: what as many of stable's "
-            "made at these times, and stable's mean lately. Last: the logarithms of the e-values of 'below' and "
-            "'above'."
-        ),
-    )
-    bounds: list[float] | None = Field(
-        default=None,
-        max_length=2,
-        description=(
-            "Of a ratio: bounds of stable's histogram at which the arms are compared, in seconds or returns, fixed "
-            "before the comparison began."
-        ),
-    )
-    at_weight: int | None = Field(
-        default=None, ge=0, le=100, description="Of a ratio: the canary's weight while its batches are comparable."
-    )
-    start_episodes: float | None = Field(
-        default=None, ge=0, description="Of a ratio: episodes of the canary that had ended when it got that weight."
+        default=None, max_length=4, description="The same counted by the source at the last comparison."
     )

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
-from learnloop_operator.rollout.metrics.hard_bound import of_evidence
+from learnloop_operator.rollout.metrics.metric_types import of_evidence
 from learnloop_operator.statistics.alarm import above
 from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.latency import quantile_of, total

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from learnloop_operator.statistics.betting import NONE, Counts, log_e
-from learnloop_operator.statistics.comparison import Pair, expected
+from learnloop_operator.statistics.canary_against_stable import Pair, expected
 
 BATCH = 4.0
 GROWTH = 0.1

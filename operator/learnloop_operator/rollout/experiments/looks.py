@@ -4,33 +4,24 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.sequential_test import alpha_of_bound
+from learnloop_operator.rollout.checks.against_stable import alpha_of_bound
 from learnloop_operator.rollout.checks.thresholds import broken_ratios, check
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.rollout.evidence import Missing, Verdict, lost, number, untimely
 from learnloop_operator.rollout.experiments.evidence import bar, beaten_by, look, proven
-from learnloop_operator.rollout.experiments.state import STABLE, ExperimentState, Player, in_unit
+from learnloop_operator.rollout.experiments.state import STABLE, ExperimentState, Player, check_of, in_unit
 from learnloop_operator.rollout.judging.analysis import is_steady
 from learnloop_operator.rollout.judging.arms import SHORTEST, hopeless, world
 from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
-from learnloop_operator.rollout.metrics.all_types import type_of
-from learnloop_operator.rollout.metrics.metric_type import PLAIN, Side, fitted, side
+from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import NONE, Counts, mean_interval
 
 # Measurement: outcomes of each arm by the metric, or the reason why there are none.
-
-
-def check_of(metric: ExperimentMetric) -> MetricThreshold:
-    """The check of a rollout that measures the same: how numbers are read is written once."""
-    return MetricThreshold.model_construct(
-        name="experiment", type=metric.type, test="sequential", return_range=metric.return_range
-    )
 
 
 def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Counts | None:
@@ -247,7 +238,7 @@ def standings(asked: Experiment, trial: ExperimentState) -> str:
     alpha = asked.alpha / max(1, len(trial.players))
     order = sorted(trial.players, key=lambda player: -_mean(player))
     text = ", ".join(_figures(asked, player, alpha) for player in order)
-    return f"{type_of(asked.metric).noun(check_of(asked.metric))}: {text}"
+    return f"{type_of(check_of(asked.metric)).noun}: {text}"
 
 
 def _figures(asked: Experiment, player: Player, alpha: float) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
+from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_api.kinds.rollouts.experiment import (
     Experiment,
     ExperimentArmStatus,
@@ -15,10 +16,10 @@ from learnloop_api.kinds.rollouts.experiment import (
 )
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.experiments.evidence import ArmRecord, fresh
-from learnloop_operator.rollout.metrics.all_types import type_of
+from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
 from learnloop_operator.statistics.betting import Counts, mean_interval
-from learnloop_operator.statistics.comparison import chance
+from learnloop_operator.statistics.canary_against_stable import chance
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
@@ -133,9 +134,17 @@ def save(trial: ExperimentState | None, experiment: Experiment | None) -> Experi
     )
 
 
+def check_of(metric: ExperimentMetric) -> MetricThreshold:
+    """The check of a rollout that measures the same: how numbers are read is written once."""
+    return MetricThreshold.model_construct(
+        name="experiment", type=metric.type, test="sequential", return_range=metric.return_range
+    )
+
+
 def in_unit(metric: ExperimentMetric, value: float) -> float:
     """A mean of outcomes in 0..1 in the metric's own unit."""
-    return type_of(metric).in_unit(metric, value)
+    check = check_of(metric)
+    return type_of(check).in_unit(check, value)
 
 
 def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentArmStatus:

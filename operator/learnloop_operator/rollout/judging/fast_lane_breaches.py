@@ -1,4 +1,4 @@
-"""The fast lane in a decision: arms that it watches, breaches, and its condition."""
+"""The fast lane in a decision: the arms that it reads, their breaches, and its condition."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from learnloop_operator.rollout.judging.shadow import shadow_of
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
-READING, READING_SOME, DISABLED, NOT_NEEDED = "Reading", "ReadingSome", "Disabled", "NotNeeded"
+READING, DISABLED, NOT_NEEDED = "Reading", "Disabled", "NotNeeded"
 _ALONE = "Prometheus alone rolls a bad canary back"
 _SENTENCES = {
     UNREACHABLE: (
@@ -22,7 +22,6 @@ _SENTENCES = {
     ),
     UNUSABLE: f"pods of the arm on trial answer without the counters of their revision: is their image older? {_ALONE}",
 }
-_SILENT = {UNREACHABLE: "did not answer", UNUSABLE: "did not answer with the counters of their revision"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +82,14 @@ def _of_canary(snapshot: Snapshot, state: State) -> Questions:
 
 
 def condition_of(snapshot: Snapshot) -> dict[str, Any]:
-    """FastLane: True while pods are read, if only some (ReadingSome); False where Prometheus has to do alone; Unknown
-    with nothing on trial."""
+    """FastLane: True while pods are read; False where Prometheus has to do alone; Unknown with nothing on trial."""
     name, generation, direct = reasons.FAST_LANE, snapshot.generation, snapshot.direct
     if not snapshot.spec.analysis.fast_lane.enabled:
         text = f"spec.analysis.fastLane.enabled is false: {_ALONE}"
         return condition(name, FALSE, DISABLED, text, generation)
     if not direct:
         return condition(name, UNKNOWN, NOT_NEEDED, "no arm is on trial", generation)
-    worst = max((recorded.health for recorded in direct.values()), key=lambda health: health.level)
-    if worst.problem and not worst.of:
-        return condition(name, FALSE, worst.problem, _SENTENCES[worst.problem], generation)
-    period = _period(max(recorded.every for recorded in direct.values()))
-    if worst.problem:
-        text = (
-            f"{worst.silent} of {worst.of} pods of an arm on trial {_SILENT[worst.problem]}: only Prometheus tells of "
-        )
-        return condition(
-            name, TRUE, READING_SOME, f"{text}{'it' if worst.silent == 1 else 'them'}; {period}", generation
-        )
-    return condition(name, TRUE, READING, period, generation)
-
-
-def _period(seconds: int) -> str:
-    if seconds <= 1:
-        return "the pods of the arm on trial are read each second"
-    more = "more are on trial, or hang, than are read in one second"
-    return f"the pods of the arm on trial are read every {seconds} s: {more}"
+    problem = next((item.problem for item in direct.values() if item.problem), "")
+    if problem:
+        return condition(name, FALSE, problem, _SENTENCES[problem], generation)
+    return condition(name, TRUE, READING, "the pods of the arm on trial are read each second", generation)

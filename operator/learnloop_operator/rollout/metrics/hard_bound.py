@@ -1,16 +1,14 @@
-"""A hard bound of one arm, by the counters that its own pods serve: at most a share of its outcomes may be bad."""
+"""Hard bounds of one arm, by the counters that its own pods serve: at most a share of its outcomes may be bad."""
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
+from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_operator.rollout.evidence import count, number
 from learnloop_operator.statistics.alarm import Alarm
 from learnloop_operator.statistics.betting import NONE, Counts
-from learnloop_operator.statistics.comparison import chance
 
 Counters = Mapping[str, float]
 """Counters by name; the names below, `gain` and `loss` (sums of positive and of negative returns)."""
@@ -23,12 +21,18 @@ WITHIN = "within/"
 COMPARED, AGREED, COPIES_FAILED = "shadow/compared", "shadow/agreed", "shadow/failed"
 """Copies of requests whose answer was compared with stable's, those with the same action, and those the policy failed
 on, which are not compared."""
-SLOW_SHARE = 0.01
-"""Share of copies that may take longer than maxLatencySeconds."""
 COPIES_WITHIN = "shadow/within/"
 """+ seconds: copies that took no longer."""
-
-_FINISHED = ("success", "failure", "error")
+SLOW_SHARE = 0.01
+"""Share of copies that may take longer than maxLatencySeconds."""
+GROSSLY_SLOW_SHARE = 0.1
+"""A bound of a latency is grossly broken when so many more of the requests are slower than its quantile allows: one
+pause that a few requests met together is not a breach."""
+FEWEST_FAILURES = 5
+"""Requests must have failed so often before that rolls an arm back: a server counts one for each episode, so that it
+takes as many episodes, drawn by the weights."""
+ROUNDING = 1.0 + 1e-6
+"""Sums of many returns may differ in their last bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def total(parts: Sequence[Counters]) -> Counters:
 
 def finished(tally: Counters) -> float:
     """Episodes that ended by themselves."""
-    return sum(tally.get(ENDED + outcome, 0.0) for outcome in _FINISHED)
+    return sum(tally.get(ENDED + outcome, 0.0) for outcome in ("success", "failure", "error"))
 
 
 def within(tally: Counters, seconds: float, family: str = WITHIN) -> float | None:
@@ -78,129 +82,150 @@ def within(tally: Counters, seconds: float, family: str = WITHIN) -> float | Non
     return None if result is None else tally[f"{family}{result!r}"]
 
 
-# How sure it is that a bound is broken, and the numbers that say so.
-
-
 @dataclass(frozen=True, slots=True)
-class Confidence:
-    """Whether the bound is certainly broken, and the half sentence of a verdict about it."""
+class HardBound:
+    """At most `share` of the outcomes may be bad. `low`: the bound is a minimum.
 
-    broken: bool
-    text: str
+    `bad` counts the outcomes and the bad ones; None where the counters cannot tell. `text` is a format string of the
+    verdict: {arm}, {bad} and {good} (shares), {mean} and {n} episodes, {limit}, {share}.
+    """
 
-
-def of_evidence(evidence: float, alpha: float, what: str) -> Confidence:
-    """`evidence` is the log e-value of `what`; it suffices when chance alone reaches it once in 1/alpha."""
-    return Confidence(evidence >= math.log(1.0 / alpha), f"P({what}) {chance_text(evidence)}, {1.0 - alpha:.6g} needed")
-
-
-def chance_text(evidence: float) -> str:
-    """The chance that a log e-value speaks of, in four digits; a higher one is never rounded to 1."""
-    value = chance(evidence)
-    return "> 0.9999" if value > 0.9999 else f"{value:.4f}".rstrip("0").rstrip(".")
-
-
-def level_text(alpha: float) -> str:
-    """The level of an interval that holds at all looks together."""
-    return f"confidence {1.0 - alpha:.6g}"
-
-
-# A hard bound of one arm: at most a share of its outcomes may be bad, by the counters that its own pods serve.
-
-
-ROUNDING = 1.0 + 1e-6
-"""Sums of many returns may differ in their last bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class HardBound(ABC):
-    """At most `share` of the outcomes may be bad. `low`: the bound is a minimum."""
-
-    kind: ClassVar[str]
-    of_episodes: ClassVar[bool] = False
-    """Whether each outcome is an episode that ended."""
-    together: ClassVar[bool] = False
-    """Whether outcomes of one pod and second have a common cause, as one pause has: they count as one."""
-    fewest_bad: ClassVar[float] = 0.0
-    """So many outcomes must have been bad before the bound can be broken."""
+    kind: str
     limit: float
     low: bool
     share: float
+    bad: Callable[[Counters], Counts | None]
+    text: str
     min_episodes: int = 0
     scale: tuple[float, float] = (0.0, 1.0)
     """What an outcome of 0 and of 1 stands for."""
+    of_episodes: bool = False
+    """Whether each outcome is an episode that ended."""
+    together: bool = False
+    """Whether outcomes of one pod and second have a common cause, as one pause has: they count as one."""
+    fewest_bad: float = 0.0
+    """So many outcomes must have been bad before the bound can be broken."""
 
     @property
     def claim(self) -> str:
         """Names the alarm: a changed number asks another question."""
         return f"{self.kind} {'min' if self.low else 'max'} {self.limit:g} of {self.scale[0]:g}..{self.scale[1]:g}"
 
-    @abstractmethod
-    def bad(self, tally: Counters) -> Counts | None:
-        """Outcomes and how many of them (or which part of each) were bad; None where the counters cannot tell."""
-
-    def heard_of(self, batches: Sequence[Counters], seconds: float) -> Counts | None:
+    def counted(self, batches: Sequence[Counters], seconds: float) -> Counts | None:
         """Outcomes and bad ones of what each pod has counted in so many seconds; None where counters cannot tell."""
         if not self.together:
             return self.bad(total(batches))
-        alarms = NONE
+        result = NONE
         for batch in filter(None, batches):
             counts = self.bad(batch)
             if counts is None:
                 return None
-            alarms = alarms.plus(counts.at_most(seconds))
-        return alarms
+            result = result.plus(counts.at_most(seconds))
+        return result
 
-    @abstractmethod
-    def sentence(self, alarm: Alarm, subject_is: str) -> str:
+    def sentence(self, alarm: Alarm, arm: str) -> str:
         """The verdict with its numbers, in the metric's own unit."""
-
-    @property
-    def bar_text(self) -> str:
-        """`at least 0.9`, `at most 0.05`."""
-        return f"at {'least' if self.low else 'most'} {number(self.limit)}"
-
-
-class EpisodeBound(HardBound, ABC):
-    """A hard bound on a mean of which each ended episode gives one outcome."""
-
-    __slots__ = ()
-    of_episodes = True
-    noun: ClassVar[str]
-
-    def sentence(self, alarm: Alarm, subject_is: str) -> str:
-        """`success rate of the canary 0.2 over 31 episodes; bar at least 0.9`."""
         n, bad = alarm.recent.n, alarm.recent.total
-        share = (n - bad if self.low else bad) / n
-        mean = self.scale[0] + share * (self.scale[1] - self.scale[0])
-        return f"{self.noun} of {subject_is} {number(mean)} over {count(round(n))}; bar {self.bar_text}"
-
-    def within_scale(self, n: float, total: float) -> Counts:
-        """Bad outcomes where `n` episodes add up to `total` on the scale 0..1.
-
-        A sum that is worse than n worst returns proves one such return; how the others were is unknown, and a
-        single one of -1000 must not count for all that ended in the same second. So a look of that kind counts for one
-        outcome, as bad as can be: its mean, which is worse than that. A sum better than n best ones counts as n best.
-        """
-        bad = Counts(n, n - total if self.low else total)
-        if not (math.isfinite(bad.n) and math.isfinite(bad.total)) or bad.n <= 0.0:
-            return bad
-        if bad.total > bad.n * ROUNDING:
-            return Counts(min(1.0, bad.n), min(1.0, bad.n))
-        return Counts(bad.n, min(bad.n, max(0.0, bad.total)))
+        start, end = self.scale
+        mean = number(start + (n - bad if self.low else bad) / n * (end - start))
+        episodes = count(round(n))
+        if self.kind == "return" and bad == n:  # every outcome was as bad as can be: the mean may be beyond the range
+            mean, episodes = f"at {'most' if self.low else 'least'} {mean}", f"at least {episodes}"
+        return self.text.format(
+            arm=arm,
+            bad=number(bad / n),
+            good=number(1.0 - bad / n),
+            mean=mean,
+            n=episodes,
+            limit=number(self.limit),
+            share=number(self.share),
+        )
 
 
-def too_slow(prompt: float | None, requests: float) -> Counts | None:
-    """Requests, and those that were slower than the `prompt` ones."""
-    return None if prompt is None else Counts(requests, requests - prompt)
+def failed_requests(most: float) -> HardBound:
+    """maxRequestErrors of the fast lane."""
+
+    def bad(tally: Counters) -> Counts:
+        return Counts(tally.get(REQUESTS, 0.0), tally.get(FAILED, 0.0))
+
+    text = "{bad} of the requests to {arm} failed; bar at most {limit}"
+    return HardBound("requests", most, False, most, bad, text, fewest_bad=FEWEST_FAILURES)
+
+
+def slow_requests(most: float, quantile: float, min_episodes: int) -> HardBound:
+    """max of a latency's quantile."""
+
+    def bad(tally: Counters) -> Counts | None:
+        return _slower(within(tally, most), tally.get(REQUESTS, 0.0))
+
+    text = "{bad} of the requests to {arm} took longer than {limit} s; bar at most {share}"
+    share = 1.0 - quantile + GROSSLY_SLOW_SHARE
+    return HardBound("latency", most, False, share, bad, text, min_episodes, together=True)
+
+
+def of_shadow(bars: ShadowCheck) -> Iterator[HardBound]:
+    """The bars of a shadow step."""
+
+    def failed(tally: Counters) -> Counts:
+        failures = tally.get(COPIES_FAILED, 0.0)
+        return Counts(tally.get(COMPARED, 0.0) + failures, failures)
+
+    def disagreed(tally: Counters) -> Counts:
+        compared = tally.get(COMPARED, 0.0)
+        return Counts(compared, compared - tally.get(AGREED, 0.0))
+
+    text = "{bad} of the copies of requests to {arm} failed; bar at most {limit}"
+    yield HardBound("copies failed", bars.max_error_rate, False, bars.max_error_rate, failed, text)
+    if (most := bars.max_latency_seconds) is not None:
+
+        def slow(tally: Counters) -> Counts | None:
+            return _slower(within(tally, most, COPIES_WITHIN), tally.get(f"{COPIES_WITHIN}inf", 0.0))
+
+        text = "{bad} of the copies of requests to {arm} took longer than {limit} s; bar at most {share}"
+        share = SLOW_SHARE + GROSSLY_SLOW_SHARE
+        yield HardBound("copies latency", most, False, share, slow, text, together=True)
+    if (least := bars.min_agreement) is not None:
+        text = "{arm} agrees with stable on {good} of the copies of requests; bar at least {limit}"
+        yield HardBound("agreement", least, True, 1.0 - least, disagreed, text)
 
 
 def episode_bounds(
-    bound: type[EpisodeBound], metric: MetricThreshold, scale: tuple[float, float]
-) -> Iterator[EpisodeBound]:
-    """One bound for each of min and max of the metric."""
+    kind: str,
+    noun: str,
+    metric: MetricThreshold,
+    summed: Callable[[Counters], float],
+    scale: tuple[float, float] = (0.0, 1.0),
+) -> Iterator[HardBound]:
+    """One bound for each of min and max of a mean over ended episodes. `summed`: their sum, in the metric's unit."""
     start, end = scale
     for limit, low in ((metric.min, True), (metric.max, False)):
-        if limit is not None and end > start:
-            part = (limit - start) / (end - start)
-            yield bound(limit, low, 1.0 - part if low else part, metric.min_episodes, scale)
+        if limit is None or end <= start:
+            continue
+
+        def bad(tally: Counters, low: bool = low) -> Counts:
+            n = finished(tally)
+            return _within_scale(n, (summed(tally) - n * start) / (end - start), low)
+
+        part = (limit - start) / (end - start)
+        text = f"{noun} of {{arm}} {{mean}} over {{n}}; bar at {'least' if low else 'most'} {{limit}}"
+        share = 1.0 - part if low else part
+        yield HardBound(kind, limit, low, share, bad, text, metric.min_episodes, scale, of_episodes=True)
+
+
+def _within_scale(n: float, total: float, low: bool) -> Counts:
+    """Bad outcomes where `n` episodes add up to `total` on the scale 0..1.
+
+    A sum that is worse than n worst returns proves one such return; how the others were is unknown, and a single one of
+    -1000 must not count for all that ended in the same second. So a look of that kind counts for one outcome, as bad as
+    can be: its mean, which is worse than that. A sum better than n best ones counts as n best.
+    """
+    bad = Counts(n, n - total if low else total)
+    if not (math.isfinite(bad.n) and math.isfinite(bad.total)) or bad.n <= 0.0:
+        return bad
+    if bad.total > bad.n * ROUNDING:
+        return Counts(min(1.0, bad.n), min(1.0, bad.n))
+    return Counts(bad.n, min(bad.n, max(0.0, bad.total)))
+
+
+def _slower(prompt: float | None, requests: float) -> Counts | None:
+    return None if prompt is None else Counts(requests, requests - prompt)

@@ -10,8 +10,7 @@ from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import parse, stamp
-from learnloop_operator.rollout.checks.paired_outcomes import PairedOutcomes
-from learnloop_operator.rollout.checks.sequential_test import SequentialTest
+from learnloop_operator.rollout.checks.against_stable import Comparison
 from learnloop_operator.rollout.experiments.state import ExperimentState as Experiment
 from learnloop_operator.rollout.experiments.state import load as load_experiment
 from learnloop_operator.rollout.model import evidence_codec
@@ -126,10 +125,8 @@ class State:
     last_stable: PastModel | None = None
     decisions: tuple[AnsweredDecision, ...] = ()
     """What people said and what became of it, newest last."""
-    trials: tuple[SequentialTest, ...] = ()
-    """The sequential tests of the rollout under way."""
-    ratios: tuple[PairedOutcomes, ...] = ()
-    """What ratios have compared in the rollout under way."""
+    comparisons: tuple[Comparison, ...] = ()
+    """What the rollout under way has compared with stable."""
     experiment: Experiment | None = None
     """The experiment under way, or the last one."""
     gates: GatesStatus | None = None
@@ -170,8 +167,8 @@ class State:
 
     def at_weight(self, weight: int, step_base: int | None, now: datetime) -> "State":
         """The canary gets another share: no test bets on what ended before and after."""
-        trials = tuple(replace(trial, memory=replace(trial.memory, seen=None)) for trial in self.trials)
-        return replace(self, weight=weight, step_started_at=stamp(now), step_base=step_base, trials=trials)
+        fresh = tuple(replace(item, memory=replace(item.memory, seen=None)) for item in self.comparisons)
+        return replace(self, weight=weight, step_started_at=stamp(now), step_base=step_base, comparisons=fresh)
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""
@@ -182,8 +179,7 @@ class State:
             weight=0,
             step_started_at=None,
             step_base=0,
-            trials=(),
-            ratios=(),
+            comparisons=(),
             hand=None,
             gates=self.gates if self.gates and self.gates.judged_at else None,
         )
@@ -208,8 +204,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         hand=status.hand if canary else None,
         last_stable=status.last_stable,
         decisions=tuple(status.decisions or ()),
-        trials=evidence_codec.load(status.evidence or ()) if step is not None else (),
-        ratios=evidence_codec.load_ratios(status.evidence or ()) if step is not None else (),
+        comparisons=evidence_codec.load(status.evidence or ()) if step is not None else (),
         experiment=load_experiment(status.experiment),
         gates=status.gates,
         overrides=tuple(status.overrides or ()),

@@ -21,7 +21,6 @@ from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
 from learnloop_operator.rollout.steps.waits import (
     approval,
-    compared_again,
     evidence_for,
     overdue,
     seen_from_afar,
@@ -247,10 +246,7 @@ def _hold(
         holding = wait(
             state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
         )
-        if not overdue(snapshot, state, canary, missing):
-            return holding
-        lost = missing.reason == reasons.COMPARISON_LOST and step > 0
-        return compared_again(snapshot, state, step) if lost else stalled(snapshot, holding)
+        return stalled(snapshot, holding) if overdue(snapshot, state, canary, missing) else holding
     return wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
 
 

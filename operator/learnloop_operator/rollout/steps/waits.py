@@ -1,4 +1,4 @@
-"""Everything that a step waits for: gates, evidence, time and approval."""
+"""Everything that a step waits for: evidence, time and approval."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -9,7 +9,6 @@ from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.times import parse, rough, seconds_since, stamp
 from learnloop_operator.core.times import text as duration
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.sequential_test import bars_of, claim_text, sequential
 from learnloop_operator.rollout.evidence import Missing, untimely
 from learnloop_operator.rollout.judging.analysis import Judgement, episodes, young
 from learnloop_operator.rollout.judging.arms import SHORTEST, SOON, settled
@@ -17,7 +16,6 @@ from learnloop_operator.rollout.model.orders import OrderAnnotation, one_pair, u
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
-from learnloop_operator.statistics.comparison import Claim, TestMemory, claim
 
 _WAITS = (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE)
 
@@ -120,22 +118,7 @@ def evidence_for(snapshot: Snapshot, state: State, canary: ArmState, wanted: Rol
     done = episodes(snapshot, canary.revision) - state.step_base
     if done < wanted.min_episodes:
         return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, done, wanted.min_episodes)))
-    if not verdict.hold:
-        return Wait(state, None)
-    lost = state.weight == 100 and (verdict.of_both or cannot_compare(snapshot, state))
-    return Wait(state, Missing(reasons.COMPARISON_LOST if lost else verdict.hold_reason, verdict.hold))
-
-
-def cannot_compare(snapshot: Snapshot, state: State) -> bool:
-    """While stable gets no episodes: those it had are gone, or a test is not finished and nothing can finish it."""
-    if state.stable is None or episodes(snapshot, state.stable.revision) == 0:
-        return True
-    analysis = snapshot.spec.analysis
-    bar, proven = bars_of(analysis), {(trial.name, trial.claim): trial.memory for trial in state.trials}
-    claims = (
-        claim(proven.get((metric.name, claim_text(metric)), TestMemory()), bar) for metric in sequential(analysis)
-    )
-    return any(result is not Claim.FINE for result in claims)
+    return Wait(state, Missing(verdict.hold_reason, verdict.hold) if verdict.hold else None)
 
 
 def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing) -> bool:
@@ -148,22 +131,6 @@ def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing
         return arm is not None and arm.lately == 0
     recorded = _data_available(snapshot)
     return recorded is not None and recorded.reason == missing.reason
-
-
-def compared_again(snapshot: Snapshot, state: State, step: int) -> NextState:
-    """At 100 % stable plays no more. Three things would end all comparing. Prometheus may have lost stable's episodes
-    of this rollout. A test may have changed, or lost its proof on the way up. A ratio may be broken while too little is
-    known of stable to be certain. One step back both arms play again."""
-    weight = snapshot.spec.rollout.steps[step - 1].weight
-    sentence = f"at 100 % stable plays no more and cannot be compared with: back to {weight} %, to compare both arms"
-    return NextState(
-        replace(state.at_weight(weight, None, snapshot.now), step=step - 1),
-        "Progressing",
-        reasons.COMPARISON_LOST,
-        sentence,
-        happened(reasons.COMPARISON_LOST, sentence, warning=True),
-        again_after=0.0,
-    )
 
 
 def seen_from_afar(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:

@@ -25,9 +25,9 @@ from learnloop_operator.prometheus.pod_counters import (
     targets,
 )
 from learnloop_operator.reconcile import fast_lane_reader
-from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader, period
+from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.services import utc_now
-from learnloop_operator.rollout.fast_lane import UNREACHABLE, Questions, of_analysis
+from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
 from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
 from learnloop_operator.rollout.metrics.hard_bound import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, within
 from learnloop_serving.metrics import Metrics as ServerMetrics
@@ -329,32 +329,7 @@ async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: Co
     lane = FastLaneReader(reader, OperatorMetrics(), utc_now)
     subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
     direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
-    assert (direct.seen_at, direct.health.problem) == (None, "")
-    assert direct.health.doubted_since is not None
-    assert direct.health.after(UNREACHABLE, direct.health.doubted_since.replace(year=2100)).problem == UNREACHABLE
-
-
-@pytest.mark.parametrize(
-    ("pods", "seconds"),
-    [([], 1), ([1], 1), ([125, 125], 1), ([250, 1], 2), ([400], 1), ([200] * 4, 5), ([1] * 2500, 10), ([250] * 90, 90)],
-)
-def test_the_period_is_that_of_the_turns_in_which_all_pods_are_read(pods: list[int], seconds: int) -> None:
-    assert period(pods) == seconds
-
-
-async def test_a_lane_with_more_pods_than_it_reads_in_a_second_says_how_often_it_does(reader: CounterReader) -> None:
-    lane, started, turned = FastLaneReader(reader, OperatorMetrics(), utc_now), rfc3339(utc_now()), asyncio.Event()
-    subject = Subject(REVISION, started, 10, ASKED)
-    for name in ("one", "other", "third"):
-        assert (await lane.follow((MD, name), (subject,), {REVISION: (NOWHERE,) * 200}))[REVISION].every == 1
-
-    def leading() -> bool:
-        turned.set()
-        return True
-
-    running = asyncio.create_task(lane.run(lambda _namespace, _name, _breached: None, leading))
-    try:
-        await turned.wait()
-        assert lane.known((MD, "one"))[REVISION].every == 5
-    finally:
-        running.cancel()
+    assert (direct.seen_at, direct.problem) == (None, "")
+    assert direct.silent_since is not None
+    late = direct.silent_since + FRESH
+    assert looked(direct, {}, ASKED, late, 10, {"p-1": UNREACHABLE}).problem == UNREACHABLE

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.sequential_test import looked
+from learnloop_operator.rollout.checks.against_stable import Comparison, compared
 from learnloop_operator.rollout.checks.thresholds import out_of_range
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
-from learnloop_operator.rollout.metrics.all_types import type_of
-from learnloop_operator.rollout.metrics.metric_type import PLAIN, fitted
+from learnloop_operator.rollout.metrics.metric_types import PLAIN, fitted, type_of
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.comparison import Pair
+from learnloop_operator.statistics.canary_against_stable import Pair, TestMemory
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
@@ -82,12 +81,18 @@ def test_what_was_proven_before_covers_no_canary_that_falls_below_the_range() ->
     assert world.status["blockedRevision"]["reason"] == "OutOfRange"
 
 
+def arms(canary: Counts, stable: Counts) -> tuple[ArmEvidence, ArmEvidence]:
+    """By their returns, on the scale 0..1."""
+    one, other = (ArmEvidence(int(item.n), item.total / item.n) for item in (canary, stable))
+    return one, other
+
+
 def test_a_metric_without_a_range_knows_no_outside() -> None:
-    assert out_of_range(MetricThreshold.model_validate(SUCCESS), Pair(Counts(50, -90), Counts(50, 40))) is None
+    assert out_of_range(MetricThreshold.model_validate(SUCCESS), *arms(Counts(50, -90), Counts(50, 40))) is None
 
 
 def test_too_few_episodes_are_no_breach() -> None:
-    assert out_of_range(METRIC, Pair(Counts(4, -90.0), Counts(50, 40))) is None
+    assert out_of_range(METRIC, *arms(Counts(4, -90.0), Counts(50, 40))) is None
 
 
 arm = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60)
@@ -99,7 +104,8 @@ def test_returns_within_the_range_never_meet_it_and_move_the_test_as_before(
 ) -> None:
     counts = [Counts(len(item), sum(item)) for item in (canary, stable)]
     before = [Counts(len(item[:taken]), sum(item[:taken])) for item in (canary, stable)]
-    assert out_of_range(METRIC, Pair(*counts), Pair(*before)) is None
+    last = Comparison("return", "", TestMemory(Pair(*before)))
+    assert out_of_range(METRIC, *arms(*counts), last) is None
     assert all(fitted(item).possible for item in counts)
     assert all(fitted(item).total == pytest.approx(item.total) for item in counts)
 
@@ -112,7 +118,7 @@ def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outsid
     one, other = (type_of(METRIC).outcomes(METRIC, arms[name], PLAIN) for name in ("c", "s"))
     assert one is not None
     assert other is not None
-    found = out_of_range(METRIC, Pair(one, other))
+    found = out_of_range(METRIC, arms["c"], arms["s"])
     if found is not None and found.verdict is Verdict.BREACH:
         assert canary < 0.0
         assert other.possible
@@ -120,7 +126,7 @@ def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outsid
     if found is None and n >= METRIC.min_episodes:
         assert one.possible
         assert other.possible
-    trials = looked(ANALYSIS, (), Evidence(arms), "c", "s", concurrent=True)
+    trials = compared(ANALYSIS, (), Evidence(arms), "c", "s", concurrent=True)
     if found is not None:
         assert not any(trial.begun for trial in trials)
 

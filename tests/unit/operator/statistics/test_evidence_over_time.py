@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_operator.statistics import comparison
+from learnloop_operator.statistics import canary_against_stable as comparison
 from learnloop_operator.statistics.betting import Counts, log_e, nearest
-from learnloop_operator.statistics.comparison import (
+from learnloop_operator.statistics.canary_against_stable import (
     CREDIT,
     Claim,
     Pair,
@@ -174,13 +174,10 @@ def test_a_counter_that_seems_to_fall_by_an_extrapolation_is_not_a_reset() -> No
     assert look(memory, Pair(Counts(49.3, 39.5), Counts(449.2, 359)), DROP, BAR) == memory
 
 
-def test_episodes_before_the_first_look_and_of_a_retired_arm_are_not_compared() -> None:
+def test_episodes_before_the_first_look_are_not_compared() -> None:
     alone = Pair(Counts(0, 0), Counts(5000, 10))
     memory = look(TestMemory(), alone, DROP, BAR)
     assert memory == TestMemory(seen=alone)
-    retired = look(memory, alone.plus(Pair(Counts(300, 300), Counts(2, 2))), DROP, BAR, concurrent=False)
-    assert retired == TestMemory(seen=None)
-    assert look(retired, Pair(Counts(400, 400), Counts(5100, 99)), DROP, BAR).judged == Pair()
 
 
 def test_identical_arms_are_rarely_called_worse_although_everybody_peeks() -> None:

@@ -1,10 +1,10 @@
-"""Evidence that grows over a rollout: is the canary worse, and is it certainly not worse than tolerated?
+"""Compares a canary with stable over a rollout: is it worse, and is it certainly not worse than tolerated?
 
 Two e-processes run side by side on the same batches, higher outcomes being better:
 - `worse` against "the canary is at least as good as stable": only a canary that really is worse is rolled back, but for
   a share of at most alpha of the rollouts, however often one looks.
 - `fine` against "the canary is worse by max_drop or more": only then may a step be passed.
-The two nulls exclude each other, so each may use the whole budget.
+The two nulls exclude each other, so each may use the whole budget. A ratio asks for `worse` alone.
 """
 
 import math
@@ -22,6 +22,8 @@ where one on what was seen has to learn it, and pays for that."""
 INSISTS = 100.0
 """Weight of that drop in a bet, in episodes of each arm: the more, the sooner such a drop is proven, and the later one
 that is much smaller. A wrong guess costs power only."""
+RATIO_SOUGHT, RATIO_INSISTS = 0.5, 5.0
+"""The same for a ratio, which tolerates no named drop: a canary that makes half of what stable does."""
 BATCH = 4.0
 GROWTH = 0.04
 """A look that bets needs so many new canary episodes, and this share of those before: the evidence changes, and is
@@ -54,12 +56,14 @@ NOTHING = Pair()
 
 @dataclass(frozen=True, slots=True)
 class TestMemory:
-    """All that has to survive a restart: ten numbers."""
+    """All that has to survive a restart."""
 
     seen: Pair | None = None
     """What the source had counted at the last look that took anything over; None: the next look starts over."""
     judged: Pair = NOTHING
     """The outcomes the evidence is made of."""
+    beside: float = 0.0
+    """What as many outcomes of stable as the canary's would have added up to, by stable's mean in each batch."""
     worse: float = 0.0
     """Log e-value of "worse"."""
     fine: float = 0.0
@@ -84,37 +88,36 @@ def bars(alpha: float, tests: int = 1) -> Bars:
     return Bars(math.log(tests / alpha), math.log(1.0 / alpha))
 
 
-def look(memory: TestMemory, seen: Pair, max_drop: float, bar: Bars, *, concurrent: bool = True) -> TestMemory:
-    """The memory after a look at counters that now read `seen` (since some fixed moment), `max_drop` in 0..1.
+def look(memory: TestMemory, seen: Pair, max_drop: float | None, bar: Bars) -> TestMemory:
+    """The memory after a look at counters that now read `seen` (since some fixed moment).
+
+    `max_drop`: the tolerated drop in 0..1; None for a ratio, which is never proven fine.
 
     The first look takes the counters for the beginning: what stable did alone is not concurrent. Anything impossible
     leaves everything unchanged: NaN, negative counts, more successes than outcomes, and a fall. Counters fall when the
-    other one of two Prometheus servers answers, which is a scrape behind; what they count again is bet on once. A look
-    while not both arms get episodes (`concurrent`) starts over: the last outcomes of a retired arm are its longest
-    episodes, not a sample.
+    other one of two Prometheus servers answers, which is a scrape behind; what they count again is bet on once.
     """
-    if not concurrent:
-        return replace(memory, seen=None)
     if not (seen.canary.possible and seen.stable.possible):
         return memory
     if memory.seen is None:
         return replace(memory, seen=seen)
     batch = seen.minus(memory.seen)
-    enough = max(BATCH, GROWTH * memory.judged.canary.n)
+    enough = max(1.0 if max_drop is None else BATCH, GROWTH * memory.judged.canary.n)
     if not (batch.canary.possible and batch.stable.possible) or batch.canary.n < enough or batch.stable.n < 1.0:
         return memory
     return replace(bet(memory, batch, max_drop, bar), seen=seen)
 
 
-def bet(memory: TestMemory, batch: Pair, max_drop: float, bar: Bars) -> TestMemory:
+def bet(memory: TestMemory, batch: Pair, max_drop: float | None, bar: Bars) -> TestMemory:
     """The memory after both tests have bet on `batch` with what they knew before it."""
     canary, stable = feared(memory.judged, max_drop)
     worse = log_e(batch.stable, batch.canary, stable, canary, 0.0)
     canary, stable = expected(memory.judged)
-    fine = log_e(batch.canary, batch.stable, canary, stable, -max_drop)
+    fine = 0.0 if max_drop is None else log_e(batch.canary, batch.stable, canary, stable, -max_drop)
     return replace(
         memory,
         judged=memory.judged.plus(batch),
+        beside=memory.beside + (batch.canary.n * batch.stable.total / batch.stable.n if batch.stable.n > 0.0 else 0.0),
         worse=memory.worse + worse,
         fine=min(memory.fine + fine, bar.fine + CREDIT),
     )
@@ -141,17 +144,18 @@ def expected(judged: Pair) -> tuple[float, float]:
     return _drawn(judged.canary, pool, SHRINK), _drawn(judged.stable, pool, SHRINK)
 
 
-def feared(judged: Pair, max_drop: float) -> tuple[float, float]:
+def feared(judged: Pair, max_drop: float | None) -> tuple[float, float]:
     """The rates (canary, stable) to bet on against "as good as stable": what was seen, drawn towards the sought drop.
 
     The two rates drawn to lie that drop apart and are the pooled one on average, so that only the drop is assumed and
     none of the rates. Strictly within 0..1; equal where nothing was seen.
     """
-    pool, drop, n = _pooled(judged), SOUGHT * max_drop, judged.canary.n + judged.stable.n
+    pool, n = _pooled(judged), judged.canary.n + judged.stable.n
+    drop, weight = (RATIO_SOUGHT * pool, RATIO_INSISTS) if max_drop is None else (SOUGHT * max_drop, INSISTS)
     edge = 0.5 / (n + 1.0)
     share = judged.canary.n / n if n > 0.0 else 0.5
     low, high = max(edge, pool - (1.0 - share) * drop), min(1.0 - edge, pool + share * drop)
-    return _drawn(judged.canary, low, INSISTS), _drawn(judged.stable, high, INSISTS)
+    return _drawn(judged.canary, low, weight), _drawn(judged.stable, high, weight)
 
 
 def _pooled(judged: Pair) -> float:

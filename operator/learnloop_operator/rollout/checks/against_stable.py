@@ -1,0 +1,206 @@
+"""Comparisons with stable over a rollout: the evidence of sequential tests and of ratios, and what tests make of it.
+
+Both bet on what the two arms finish between two looks at one weight, while their endings are steady
+(unfinished_episodes.py). A test is `worse`, `fine` or undecided; a ratio asks only whether the canary is worse.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
+from learnloop_operator.core.times import rough
+from learnloop_operator.core.times import text as duration
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence import ArmEvidence, Check, Evidence, Verdict, count, number
+from learnloop_operator.rollout.metrics.metric_types import PLAIN, Measure, chance_text, max_drop_share, type_of
+from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.canary_against_stable import (
+    Bars,
+    Claim,
+    Pair,
+    TestMemory,
+    bars,
+    chance,
+    claim,
+    look,
+    needed,
+)
+
+EMPTY = TestMemory()
+TIMES = 3
+"""A bound is asked of the canary, of the other arms of an experiment, and of the promoted arm by counters that start
+over."""
+
+
+# How often each check may err: analysis.alpha, split over everything that can roll a canary back.
+
+
+def claims(analysis: Analysis) -> int:
+    """Claims of which one suffices for a rollback: every sequential test and every bound.
+
+    A query is compared as it stands and takes nothing of the budget.
+    """
+    return sum([type_of(metric).claims(metric) for metric in analysis.metrics])
+
+
+def alpha_of_bound(analysis: Analysis, arms: int = 1) -> float:
+    """Chance with which one bound may be called broken though it holds, however often one looks.
+
+    `arms`: so many are asked at a time, of which none may be wronged.
+    """
+    return analysis.alpha / (max(1, claims(analysis)) * TIMES * arms)
+
+
+def bars_of(analysis: Analysis) -> Bars:
+    """The error budget, split over the tests and bounds that may act."""
+    return bars(analysis.alpha, max(1, claims(analysis)))
+
+
+# What a comparison remembers, and how it takes a look at the evidence.
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One metric of this rollout compared with stable. `claim`: what is asked, so that a changed metric starts over."""
+
+    name: str
+    claim: str
+    memory: TestMemory = EMPTY
+    measure: Measure = PLAIN
+    """Fixed at the look that begins the comparison."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether a look has been taken from which on outcomes count."""
+        return self.memory.seen is not None or self.memory.judged.canary.n > 0.0
+
+
+def has_ratio(metric: MetricThreshold) -> bool:
+    """Whether the metric compares the arms by a ratio whose evidence is kept."""
+    return (metric.min_ratio is not None or metric.max_ratio is not None) and type_of(metric).is_counted
+
+
+def sequential(analysis: Analysis) -> list[MetricThreshold]:
+    """The metrics that are tested and not compared as they stand."""
+    return [metric for metric in analysis.metrics if metric.test == "sequential"]
+
+
+def current(analysis: Analysis, comparisons: Iterable[Comparison]) -> Mapping[str, Comparison]:
+    """By name, the comparisons that the analysis asks for; those of an earlier version of a metric are left out."""
+    recorded = {(item.name, item.claim): item for item in comparisons}
+    return {
+        metric.name: recorded[metric.name, text]
+        for metric in analysis.metrics
+        if (text := claim_text(metric)) and (metric.name, text) in recorded
+    }
+
+
+def compared(
+    analysis: Analysis,
+    before: Iterable[Comparison],
+    evidence: Evidence,
+    subject: str,
+    reference: str,
+    *,
+    concurrent: bool,
+) -> tuple[Comparison, ...]:
+    """Every comparison after one look. Missing evidence leaves all of them as they are.
+
+    A comparison begins when the canary has played `minEpisodes`: of the first episodes the short ones end first. It
+    starts a new batch after a look at which not both arms got episodes (`concurrent`), or samples were lost.
+    """
+    recorded, result = current(analysis, before), []
+    canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
+    torn = bool((canary and canary.gap) or (stable and stable.gap))
+    for metric in analysis.metrics:
+        if metric.test != "sequential" and not has_ratio(metric):
+            continue
+        item = recorded.get(metric.name) or Comparison(metric.name, claim_text(metric))
+        if not concurrent or torn:
+            if item.memory.seen is not None:
+                item = replace(item, memory=replace(item.memory, seen=None))
+        elif canary and stable and type_of(metric).weight(canary) >= metric.min_episodes:
+            item = _look(metric, item, canary, stable, bars_of(analysis))
+        result.append(item)
+    return tuple(result)
+
+
+@lru_cache(maxsize=1024)
+def claim_text(metric: MetricThreshold) -> str:
+    """What is asked, in words: a changed number in it asks another question. Empty for a metric without stable."""
+    where, what = metric.return_range, type_of(metric).claim_noun(metric)
+    if metric.test == "sequential":
+        text = f"{what} not worse by {metric.max_drop:g}" if metric.max_drop is not None else what
+    elif has_ratio(metric):
+        text = f"{what} within {bounds_text(metric)}"
+    else:
+        return ""
+    return f"{text} of {where.lowest:g}..{where.highest:g}" if where else text
+
+
+def bounds_text(metric: MetricThreshold) -> str:
+    """`at least 0.8 × stable`: the ratio of a metric in words."""
+    bounds = (("at least", metric.min_ratio), ("at most", metric.max_ratio))
+    return " and ".join(f"{word} {number(bound)}× stable" for word, bound in bounds if bound is not None)
+
+
+def _look(metric: MetricThreshold, item: Comparison, canary: ArmEvidence, stable: ArmEvidence, bar: Bars) -> Comparison:
+    kind = type_of(metric)
+    drop = max_drop_share(metric) if metric.test == "sequential" else None
+    fixed = item.measure if item.begun else kind.measure(metric, stable)
+    if fixed is None or (drop is None and metric.test == "sequential"):
+        return item
+    one, other = kind.outcomes(metric, canary, fixed), kind.outcomes(metric, stable, fixed)
+    if one is None or other is None:
+        return item
+    return Comparison(item.name, item.claim, look(item.memory, Pair(one, other), drop, bar), fixed)
+
+
+# What a sequential test makes of its evidence: one check, with the sentence.
+
+
+def weigh(metric: MetricThreshold, item: Comparison, analysis: Analysis, share: float, per_second: float) -> Check:
+    """Worse rolls the canary back, fine lets the step pass, everything else holds and says for how long.
+
+    `share` is the canary's share of new episodes, `per_second` the episodes it finishes.
+    """
+    bar, memory, kind = bars_of(analysis), item.memory, type_of(metric)
+    noun, drop = kind.compared_noun(metric, item.measure), max_drop_share(metric)
+    if drop is None:
+        return Check(Verdict.HOLD, f"{noun}: spec.analysis.metrics: {metric.name} needs a maxDrop within its range")
+    canary, stable = memory.judged.canary, memory.judged.stable
+    if canary.n <= 0.0:
+        return Check(Verdict.HOLD, f"{noun}: no episodes of the canary and of stable at the same time to compare yet")
+    words = f"{noun} of the canary {_value(metric, canary)} vs {_value(metric, stable)} of stable"
+    over = f"over {_amount(item, canary)}"
+    worse, fine = chance_text(memory.worse), chance_text(memory.fine)
+    tolerated = f"P(not worse by {metric.max_drop:g})"
+    result = claim(memory, bar)
+    if result is Claim.WORSE:
+        return Check(Verdict.BREACH, f"{words} {over}; P(worse) {worse}; bar {_bar(bar.worse)}")
+    if result is Claim.FINE:
+        return Check(Verdict.PASS, f"{words}; {tolerated} {fine}; bar {_bar(bar.fine)}")
+    more = needed(memory, drop, bar, share) if 0.0 < share < 1.0 else None
+    wait = "no end in sight at these rates" if more is None else f"about {more:.0f} more canary episodes needed"
+    if more is not None and per_second > 0.0:
+        wait += f", {duration(rough(more / per_second))} at the present rate"
+    bounds = f"bars {_bar(bar.worse)} and {_bar(bar.fine)}"
+    reason = reasons.NO_END_IN_SIGHT if more is None else reasons.NOT_ENOUGH_DATA
+    text = f"{words} {over}: undecided: P(worse) {worse}, {tolerated} {fine}; {bounds}; {wait}"
+    return Check(Verdict.HOLD, text, reason)
+
+
+def _amount(item: Comparison, seen: Counts) -> str:
+    """Blocks of requests are as many as episodes, and are none."""
+    episodes = count(int(seen.n))
+    return f"the requests of {episodes}" if item.measure.bound is not None else episodes
+
+
+def _value(metric: MetricThreshold, seen: Counts) -> str:
+    """The mean in the metric's own unit."""
+    return number(type_of(metric).in_unit(metric, seen.total / seen.n if seen.n > 0.0 else 0.0))
+
+
+def _bar(log_evidence: float) -> str:
+    return f"{chance(log_evidence):.6g}"
