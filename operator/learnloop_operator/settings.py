@@ -82,7 +82,6 @@ class Settings(EnvironmentSettings):
     postgres_image: str = "localhost/learnloop/postgres:17"
     vllm_image: str = "vllm/vllm-openai:v0.11.0"
     llama_cpp_image: str = "ggml-org/llama.cpp:server-b9994"
-    tensorzero_image: str = "tensorzero/gateway:2026.6.0"
     tls: bool = False
     """The installation's own parts serve by TLS."""
     tls_namespaces: Names = ()

@@ -213,26 +213,6 @@ class LanguageFallback(Resource):
     key_ref: KeyRef | None = Field(default=None, description="The bearer token it wants.")
 
 
-class TensorZeroRegistration(Resource):
-    """A TensorZero gateway before learnloop's. Its project has ended: 2026.6.0 is the last release."""
-
-    replicas: int = Field(
-        default=1,
-        ge=0,
-        le=16,
-        description="Pods of the gateway, at port 3000 of the Service NAME-tensorzero. 0: the ConfigMap alone, for a "
-        "gateway of your own.",
-    )
-
-
-class LanguageRegistration(Resource):
-    """A router in front of learnloop's that gets the arms and their weights. learnloop still draws."""
-
-    tensor_zero: TensorZeroRegistration = Field(
-        description="A function with a variant for each arm; each leads to learnloop, then the fallback."
-    )
-
-
 class LanguageServing(Resource):
     """How the gateway of a language model answers."""
 
@@ -245,8 +225,10 @@ class LanguageServing(Resource):
         description="Service accounts, NAMESPACE/NAME, that may choose an arm by the header x-learnloop-arm: those of "
         "suites that judge a candidate. What they ask is neither evidence nor experience.",
     )
-    registration: LanguageRegistration | None = Field(
-        default=None, description="A router in front of learnloop's; left out, none."
+    registration: Literal["tensorZero"] | None = Field(
+        default=None,
+        description="A router in front of learnloop's that gets the arms and their weights; learnloop still draws. "
+        "tensorZero: its file, in the ConfigMap NAME-tensorzero.",
     )
     idle_seconds: int = Field(
         default=900, ge=1, le=86_400, description="A conversation without a request for so long is over."

@@ -23,7 +23,6 @@ from learnloop_operator.kube.kinds import (
     JOB,
     LEARNING_AGENT,
     MODEL_DEPLOYMENT,
-    NETWORK_POLICY,
     POD,
     REPLICA_SET,
     SERVICE,
@@ -70,7 +69,6 @@ class ModelDeploymentController:
             {
                 "vllm": settings.vllm_image,
                 "llama.cpp": settings.llama_cpp_image,
-                tensorzero.IMAGE: settings.tensorzero_image,
             },
         )
 
@@ -168,13 +166,8 @@ class ModelDeploymentController:
             return ()
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={tensorzero.COMPONENT}"
-        kinds = (CONFIG_MAP, SERVICE, NETWORK_POLICY, DEPLOYMENT)
-        result = await asyncio.gather(*(self._kube.list(kind, namespace, labels=ours) for kind in kinds))
-        own = [
-            {"apiVersion": kind.api_version, "kind": kind.kind, **item}
-            for kind, items in zip(kinds, result, strict=True)
-            for item in items
-        ]
+        items = await self._kube.list(CONFIG_MAP, namespace, labels=ours)
+        own = [{"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, **item} for item in items]
         return tuple(item for item in own if _owned(item, body))
 
     async def _suites(self, snapshot: Snapshot) -> Snapshot:

@@ -54,5 +54,4 @@ def test_the_operator_knows_the_images_of_model_servers(render: Render) -> None:
     own = {"modelServers": {"vllm": {"image": {"repository": "team/vllm", "tag": "1"}}}}
     told = render({"serving": own, "global": {"imageRegistry": "r.example"}}).environment("learnloop-operator")
     assert told["LEARNLOOP_VLLM_IMAGE"] == "r.example/team/vllm:1"
-    assert told["LEARNLOOP_TENSORZERO_IMAGE"] == "r.example/tensorzero/gateway:2026.6.0"
     assert told["LEARNLOOP_LLAMA_CPP_IMAGE"] == "r.example/ggml-org/llama.cpp:server-b9994"

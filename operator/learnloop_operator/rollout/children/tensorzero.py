@@ -1,53 +1,51 @@
-"""TensorZero 2026.6.0, the last of its releases: a function with one variant for each arm, and the gateway that has it.
+"""The file for a TensorZero gateway before learnloop's: a function with one variant for each arm.
 
 Every variant leads to a gateway of learnloop, and to the fallback where that does not answer. In `service` mode it is
 the ModelDeployment's own address, where learnloop draws the arm; TensorZero's weights are what the table says, and what
 it draws names a variant in its own records alone. In `gateway` mode the router before the arms draws, as an
-HTTPRoute does, and so a variant leads to its arm's own address. The file is read once, so pods carry its checksum.
+HTTPRoute does, and so a variant leads to its arm's own address.
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from learnloop_api import names
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.language_model import LanguageFallback, TensorZeroRegistration
+from learnloop_api.kinds.language_model import LanguageFallback
 from learnloop_api.wire.routing import Arm, arm_name
 from learnloop_operator.core.manifests import child, controller_uid, standard_labels
 from learnloop_operator.core.plan import Manifest, Notice, ObjectRef
-from learnloop_operator.core.pod_templates import Main, pod_template
-from learnloop_operator.core.workload_network import DNS, address, pods, ports
-from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
-COMPONENT, IMAGE = "tensorzero", "tensorzero"
-FILE, FOLDER, VOLUME = "tensorzero.toml", "/app/config", "learnloop-tensorzero"
+COMPONENT = "tensorzero"
+FILE = "tensorzero.toml"
 PORT = 3000
-CHECKSUM = f"{names.GROUP}/config-checksum"
 CALLER_KEY = "learnloop_token"
 """A request's credential of this name is the caller's own token: TensorZero has none of its own."""
 FALLBACK_KEY = "LEARNLOOP_FALLBACK_KEY"
-NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+"""The environment variable of TensorZero that has the fallback's key, where it wants one."""
 
 
 def registered(snapshot: Snapshot, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
-    """Manifests of the TensorZero that the spec asks for; none before the first arm serves. learnloop's own table stays
-    the one router: these follow it one write later, and nothing waits for them (Plan.outside). `arms`: stable first."""
-    wanted = _wanted(snapshot)
+    """The ConfigMap with the file, where the spec asks for one; none before the first arm serves. learnloop's own table
+    stays the one router: this follows it one write later, and nothing waits for it (Plan.outside). `arms`: stable
+    first."""
     # TensorZero trusts public authorities alone: by TLS all requests would go to the fallback.
-    return _manifests(snapshot, wanted, arms) if wanted and arms and snapshot.scheme != "https" else ()
+    if not (_wanted(snapshot) and arms and snapshot.scheme != "https"):
+        return ()
+    marks = standard_labels(COMPONENT, {names.LABEL_DEPLOYMENT: snapshot.name})
+    data = {FILE: config(snapshot, arms)}
+    name = f"{snapshot.name}-tensorzero"
+    return (child(snapshot.object, api_version="v1", kind="ConfigMap", name=name, labels=marks, data=data),)
 
 
 def refused(snapshot: Snapshot) -> tuple[Notice, ...]:
     """Warn once for each change of the spec when TensorZero cannot be registered."""
     warned = snapshot.before.observed_generation == snapshot.generation
-    if _wanted(snapshot) is None or snapshot.scheme != "https" or warned:
+    if not _wanted(snapshot) or snapshot.scheme != "https" or warned:
         return ()
     text = (
-        "spec.serving.language.registration.tensorZero: TensorZero trusts no authority of this installation, so it "
+        "spec.serving.language.registration: TensorZero trusts no authority of this installation, so it "
         "would only reach the fallback: use routing.mode gateway, or take the namespace out of tls.namespaces"
     )
     return (Notice("Warning", REGISTRATION_FAILED, text),)
@@ -68,50 +66,9 @@ def strays(snapshot: Snapshot, wanted: Sequence[Manifest], arms: Sequence[Arm]) 
     )
 
 
-def _wanted(snapshot: Snapshot) -> TensorZeroRegistration | None:
+def _wanted(snapshot: Snapshot) -> bool:
     language = snapshot.spec.serving.language
-    registration = language.registration if language and snapshot.spec.language_model else None
-    return registration.tensor_zero if registration else None
-
-
-def _manifests(snapshot: Snapshot, wanted: TensorZeroRegistration, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
-    """The ConfigMap, and the gateway's pods where any are wanted."""
-    text, name, marks = config(snapshot, arms), f"{snapshot.name}-tensorzero", labels(snapshot)
-    config_map = child(snapshot.object, api_version="v1", kind="ConfigMap", name=name, labels=marks, data={FILE: text})
-    if not wanted.replicas:
-        return (config_map,)
-    selector = {key: marks[key] for key in (names.LABEL_DEPLOYMENT, names.LABEL_COMPONENT)}
-    service = child(
-        snapshot.object,
-        api_version="v1",
-        kind="Service",
-        name=name,
-        labels=marks,
-        spec={
-            "selector": selector,
-            "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
-        },
-    )
-    deployment = child(
-        snapshot.object,
-        api_version="apps/v1",
-        kind="Deployment",
-        name=name,
-        labels=marks,
-        spec={
-            "replicas": wanted.replicas,
-            "revisionHistoryLimit": 1,
-            "selector": {"matchLabels": selector},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-            "template": _pods(snapshot, text, name, marks),
-        },
-    )
-    return (config_map, service, _network_policy(snapshot, name, selector), deployment)
-
-
-def labels(snapshot: Snapshot) -> dict[str, str]:
-    """Labels of all of it."""
-    return standard_labels(COMPONENT, {names.LABEL_DEPLOYMENT: snapshot.name})
+    return bool(snapshot.spec.language_model and language and language.registration == "tensorZero")
 
 
 def config(snapshot: Snapshot, arms: Sequence[Arm]) -> str:
@@ -161,53 +118,3 @@ def _caller_key(snapshot: Snapshot) -> str:
 def _fallback(snapshot: Snapshot) -> LanguageFallback | None:
     language = snapshot.spec.serving.language
     return language.fallback if language else None
-
-
-def _pods(snapshot: Snapshot, text: str, name: str, marks: dict[str, str]) -> Manifest:
-    fallback = _fallback(snapshot)
-    env: dict[str, Any] = {}
-    mounts = [{"name": VOLUME, "mountPath": FOLDER, "readOnly": True}]
-    volumes: list[Manifest] = [{"name": VOLUME, "configMap": {"name": name}}]
-    if fallback and fallback.key_ref:
-        ref = {"name": fallback.key_ref.name, "key": fallback.key_ref.key}
-        env[FALLBACK_KEY] = {"secretKeyRef": ref}
-    probe = {"httpGet": {"path": "/status", "port": "http"}, "timeoutSeconds": 3}
-    main = Main(
-        name=COMPONENT,
-        image=snapshot.defaults.model_servers.get(IMAGE, ""),
-        pull_policy=snapshot.defaults.image_pull_policy,
-        args=(f"--config-file={FOLDER}/{FILE}",),
-        env=env,
-        ports={"http": PORT},
-        probes={
-            "startupProbe": probe | {"periodSeconds": 2, "failureThreshold": 30},
-            "readinessProbe": probe | {"periodSeconds": 2},
-            "livenessProbe": probe | {"periodSeconds": 10},
-        },
-        mounts=mounts,
-        resources=NEEDS,
-    )
-    checksum = hashlib.sha256(text.encode()).hexdigest()
-    annotations = {CHECKSUM: checksum}
-    return pod_template(main, PodOptions(), labels=marks, annotations=annotations, token=False, volumes=volumes)
-
-
-def _network_policy(snapshot: Snapshot, name: str, selector: dict[str, str]) -> Manifest:
-    """Pods of the namespace may ask it; it asks learnloop's gateways, the fallback and the DNS."""
-    servers = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: POLICY_SERVER}
-    fallback = _fallback(snapshot)
-    egress: list[Any] = [ports(names.PORT_SERVING, peers=[pods(servers)], key="to"), DNS]
-    egress += address(fallback.url) if fallback else ()
-    return child(
-        snapshot.object,
-        api_version="networking.k8s.io/v1",
-        kind="NetworkPolicy",
-        name=name,
-        labels=labels(snapshot),
-        spec={
-            "podSelector": {"matchLabels": selector},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": PORT, "protocol": "TCP"}]}],
-            "egress": egress,
-        },
-    )
