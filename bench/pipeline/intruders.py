@@ -114,7 +114,6 @@ def _request(rng: random.Random, values: list[str]) -> tuple[str, str, Any]:
     reads = (
         f"/api/v1/memory/entries?agent_id={agent}&ended=true",
         f"/api/v1/memory/export?agent_id={agent}",
-        f"/api/v1/memory/snapshots?agent_id={agent}",
         f"/api/v1/rewards/history?agent_id={agent}",
         f"/api/v1/rewards/credits/{quoted}",
         f"/api/v1/rewards/policies/{quoted}/revisions/r1/signals",
@@ -134,7 +133,6 @@ def _request(rng: random.Random, values: list[str]) -> tuple[str, str, Any]:
         ("POST", "/api/v1/memory/delete", {"agent_id": agent, "ids": [value]}),
         ("POST", "/api/v1/memory/forget", {"agent_id": agent, "budget": 0}),
         ("POST", "/api/v1/memory/origins", {"origin": f"{value}*", "action": "rollback"}),
-        ("POST", "/api/v1/memory/snapshots/fork", {"agent_id": agent, "name": "snap", "into": "mine"}),
         ("POST", "/api/v1/memory/feedback", {"retrieval_id": value, "reward": 1.0}),
         ("POST", "/api/v1/rewards/calculate", {"agent_id": agent, "result": {}}),
         ("POST", "/api/v1/erasure", {"user_id": value}),

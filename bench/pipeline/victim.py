@@ -15,8 +15,7 @@ from learnloop_dataplane.postgres.row_level_security import UNSCOPED
 TIME = "2026-01-31T12:00:00Z"
 TABLES = """
 SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'namespace'
-WHERE c.relkind IN ('r', 'p') AND c.relispartition = $2
-AND c.relnamespace = 'public'::regnamespace AND NOT c.relname = ANY($1) ORDER BY c.relname
+WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND NOT c.relname = ANY($1) ORDER BY c.relname
 """
 COLUMNS = """
 SELECT attname AS name, format_type(atttypid, atttypmod) AS type, attnotnull AS needed FROM pg_attribute
@@ -36,13 +35,8 @@ MADE_UP = {
 
 
 async def tables(connection: Any) -> list[str]:
-    """Every table whose rows belong to a namespace, as the catalogue has them; a partitioned one once, as a whole."""
-    return [row["relname"] for row in await connection.fetch(TABLES, list(UNSCOPED), False)]
-
-
-async def partitions(connection: Any) -> list[str]:
-    """The parts of those tables, which an attacker may ask by their own names."""
-    return [row["relname"] for row in await connection.fetch(TABLES, list(UNSCOPED), True)]
+    """Every table whose rows belong to a namespace, as the catalogue has them."""
+    return [row["relname"] for row in await connection.fetch(TABLES, list(UNSCOPED))]
 
 
 async def plant(house: House) -> list[str]:
@@ -75,7 +69,6 @@ async def plant(house: House) -> list[str]:
     await send("POST", "/api/v1/trajectories", **episode, **times, **seen, outcome=outcome, steps=[step], result=result)
     await send("POST", "/api/v1/feedback", trajectory_id="t-secret", user_id="anna", thumbs="up")
     await send("PUT", "/api/v1/users/zoe/opt-out")
-    await send("POST", "/api/v1/memory/snapshots", agent_id="walker", name="snap")
     deployed = {"model_deployment": "walker", "revision": "r", "uri": f"s3://{MARK}", "deployed_at": TIME}
     await send("PUT", "/api/v1/models/walker/deployed", **deployed)
     beat = {"job": "walker-1", "attempt": 0, "phase": "done", "step": 1, "total_steps": 1, "world_size": 1, "at": TIME}

@@ -52,7 +52,7 @@ def _has_stemmer(language: str) -> str:
 
 
 Passwords = Annotated[SecretStr, _that(KeyLines.parse)]
-"""A line for each valid password, the newest first."""
+"""Lines, the newest first: it is the password."""
 Seeds = Annotated[SecretStr, _that(_are_seeds)]
 """Lines of 32 random bytes in Base64, the newest first."""
 
@@ -66,7 +66,7 @@ class Config(EnvironmentSettings):
     database_password: Passwords | None = None
     """Of the login in `dsn`."""
     database_is_own: bool = False
-    """The login in `dsn` is its server's superuser: this process makes a login for each line of the password."""
+    """The login in `dsn` is its server's superuser: this process gives it the newest line of the password."""
     admin_dsn: SecretStr | None = None
     """The same database by a superuser's login, for `prepare` and restores alone."""
     admin_password: Passwords | None = None

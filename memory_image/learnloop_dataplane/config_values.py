@@ -167,7 +167,7 @@ def newest_login(login: str, passwords: KeyLines) -> tuple[str, str]:
 
 def with_password(dsn: str, passwords: KeyLines) -> str:
     """The address with its login's newest password."""
-    return with_login(dsn, *newest_login(unquote(urlsplit(dsn).username or ""), passwords))
+    return with_login(dsn, unquote(urlsplit(dsn).username or ""), passwords.values[0])
 
 
 def with_login(dsn: str, login: str, password: str) -> str:

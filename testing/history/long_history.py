@@ -20,9 +20,9 @@ WITH made AS (INSERT INTO trajectories (namespace, trajectory_id, agent_id, task
         0.5, '{POLICY_REVISION}', true, true, true
     FROM (SELECT n, now() - ($1 - n)::float8 / $1 * interval '{SPREAD_DAYS} days' AS at
         FROM generate_series(1, $1::bigint) n) t
-    RETURNING namespace, trajectory_id, received_at)
-INSERT INTO training_transitions (namespace, trajectory_id, received_at, steps)
-SELECT namespace, trajectory_id, received_at, $2::jsonb FROM made
+    RETURNING namespace, trajectory_id)
+INSERT INTO training_transitions (namespace, trajectory_id, steps)
+SELECT namespace, trajectory_id, $2::jsonb FROM made
 """
 _OF_EPISODES = (
     f"""INSERT INTO reward_history (namespace, trajectory_id, reward_policy, reward_policy_revision, agent_id,

@@ -10,9 +10,9 @@ from learnloop_api.wire.training_request import TrainingOrder
 from learnloop_dataplane.audit.chain import note, noted
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.lifecycle.budgets import drop_budget
+from learnloop_dataplane.lifecycle.forgetting import drop_budget
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions import STEPS_OF_EACH
+from learnloop_dataplane.postgres.schema_facts import STEPS_OF_EACH
 
 _REGISTER = """
 INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision, memory_group)

@@ -9,7 +9,6 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
 from learnloop_dataplane.kubernetes.pod_owners import PodOwners
-from learnloop_dataplane.postgres.partitions import make_ahead
 from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 
@@ -102,7 +101,6 @@ class CallerChecks:
 
 REWRAP_SECONDS = 60.0
 NOTIFY_SECONDS = 1.0
-PARTITION_SECONDS = 3600.0
 
 
 class DataPlane:
@@ -126,7 +124,6 @@ class DataPlane:
         shared, again = self.shared, self.shared.background.repeat
         shared.db.start()
         again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
-        again(self._make_partitions, "partitions", pause=PARTITION_SECONDS)
         steps = (*self.experience.steps(), *self.memory.steps())
         shared.arrivals = shared.in_turns("rewards", *steps, every=shared.config.sweep_seconds)
         shared.in_turns("notifications", shared.reports.run, shared.notifications.run, every=NOTIFY_SECONDS)
@@ -148,8 +145,3 @@ class DataPlane:
         for store in (shared.bus, shared.warehouse, shared.kube, shared.db):
             if store is not None:
                 await store.close()
-
-    async def _make_partitions(self) -> None:
-        """Long before they are needed: two weeks of failures are borne."""
-        config = self.shared.config
-        await make_ahead(config.database_url, config.retention_days)

@@ -9,9 +9,9 @@ from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.embedding.factory import open_embedder
-from learnloop_dataplane.lifecycle.budgets import BudgetFile, Budgets
 from learnloop_dataplane.lifecycle.consolidation import Consolidation
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Distiller
+from learnloop_dataplane.lifecycle.forgetting import BudgetFile, Budgets
 from learnloop_dataplane.memories.episode_summaries import EpisodeMemories
 from learnloop_dataplane.memories.indexing import Indexing
 from learnloop_dataplane.memories.memory_writes import MemoryWrites
@@ -60,7 +60,7 @@ class MemoryParts:
         waiting, grew = shared.arrived, self.budgets.changed
         self.writes = MemoryWrites(db, shared.users, analyzer, waiting, grew)
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
-        self.rewrites = OneEach("a fork, restore or rollback", HEAVY_AT_ONCE)
+        self.rewrites = OneEach("a rollback", HEAVY_AT_ONCE)
         self.consolidation = Consolidation(
             db, _distiller(config), analyzer, shared.metrics, config.consolidate_seconds, waiting
         )
@@ -83,11 +83,6 @@ class MemoryParts:
         await self.recall_log.flush()
         if self.vectors is not None:
             await self.vectors.close()
-
-    def grew(self, namespace: str) -> None:
-        """Has memories that came back or were copied indexed, and checked against budgets."""
-        self._shared.arrived(namespace)
-        self.budgets.changed(namespace)
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """As `Recaller.recall`, timed."""

@@ -63,11 +63,9 @@ class SharedParts:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.metrics = Metrics()
-        days = config.retention_days
         self.db = Database(
             config.database_url,
             pool_size=config.pool_size,
-            retention_days=days,
             first=_logins(config) if config.database_is_own else None,
         )
         self.background = Background(self.metrics, self.db.ready)

@@ -23,9 +23,8 @@ class PrivacyParts:
         records = LastingRecords(shared.plain_blobs)
         kept = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
         self.erasing = Erasing(shared.db, shared.bus, *kept, shared.warehouse, audit.sealer, audit.signer, records)
-        has_warehouse = shared.warehouse is not None
-        dsn, days = shared.config.database_url, shared.config.retention_days
-        self.retention = Retention(shared.db, days, dsn=dsn, warehouse=has_warehouse)
+        warehouse = shared.warehouse is not None
+        self.retention = Retention(shared.db, shared.config.retention_days, warehouse=warehouse)
 
     def start(self) -> None:
         """Begins deleting what is older than the time of retention, and what a restored database has back."""

@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-import tempfile
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -116,12 +116,11 @@ def _key(namespace: str, subject: str, what: str) -> str:
 
 def _written(folder: Path) -> Path:
     """A file that is not empty: some stores keep no empty object."""
-    handle, name = tempfile.mkstemp(dir=folder, prefix="erasure-")
-    with os.fdopen(handle, "wb") as file:
+    with NamedTemporaryFile(dir=folder, prefix="erasure-", delete=False) as file:
         file.write(b"erased\n")
         file.flush()
         os.fsync(file.fileno())
-    return Path(name)
+    return Path(file.name)
 
 
 @dataclass(frozen=True)

@@ -28,53 +28,56 @@ WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[
         WHEN 'array' THEN provenance -> 'people' ELSE '[]' END) >= $5)
 """
 _OWNED = "SELECT id, agent_id FROM agent_memories WHERE namespace = $1 AND agent_id = $2"
-# Made out of erased ones, by consolidation or by a fork. One that names a hundred sources may have had more.
+# Made out of erased ones by consolidation. One that names a hundred sources may have had more.
 _MADE_OF = """
 SELECT DISTINCT m.id FROM agent_memories m
 CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'from')
     WHEN 'array' THEN m.provenance -> 'from' || '[""]' ELSE '[""]' END) AS named
 WHERE m.namespace = $1 AND m.provenance IS NOT NULL AND m.id <> ALL($2::uuid[]) AND (
-    named = ANY($3::text[]) OR m.provenance ->> 'original' = ANY($3::text[])
-    OR (m.source = 'consolidation' AND m.agent_id = ANY($4::text[])
+    named = ANY($3::text[]) OR (m.source = 'consolidation' AND m.agent_id = ANY($4::text[])
         AND jsonb_array_length(CASE jsonb_typeof(m.provenance -> 'from')
             WHEN 'array' THEN m.provenance -> 'from' ELSE '[]' END) >= $5))
 """
-_MEMORIES = "DELETE FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
-_RECALLS = (
-    "DELETE FROM recall_log WHERE namespace = $1 AND (retrieval_id = ANY($2::uuid[]) OR memory_ids && $3::uuid[])"
+# Where data of a person or an agent lies: table, condition, and which of the values in `erase` its parameters are. In
+# this order: memories first.
+_LIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("agent_memories", "id = ANY($2::uuid[])", ("memories",)),
+    ("recall_log", "(retrieval_id = ANY($2::uuid[]) OR memory_ids && $3::uuid[])", ("recalls", "memories")),
+    # Whatever compares answers of the person's conversations, too.
+    ("preferences", "(user_hash = $2 OR sessions && $3::text[])", ("user", "sessions")),
+    ("reward_history", "trajectory_id = ANY($2::text[])", ("episodes",)),
+    (
+        "event_outbox",
+        "starts_with(subject, $2) AND (payload::jsonb ->> 'trajectory_id' = ANY($3::text[])"
+        " OR payload::jsonb ->> 'agent' = $4)",
+        ("reward_events", "episodes", "agent"),
+    ),
+    # A request that is sent again is answered that the episode is not stored.
+    (
+        "idempotency_keys",
+        'substring(answer FROM \'"trajectory_id":"([^"]*)"\') = ANY($2::text[])',
+        ("episodes",),
+    ),
+    ("training_transitions", "trajectory_id = ANY($2::text[])", ("episodes",)),
+    ("trajectories", "trajectory_id = ANY($2::text[])", ("episodes",)),
 )
-_OPINIONS = """
-DELETE FROM user_feedback WHERE namespace = $1 AND (user_hash = $2 OR trajectory_id = ANY($3::text[]))
-RETURNING trajectory_id
-"""
-# Of the person, and whatever compares answers of their conversations.
-_PREFERENCES = "DELETE FROM preferences WHERE namespace = $1 AND (user_hash = $2 OR sessions && $3::text[])"
-_REWARDS = "DELETE FROM reward_history WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
-_EVENTS = """
-DELETE FROM event_outbox WHERE namespace = $1 AND starts_with(subject, $2)
-    AND (payload::jsonb ->> 'trajectory_id' = ANY($3::text[]) OR payload::jsonb ->> 'agent' = $4)
-"""
-# Whoever sends such a request again is told that the episode is not stored.
-_ANSWERS = """
-DELETE FROM idempotency_keys WHERE namespace = $1
-    AND substring(answer FROM '"trajectory_id":"([^"]*)"') = ANY($2::text[])
-"""
-_STEPS = "DELETE FROM training_transitions WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
-_TRAJECTORIES = "DELETE FROM trajectories WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
-# The warehouse has what retention took from here long ago, so it erases by the attribute and not by these ids.
-_WAREHOUSE = "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, $2, $3)"
 _AGENTS_OWN = (
     "recall_log",
     "recall_rewards",
     "memory_words",
     "memory_word_counts",
-    "memory_snapshots",
     "memory_consolidations",
     "reward_statistics",
     "reward_history",
     "task_credits",
     "preferences",
 )
+_OPINIONS = """
+DELETE FROM user_feedback WHERE namespace = $1 AND (user_hash = $2 OR trajectory_id = ANY($3::text[]))
+RETURNING trajectory_id
+"""
+# The warehouse has what retention took from here long ago, so it erases by the attribute and not by these ids.
+_WAREHOUSE = "INSERT INTO warehouse_erasures (namespace, attribute, value) VALUES ($1, $2, $3)"
 _RESET = """
 UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, last_trajectory_at = NULL,
     first_episodes = 0, first_return_sum = 0, training_request = NULL, training_wish = NULL,
@@ -114,10 +117,6 @@ class Erased:
     rows: dict[str, int] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
 
-    def count(self, table: str, tag: str | int) -> None:
-        """Adds the number of rows in a command's tag, e.g. `DELETE 3`."""
-        self.rows[table] = self.rows.get(table, 0) + (tag if isinstance(tag, int) else int(tag.split()[-1]))
-
 
 async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
     """Deletes everything of the scope and remembers which episodes those were. Again, it finds nothing more.
@@ -135,30 +134,32 @@ async def erase(connection: Any, namespace: str, scope: Scope) -> Erased:
     ids = [row["trajectory_id"] for row in episodes]
     await bury(connection, namespace, scope.subject, ids)
     erased = Erased()
-    memories = await _memories(connection, namespace, scope, episodes)
-    erased.count("agent_memories", await connection.execute(_MEMORIES, namespace, memories, timeout=SECONDS))
-    recalls = [identity for row in episodes for text in orjson.loads(row["retrieval_ids"]) if (identity := _uuid(text))]
-    erased.count("recall_log", await connection.execute(_RECALLS, namespace, recalls, memories, timeout=SECONDS))
     opinions = await connection.fetch(_OPINIONS, namespace, scope.user, ids, timeout=SECONDS)
-    erased.count("user_feedback", len(opinions))
+    erased.rows["user_feedback"] = len(opinions)
     erased.touched = {row["trajectory_id"] for row in opinions} - set(ids)
-    sessions = [row["episode_id"] for row in episodes]
-    tag = await connection.execute(_PREFERENCES, namespace, scope.user, sessions, timeout=SECONDS)
-    erased.count("preferences", tag)
-    erased.count("reward_history", await connection.execute(_REWARDS, namespace, ids, timeout=SECONDS))
-    prefix = f"{names.SUBJECT_REWARD}.{namespace}."
-    tag = await connection.execute(_EVENTS, namespace, prefix, ids, scope.agent, timeout=SECONDS)
-    erased.count("event_outbox", tag)
-    erased.count("idempotency_keys", await connection.execute(_ANSWERS, namespace, ids, timeout=SECONDS))
-    erased.count("training_transitions", await connection.execute(_STEPS, namespace, ids, timeout=SECONDS))
-    erased.count("trajectories", await connection.execute(_TRAJECTORIES, namespace, ids, timeout=SECONDS))
+    values = {
+        "user": scope.user,
+        "agent": scope.agent,
+        "episodes": ids,
+        "sessions": [row["episode_id"] for row in episodes],
+        "memories": await _memories(connection, namespace, scope, episodes),
+        "recalls": [uuid for row in episodes for text in orjson.loads(row["retrieval_ids"]) if (uuid := _uuid(text))],
+        "reward_events": f"{names.SUBJECT_REWARD}.{namespace}.",
+    }
+    for table, condition, named in _LIES:
+        await _delete(connection, erased, table, condition, namespace, *(values[name] for name in named))
     await connection.execute(_WAREHOUSE, namespace, *scope.attribute)
     if scope.agent is not None:
         for table in _AGENTS_OWN:
-            statement = f"DELETE FROM {table} WHERE namespace = $1 AND agent_id = $2"
-            erased.count(table, await connection.execute(statement, namespace, scope.agent, timeout=SECONDS))
+            await _delete(connection, erased, table, "agent_id = $2", namespace, scope.agent)
         await connection.execute(_RESET, namespace, scope.agent)
     return erased
+
+
+async def _delete(connection: Any, erased: Erased, table: str, condition: str, *arguments: Any) -> None:
+    statement = f"DELETE FROM {table} WHERE namespace = $1 AND {condition}"
+    count = int((await connection.execute(statement, *arguments, timeout=SECONDS)).split()[-1])
+    erased.rows[table] = erased.rows.get(table, 0) + count
 
 
 async def of_person(connection: Any, namespace: str, user: str) -> list[UUID]:

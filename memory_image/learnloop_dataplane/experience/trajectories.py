@@ -43,11 +43,11 @@ FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text
     $9::timestamptz[], $10::int[], $11::text[], $12::float8[], $13::bool[], $14::jsonb[], $15::jsonb[], $16::jsonb[])
     AS t(trajectory_id, agent_id, task, episode_id, model_deployment, policy_revision, started_at, ended_at, steps,
          status, episode_return, success, outcome_values, retrieval_ids, labels)
-ON CONFLICT DO NOTHING RETURNING trajectory_id, received_at
+ON CONFLICT DO NOTHING RETURNING trajectory_id
 """
 _INSERT_STEPS = """
-INSERT INTO training_transitions (namespace, trajectory_id, received_at, steps, last_observation)
-SELECT $1, * FROM unnest($2::text[], $3::timestamptz[], $4::jsonb[], $5::jsonb[])
+INSERT INTO training_transitions (namespace, trajectory_id, steps, last_observation)
+SELECT $1, * FROM unnest($2::text[], $3::jsonb[], $4::jsonb[])
 """
 _INSERT_RESULTS = """
 INSERT INTO task_results (namespace, trajectory_id, task_type, result)
@@ -146,12 +146,12 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
         await connection.execute(_SEE_AGENTS, namespace, agents)
         counted = {r["name"]: r["first_episodes"] for r in await connection.fetch(_READ_AGENTS, namespace, agents)}
         arrays = [list(column) for column in zip(*(row.columns for row in ordered), strict=True)]
-        new = {r["trajectory_id"]: r["received_at"] for r in await connection.fetch(_INSERT, namespace, *arrays)}
+        new = {row["trajectory_id"] for row in await connection.fetch(_INSERT, namespace, *arrays)}
         fresh = [row for row in ordered if row.trajectory_id in new]
         if fresh:
             plain = [StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
             logs = await cipher.seal(connection, namespace, plain)
-            kept = [(log.trajectory_id, new[log.trajectory_id], log.steps, log.last_observation) for log in logs]
+            kept = [(log.trajectory_id, log.steps, log.last_observation) for log in logs]
             await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*kept, strict=True)))
             told = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]
             if told:
@@ -159,7 +159,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
                 await connection.execute(_INSERT_RESULTS, namespace, *columns)
             await note_explored(connection, namespace, [(row.agent, row.trajectory_id, row.explored) for row in fresh])
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
-    return StoredTrajectories(set(new), unwanted)
+    return StoredTrajectories(new, unwanted)
 
 
 def _totals(rows: Sequence[Row], counted: dict[str, int]) -> tuple[list[str], list[int], list[int], list[float]]:

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 GROUP = "data.learnloop.dev"
 FRESH_SECONDS = 30.0
 MAX_KNOWN = 10_000
-Resource = Literal[
-    "agents", "deployments", "memories", "memorybudgets", "people", "rewardpolicies", "runs", "snapshots", "studies"
-]
+Resource = Literal["agents", "deployments", "memories", "memorybudgets", "people", "rewardpolicies", "runs", "studies"]
 Verb = Literal["delete", "update"]
 
 

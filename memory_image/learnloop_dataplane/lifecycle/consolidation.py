@@ -1,7 +1,6 @@
 """Consolidation of an agent's memory: duplicates and echoes end, episodes become facts and procedures.
 
-It runs on request, and by schedule for each agent that has enough new memories. Of any number of processes, the one
-that holds the lock does a scheduled pass.
+It runs on request, and by schedule for each agent that has enough new memories; one process at a time does an agent.
 """
 
 import asyncio
@@ -74,7 +73,6 @@ WHERE k.agent_id IS NOT NULL AND ($4::text IS NULL OR k.agent_id = $4)
             AND m.state = 'active' AND m.source <> 'consolidation' AND m.memory_type <> 'working' LIMIT $3) new)
 ORDER BY c.consolidated_at NULLS FIRST, k.agent_id
 """
-_ONE_PROCESS = "SELECT pg_try_advisory_xact_lock(hashtextextended('consolidation', 8))"
 
 
 @dataclass(frozen=True)
@@ -161,11 +159,9 @@ class Consolidation:
         """None where another process is at work, or has done this agent meanwhile."""
         started = time.monotonic()
         async with self._db.tenant(namespace) as connection:
-            if not await connection.fetchval(_ONE_PROCESS):
+            if not await connection.fetchval(_TRY_LOCK, namespace, agent):
                 return None
             if not await connection.fetch(_DUE, namespace, self._every, ENOUGH, agent):
-                return None
-            if not await connection.fetchval(_TRY_LOCK, namespace, agent):
                 return None
             done = await self._pass(connection, namespace, agent)
             counts = asdict(done)

@@ -23,12 +23,11 @@ from learnloop_dataplane.text.tokenizer import MAX_TEXT
 Kind = Literal["duplicate", "echo"]
 SHORTEST_ECHO = 6  # words; shorter texts repeat by chance
 ECHO_SECONDS = 3600.0  # between a recall and the storing of its echo
-MOST_SEGMENTS = 20  # recalled texts, and words between them, that an echo may consist of
-MOST_ALIKE = 50  # recalled texts that begin alike, or are alike, of which each echo is compared with no more
+MOST_ALIKE = 50  # recalled texts of the same words that an echo is compared with
 _BETWEEN = re.compile(r"[\s\"“”„«»()\[\]{}]+|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
 _ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
 _EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»)]*$")
-# Phrases that may stand before recalled text.
+# Phrases that may stand before recalled text; of these only "as noted" behind it.
 _FRAMES = [
     tuple(phrase.split())
     for phrase in (
@@ -97,13 +96,10 @@ class Comparison:
         self._echoes: list[Superfluous] = []
         self._alike: dict[bytes, list[Item]] = defaultdict(list)
         self._texts: dict[tuple[str, ...], list[RecalledMemory]] = defaultdict(list)
-        lengths: dict[tuple[str, ...], set[int]] = defaultdict(set)
         for each in recalled:
             words = said(each.text)
-            if len(words) >= SHORTEST_ECHO:
+            if len(words) >= SHORTEST_ECHO and len(self._texts[words]) < MOST_ALIKE:
                 self._texts[words].append(each)
-                lengths[words[:SHORTEST_ECHO]].add(len(words))
-        self._lengths = {begin: sorted(of, reverse=True)[:MOST_ALIKE] for begin, of in lengths.items()}
 
     def read(self, items: Iterable[Item]) -> None:
         """Takes in more memories."""
@@ -140,22 +136,16 @@ class Comparison:
         return junk
 
     def _source(self, words: tuple[str, ...], item: Item) -> UUID | None:
-        """The first of the recalled texts that these words consist of; None where they say anything else."""
-        first, place = None, 0
-        for _ in range(MOST_SEGMENTS):
-            if place == len(words):
-                return first
-            for length in self._lengths.get(words[place : place + SHORTEST_ECHO], ()):
-                alike = self._texts.get(words[place : place + length], ())[:MOST_ALIKE]
-                if usable := next((each for each in alike if each.covers(item)), None):
-                    first, place = first or usable.id, place + length
-                    break
-            else:
-                frame = next((each for each in _FRAMES if _begins(words[place:], each)), None)
-                if frame is None:
-                    return None
-                place += len(frame)
-        return None
+        """The recalled memory that these words repeat; None where they say anything else."""
+        alike = self._texts.get(_unframed(words), ())
+        return next((each.id for each in alike if each.covers(item)), None)
+
+
+def _unframed(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Without the phrases by which people begin and end a repetition."""
+    frame = next((each for each in _FRAMES if _begins(words, each)), ())
+    words = words[len(frame) :]
+    return words[:-2] if words[-2:] == ("as", "noted") else words
 
 
 def said(text: str) -> tuple[str, ...]:

@@ -1,44 +1,79 @@
-"""Forgetting: the least valuable memories above an agent's budget go, by value × freshness."""
+"""Forgetting: agents' memory budgets, and which memories above them go: the least valuable, by value × freshness.
+
+A budget is put by REST, read from a file that the operator writes and the kubelet keeps up to date, or set for all
+agents; the smallest limit holds. Background work forgets what exceeds it; no store and no recall waits for that.
+"""
 
 import asyncio
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.audit.chain import note_memories
+from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse
+from learnloop_dataplane.audit.chain import note, note_memories
+from learnloop_dataplane.concurrency.loop import Work
+from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.retirement import retire
+from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.sliced_transactions import hold
 from learnloop_dataplane.recall.memory_types import CODES, POLICIES
+from learnloop_dataplane.strict_json import StrictReader
 
+log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
+UNLIMITED = MemoryBudget()
 REASONS_SHOWN = 50
-BATCH = 500
-"""Memories of one transaction."""
-REST, LONGEST_REST_SECONDS = 4.0, 2.0
-"""After each of them, as often as long as it took: the busier the database, the longer recalls are left alone."""
 READ_AT_ONCE = 1000  # rows between two of which requests are answered
 SECONDS = 60.0
 
 SIZE = "pg_column_size(m.content) + pg_column_size(m.text)"
 """What the budget counts of a memory: neither is unpacked for it."""
-# Two processes that forgot by the same count would forget twice as many: each looks, alone, whether the other did.
+# Two processes that forgot by the same count would forget twice as many.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('forget/' || $1 || '/' || $2, 0))"
-_HELD = f"""
+_WORTHS = f"""
 SELECT m.id, m.memory_type, m.importance, m.pinned, {SIZE} AS size,
     coalesce(u.access_count, 0) AS used, coalesce(u.helped, 0) AS helped, coalesce(u.hurt, 0) AS hurt,
     extract(epoch FROM now() - greatest(m.created_at, u.last_accessed))::float8 AS idle_seconds
 FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 """
-_SO_FAR = "SELECT count(*) FROM agent_memories WHERE namespace = $1 AND agent_id = $2 AND state = 'forgotten'"
 _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
+_PUT = """
+INSERT INTO memory_budgets AS b (namespace, agent_id, own) VALUES ($1, $2, $3)
+ON CONFLICT (namespace, agent_id) DO UPDATE SET own = excluded.own WHERE b.own IS DISTINCT FROM excluded.own
+"""
+_DROP = "UPDATE memory_budgets SET own = NULL WHERE namespace = $1 AND agent_id = $2 AND own IS NOT NULL"
+_UNUSED = "DELETE FROM memory_budgets WHERE namespace = $1 AND agent_id = $2 AND own IS NULL"
+_FIGURES = ("memories", "bytes", "pinned", "pinned_above", "forgotten", "last_forgotten", "last_forgotten_at")
+_GET = "SELECT * FROM memory_budgets WHERE namespace = $1 AND agent_id = $2"
+_OWN = "SELECT agent_id, own FROM memory_budgets WHERE namespace = $1 AND own IS NOT NULL"
+_HELD = f"""
+SELECT m.agent_id, m.memory_type, count(*) AS memories, coalesce(sum({SIZE}), 0)::bigint AS bytes,
+    count(*) FILTER (WHERE m.pinned) AS pinned,
+    coalesce(sum({SIZE}) FILTER (WHERE m.pinned), 0)::bigint AS pinned_bytes
+FROM agent_memories m
+WHERE m.namespace = $1 AND m.state = 'active' AND m.ends_at > now() AND ($2::text[] IS NULL OR m.agent_id = ANY($2))
+GROUP BY m.agent_id, m.memory_type
+"""
+# Nothing is written when nothing is new: a quiet agent costs no transaction log.
+_MEASURED = """
+INSERT INTO memory_budgets AS b (namespace, agent_id, memories, bytes, pinned, pinned_above, forgotten, last_forgotten,
+    last_forgotten_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7::bigint, $7::bigint, CASE WHEN $7::bigint > 0 THEN now() END)
+ON CONFLICT (namespace, agent_id) DO UPDATE SET memories = excluded.memories, bytes = excluded.bytes,
+    pinned = excluded.pinned, pinned_above = excluded.pinned_above, forgotten = b.forgotten + excluded.forgotten,
+    last_forgotten = CASE WHEN excluded.forgotten > 0 THEN excluded.forgotten ELSE b.last_forgotten END,
+    last_forgotten_at = coalesce(excluded.last_forgotten_at, b.last_forgotten_at)
+WHERE (b.memories, b.bytes, b.pinned, b.pinned_above) IS DISTINCT FROM
+    (excluded.memories, excluded.bytes, excluded.pinned, excluded.pinned_above) OR excluded.forgotten > 0
+"""
 
 
 @dataclass(frozen=True)
@@ -81,7 +116,7 @@ def above(values: Floats, sizes: Floats, kinds: NDArray[np.intp], budget: Memory
     Args:
         values: of n memories, float64 [n], pinned ones infinite.
         sizes: bytes, float64 [n].
-        kinds: which type each is of, by `kinds.CODES`, [n].
+        kinds: which type each is of, by `CODES`, [n].
     """
     gone = np.zeros(len(values), dtype=bool)
     for kind, most in budget.per_type.items():
@@ -100,16 +135,6 @@ def above(values: Floats, sizes: Floats, kinds: NDArray[np.intp], budget: Memory
 
 
 @dataclass(frozen=True)
-class _Surplus:
-    """Memories above the budget, the least valuable first; `so_far` had been forgotten when this was read."""
-
-    held: int
-    ids: list[UUID]
-    examples: list[dict[str, Any]]
-    so_far: int
-
-
-@dataclass(frozen=True)
 class ForgottenMemories:
     """Result of forgetting: counts, and the first fifty memories with their value and text."""
 
@@ -124,66 +149,33 @@ class ForgottenMemories:
 async def forget(
     db: Database, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool = False
 ) -> ForgottenMemories:
-    """Brings one agent's memory down to its budget, batch by batch.
+    """Brings one agent's memory down to its budget.
 
     Raises:
-        Unavailable: what is above the budget goes the next time.
+        Unavailable: nothing was forgotten.
     """
-    first = above_it = await _surplus(db, namespace, agent, budget)
-    forgotten, start, so_far = 0, 0, first.so_far
-    while not dry_run and start < len(above_it.ids):
-        began = time.monotonic()
-        gone = await _retire(db, namespace, agent, above_it.ids[start : start + BATCH], so_far)
-        if gone is None:
-            above_it = await _surplus(db, namespace, agent, budget)
-            start, so_far = 0, above_it.so_far
-            continue
-        forgotten, start, so_far = forgotten + gone, start + BATCH, so_far + gone
-        await _rest(min(REST * (time.monotonic() - began), LONGEST_REST_SECONDS))
-    gone = len(first.ids) if dry_run else forgotten
-    return ForgottenMemories(agent, first.held, budget.memories, gone, dry_run, first.examples)
-
-
-async def _rest(seconds: float) -> None:
-    """Without a connection: the pool is everybody's."""
-    await asyncio.sleep(seconds)
-
-
-async def _surplus(db: Database, namespace: str, agent: str, budget: MemoryBudget) -> _Surplus:
     async with db.tenant(namespace) as connection:
         await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
-        so_far = await connection.fetchval(_SO_FAR, namespace, agent, timeout=SECONDS)
-        ids, sizes, kinds, worth = await _held(connection, namespace, agent)
+        ids, sizes, kinds, worth = await _worths(connection, namespace, agent)
         values = value(worth)
         chosen = above(values, sizes, kinds, budget)
-        shown = [ids[index] for index in chosen[:REASONS_SHOWN]]
-        texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, shown)}
-    examples = [
-        {"id": ids[index], "value": round(float(values[index]), 6), "text": texts.get(ids[index], "")}
-        for index in chosen[:REASONS_SHOWN]
-    ]
-    return _Surplus(len(ids), [ids[index] for index in chosen], examples, so_far)
+        shown = {ids[index]: float(values[index]) for index in chosen[:REASONS_SHOWN]}
+        texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, list(shown))}
+        gone = [ids[index] for index in chosen]
+        if not dry_run:
+            gone = await retire(connection, namespace, agent, gone, "forgotten")
+            await note_memories(connection, namespace, "memory.forgotten", agent, gone)
+    examples = [{"id": one, "value": round(worth, 6), "text": texts.get(one, "")} for one, worth in shown.items()]
+    return ForgottenMemories(agent, len(ids), budget.memories, len(gone), dry_run, examples)
 
 
-async def _retire(db: Database, namespace: str, agent: str, batch: Sequence[UUID], so_far: int) -> int | None:
-    """How many of them went; None where somebody else forgot meanwhile, so that less is above the budget by now."""
-    async with db.tenant(namespace) as connection:
-        await hold(connection, namespace, agent)
-        await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
-        if so_far != await connection.fetchval(_SO_FAR, namespace, agent, timeout=SECONDS):
-            return None
-        gone = await retire(connection, namespace, agent, batch, "forgotten")
-        await note_memories(connection, namespace, "memory.forgotten", agent, gone)
-    return len(gone)
-
-
-async def _held(
+async def _worths(
     connection: Any, namespace: str, agent: str
 ) -> tuple[list[UUID], Floats, NDArray[np.intp], MemoryWorths]:
     """Ids, bytes, types and worth of an agent's memories; requests are answered between two pages of a large one."""
     ids: list[UUID] = []
     columns: list[Floats] = []
-    cursor = await connection.cursor(_HELD, namespace, agent, timeout=SECONDS)
+    cursor = await connection.cursor(_WORTHS, namespace, agent, timeout=SECONDS)
     while rows := await cursor.fetch(READ_AT_ONCE, timeout=SECONDS):
         ids += [row["id"] for row in rows]
         columns.append(np.array([_numbers(row) for row in rows], dtype=np.float64).T)
@@ -206,3 +198,181 @@ def _numbers(row: Any) -> tuple[float, ...]:
         POLICIES[kind].half_life_days,
         row["pinned"],
     )
+
+
+class BudgetFile:
+    """Budgets that LearningAgents set. A missing or invalid file is logged and counted; the last valid one holds.
+
+    Args:
+        path: None where there are none.
+    """
+
+    def __init__(self, path: Path | None, metrics: Metrics) -> None:
+        self._path = path
+        self._metrics = metrics
+        self._reader = StrictReader(AgentBudgets)
+        self._budgets: AgentBudgets | None = None
+        self._refusal = ""
+
+    def of(self, namespace: str) -> Mapping[str, MemoryBudget]:
+        """Budgets by agent."""
+        return self._budgets.agents if self._budgets is not None and self._budgets.namespace == namespace else {}
+
+    def groups(self, namespace: str) -> Mapping[str, str]:
+        """Memory groups by agent."""
+        if self._budgets is None or self._budgets.namespace != namespace:
+            return {}
+        return {agent: each.group for agent, each in self._budgets.agents.items() if each.group is not None}
+
+    async def look(self) -> None:
+        """Reads the file; never raises."""
+        if self._path is None:
+            return
+        refusal = ""
+        try:
+            self._budgets = await asyncio.to_thread(self._read, self._path)
+        except (OSError, ValueError) as error:
+            self._metrics.budgets_refused.inc()
+            refusal = str(error)[:500]
+            if refusal != self._refusal:
+                log.error("invalid budgets of agents in %s, the last valid ones hold: %s", self._path, refusal)
+        self._refusal = refusal
+
+    def _read(self, path: Path) -> AgentBudgets:
+        with path.open("rb") as file:
+            content = file.read(BUDGETS_ROOM + 1)
+        if len(content) > BUDGETS_ROOM:
+            raise ValueError(f"more than {BUDGETS_ROOM} bytes")
+        budgets: AgentBudgets = self._reader.read(content)
+        return budgets
+
+
+@dataclass
+class Held:
+    """Memories and bytes of one agent, the pinned ones among them, and both by type."""
+
+    memories: int = 0
+    bytes: int = 0
+    pinned: int = 0
+    pinned_bytes: int = 0
+    per_type: dict[str, int] = field(default_factory=dict)
+    pinned_per_type: dict[str, int] = field(default_factory=dict)
+
+    def exceeds(self, budget: MemoryBudget) -> bool:
+        """Whether anything is above a limit."""
+        return bool(_above(budget, self.memories, self.bytes, self.per_type))
+
+    def pinned_above(self, budget: MemoryBudget) -> list[str]:
+        """The limits that pinned memories alone exceed."""
+        return _above(budget, self.pinned, self.pinned_bytes, self.pinned_per_type)
+
+
+def _above(budget: MemoryBudget, memories: int, size: int, per_type: dict[str, int]) -> list[str]:
+    exceeded = []
+    if budget.memories is not None and memories > budget.memories:
+        exceeded.append("memories")
+    if budget.bytes is not None and size > budget.bytes:
+        exceeded.append("bytes")
+    return exceeded + [f"per_type.{kind}" for kind, most in budget.per_type.items() if per_type.get(kind, 0) > most]
+
+
+class Budgets:
+    """Budgets of agents by REST, and the passes that hold agents to them.
+
+    Args:
+        limit: of every agent, whatever its own budget.
+        file: read before each pass.
+    """
+
+    def __init__(self, db: Database, metrics: Metrics, limit: MemoryBudget, file: BudgetFile) -> None:
+        self._db = db
+        self._metrics = metrics
+        self._limit = limit
+        self._file = file
+        self.work: Work | None = None
+        """The passes over namespaces, once they have begun."""
+
+    def changed(self, namespace: str) -> None:
+        """Asks for a pass: a budget is new, or agents hold much more than before."""
+        if self.work is not None:
+            self.work.changed(namespace)
+
+    async def put(self, namespace: str, agent: str, budget: MemoryBudget) -> bool:
+        """Sets an agent's own budget; returns whether that is new. The same again starts no pass."""
+        limits = budget.model_dump(mode="json", exclude_none=True)
+        async with self._db.tenant(namespace) as connection:
+            same = await connection.execute(_PUT, namespace, agent, orjson.dumps(limits).decode()) == "INSERT 0 0"
+            if not same:
+                await note(connection, namespace, "memory.budget.set", f"agent/{agent}", limits)
+        if not same:
+            self.changed(namespace)
+        return not same
+
+    async def use(self, namespace: str, agent: str) -> MemoryUse:
+        """An agent's budget, and what it held when last measured. Raises ApiError: 404, it has no budget."""
+        async with self._db.tenant(namespace) as connection:
+            row = await connection.fetchrow(_GET, namespace, agent)
+        own = MemoryBudget.model_validate_json(row["own"]) if row is not None and row["own"] is not None else None
+        budget = (own or UNLIMITED).within(self._others(namespace, agent))
+        if own is None and budget == UNLIMITED:
+            message = "this agent has no memory budget; put one at /api/v1/agents/{agent}/memory-budget"
+            raise ApiError(404, message, field="agent", value=agent)
+        figures = {name: value for name, value in row.items() if name in _FIGURES} if row is not None else {}
+        return MemoryUse(agent=agent, own=own, budget=budget, **figures)
+
+    async def drop(self, namespace: str, agent: str) -> None:
+        """Deletes the agent's own budget; forgotten memories stay forgotten."""
+        async with self._db.tenant(namespace) as connection:
+            await drop_budget(connection, namespace, agent)
+
+    async def keep(self, namespace: str) -> int:
+        """One pass over a namespace; returns how many memories were forgotten."""
+        await self._file.look()
+        everyone = self._limit != UNLIMITED
+        async with self._db.tenant(namespace) as connection:
+            rows = await connection.fetch(_OWN, namespace)
+            own = {row["agent_id"]: MemoryBudget.model_validate_json(row["own"]) for row in rows}
+            named = {*own, *self._file.of(namespace)}
+            holding = await held(connection, namespace, None if everyone else named) if named or everyone else {}
+        gone = 0
+        for agent in sorted({*holding, *named}):
+            budget = own.get(agent, UNLIMITED).within(self._others(namespace, agent))
+            gone += await self._agent(namespace, agent, budget, holding.get(agent) or Held())
+        return gone
+
+    def _others(self, namespace: str, agent: str) -> MemoryBudget:
+        """The limits that do not come by REST."""
+        return self._file.of(namespace).get(agent, UNLIMITED).within(self._limit)
+
+    async def _agent(self, namespace: str, agent: str, budget: MemoryBudget, holding: Held) -> int:
+        gone = 0
+        if holding.exceeds(budget):
+            gone = (await forget(self._db, namespace, agent, budget)).forgotten
+        async with self._db.tenant(namespace) as connection:
+            if gone:
+                holding = (await held(connection, namespace, [agent])).get(agent) or Held()
+            figures = (holding.memories, holding.bytes, holding.pinned, holding.pinned_above(budget))
+            await connection.execute(_MEASURED, namespace, agent, *figures, gone)
+        self._metrics.budget(namespace, agent, holding.memories, holding.bytes, gone)
+        return gone
+
+
+async def drop_budget(connection: Any, namespace: str, agent: str) -> None:
+    """Deletes the agent's own budget, and notes it if there was one."""
+    if await connection.execute(_DROP, namespace, agent) != "UPDATE 0":
+        await note(connection, namespace, "memory.budget.dropped", f"agent/{agent}")
+    await connection.execute(_UNUSED, namespace, agent)
+
+
+async def held(connection: Any, namespace: str, agents: Collection[str] | None) -> dict[str, Held]:
+    """Figures of these agents; None: of all that hold anything."""
+    result: dict[str, Held] = {}
+    for row in await connection.fetch(_HELD, namespace, None if agents is None else list(agents), timeout=SECONDS):
+        each = result.setdefault(row["agent_id"], Held())
+        each.memories += row["memories"]
+        each.bytes += row["bytes"]
+        each.pinned += row["pinned"]
+        each.pinned_bytes += row["pinned_bytes"]
+        each.per_type[row["memory_type"]] = row["memories"]
+        each.pinned_per_type[row["memory_type"]] = row["pinned"]
+    return result

@@ -14,12 +14,13 @@ from learnloop_common.redaction.fields import safe_origin
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.sliced_transactions import SECONDS, SLICE, Progress, alone, pages, whole
 from learnloop_dataplane.privacy.redaction import redact_text
 
-Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined", "rolled-back", "replaced"]
+Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined", "rolled-back"]
 Action = Literal["quarantine", "release", "rollback"]
 _STATE: dict[Action, Retired] = {"quarantine": "quarantined", "rollback": "rolled-back"}
+SECONDS = 300.0
+"""For a statement about all memories of an origin."""
 
 # First the wide row, whose lock the indexer respects; then the narrow one, which is there by then or never will be.
 _RETIRE = """
@@ -28,19 +29,10 @@ FROM unnest($4::uuid[], $5::uuid[]) AS t(id, by)
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = t.id AND m.state = 'active'
     AND NOT (m.pinned AND $3 = 'forgotten') RETURNING m.id
 """
-# The absence is recorded before its times are cleared.
 _REVIVE = """
-WITH away AS (
-    SELECT id, retired_at FROM agent_memories
-    WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) AND state <> 'active' FOR UPDATE
-), noted AS (
-    INSERT INTO memory_absences (namespace, memory_id, since, until)
-    SELECT $1, id, retired_at, now() FROM away WHERE retired_at < now()
-    ON CONFLICT (namespace, memory_id, since) DO UPDATE SET until = greatest(memory_absences.until, excluded.until)
-)
-UPDATE agent_memories m SET state = 'active', retired_at = NULL, superseded_by = NULL,
+UPDATE agent_memories SET state = 'active', retired_at = NULL, superseded_by = NULL,
     ends_at = coalesce(least(CASE WHEN NOT pinned THEN expires_at END, valid_to), 'infinity')
-FROM away WHERE m.namespace = $1 AND m.agent_id = $2 AND m.id = away.id RETURNING m.id
+WHERE namespace = $1 AND agent_id = $2 AND id = ANY($3::uuid[]) AND state <> 'active' RETURNING id
 """
 _CONDEMN = """
 UPDATE agent_memories SET state = 'rolled-back'
@@ -59,9 +51,8 @@ FROM (SELECT pinned FROM agent_memories WHERE namespace = $1 AND id = $2 FOR UPD
 WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' AND m.ends_at > now()
 RETURNING m.agent_id, before.pinned <> $3 AS changed
 """
-# A trailing * takes every origin that begins like this. $3: as it is stored, and as it was stored before origins were
-# redacted.
-_FROM_IT = "CASE WHEN $4 THEN origin ^@ ANY($3::text[]) ELSE origin = ANY($3::text[]) END"
+# A trailing * takes every origin that begins like this.
+_FROM_IT = "CASE WHEN $4 THEN starts_with(origin, $3) ELSE origin = $3 END"
 # What consolidation made out of the chosen ones follows, in as many steps as it takes. One that had more sources than
 # it names had every episode of its task. A memory is found in `made` by its id or, an episode, by its task: one join by
 # equality, where a condition with OR would compare all that was reached with all that was distilled.
@@ -112,23 +103,19 @@ async def retire(
     Args:
         superseded_by: the memory that took the place of each.
     """
-    rows = await connection.fetch(_RETIRE, namespace, agent, state, list(ids), list(superseded_by or [None] * len(ids)))
+    rows = await connection.fetch(
+        _RETIRE, namespace, agent, state, list(ids), list(superseded_by or [None] * len(ids)), timeout=SECONDS
+    )
     ended = [row["id"] for row in rows]
-    await connection.execute(_FOLLOW, namespace, agent, ended)
+    await connection.execute(_FOLLOW, namespace, agent, ended, timeout=SECONDS)
     return ended
 
 
-async def revive(connection: Any, namespace: str, agent: str, ids: Sequence[UUID]) -> list[UUID]:
-    """Makes these recallable again while they are valid; returns those that had ended."""
-    rows = await connection.fetch(_REVIVE, namespace, agent, list(ids))
+async def revive(connection: Any, namespace: str, agent: str, ids: Sequence[UUID]) -> None:
+    """Makes these recallable again while they are valid."""
+    rows = await connection.fetch(_REVIVE, namespace, agent, list(ids), timeout=SECONDS)
     back = [row["id"] for row in rows]
-    await connection.execute(_FOLLOW, namespace, agent, back)
-    return back
-
-
-async def condemn(connection: Any, namespace: str, agent: str, ids: Sequence[UUID]) -> None:
-    """Ends the quarantined ones of these for good. The time when they left recall stays: `as_of` needs it."""
-    await connection.execute(_CONDEMN, namespace, agent, list(ids))
+    await connection.execute(_FOLLOW, namespace, agent, back, timeout=SECONDS)
 
 
 async def pin(db: Database, namespace: str, identity: UUID, pinned: bool) -> None:
@@ -160,50 +147,36 @@ class Blast:
 
 
 async def act_on_origin(
-    db: Database, namespace: str, origin: str, action: Action, progress: Progress, *, agent: str | None, dry_run: bool
+    db: Database, namespace: str, origin: str, action: Action, *, agent: str | None, dry_run: bool
 ) -> Blast:
     """Quarantines an origin, releases it, or rolls it back, quarantined memories included.
 
     The origin is redacted as stored ones are, so one with an address finds its memories and is named nowhere.
 
     Raises:
-        ApiError: 503, it takes too long, and nothing was changed.
         Unavailable: nothing was changed.
     """
     states = {"quarantine": ["active"], "release": ["quarantined"], "rollback": ["active", "quarantined"]}[action]
     prefix = origin.endswith("*")
     safe = safe_origin(origin.removesuffix("*"), redact_text)
-    pattern = ([safe, origin.removesuffix("*")], prefix)
-    named = safe + "*" * prefix
+    pattern = (safe, prefix)
     reached: dict[str, list[UUID]] = {}
-    async with whole(db, namespace) as connection:
-        async for rows in pages(connection, _REACHED, namespace, agent, *pattern, states):
-            for row in rows:
-                reached.setdefault(row["agent_id"], []).append(row["id"])
+    async with db.tenant(namespace) as connection:
+        for row in await connection.fetch(_REACHED, namespace, agent, *pattern, states, timeout=SECONDS):
+            reached.setdefault(row["agent_id"], []).append(row["id"])
         counts = {name: len(ids) for name, ids in reached.items()}
-        progress.of = sum(counts.values())
         everything = list(chain.from_iterable(reached.values()))
         recalls = await connection.fetchval(_RECALLS, namespace, everything, timeout=SECONDS)
         if not dry_run and reached:
             for name, ids in reached.items():
-                await alone(connection, namespace, name)
-                await _apply(connection, namespace, name, ids, action, progress)
-                if action != "release":
-                    async for rows in pages(connection, _VOUCHED, namespace, name, *pattern, ids):
-                        await revive(connection, namespace, name, [row["id"] for row in rows])
+                if action == "release":
+                    await revive(connection, namespace, name, ids)
+                    continue
+                await retire(connection, namespace, name, ids, _STATE[action])
+                if action == "rollback":
+                    await connection.execute(_CONDEMN, namespace, name, ids, timeout=SECONDS)
+                vouched = await connection.fetch(_VOUCHED, namespace, name, *pattern, ids, timeout=SECONDS)
+                await revive(connection, namespace, name, [row["id"] for row in vouched])
+            named = safe + "*" * prefix
             await note(connection, namespace, f"memory.{action}", f"origin/{named}", {"memories": counts})
-    return Blast(named, action, sum(counts.values()), counts, recalls, dry_run)
-
-
-async def _apply(
-    connection: Any, namespace: str, agent: str, ids: list[UUID], action: Action, progress: Progress
-) -> None:
-    for start in range(0, len(ids), SLICE):
-        some = ids[start : start + SLICE]
-        if action == "release":
-            await revive(connection, namespace, agent, some)
-        else:
-            await retire(connection, namespace, agent, some, _STATE[action])
-        if action == "rollback":
-            await condemn(connection, namespace, agent, some)
-        progress.done += len(some)
+    return Blast(safe + "*" * prefix, action, sum(counts.values()), counts, recalls, dry_run)

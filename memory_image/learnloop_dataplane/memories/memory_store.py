@@ -19,7 +19,6 @@ from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.recall.kinds import Kind
 from learnloop_dataplane.recall.memory_types import CODES, POLICIES, MemoryType
-from learnloop_dataplane.recall.outcomes import OUTCOME
 from learnloop_dataplane.recall.questions import index, speaker_of
 from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.text.tokenizer import text_of
@@ -33,25 +32,22 @@ _COLUMNS = (
     " pinned, valid_from, valid_to, expires_at, ends_at, speaker, position, kind"
 )
 # The index row goes with the memory, so a recall finds it immediately; its vector follows (see `indexing`). A copy (an
-# import) is as old as what it was made from, and knows what that was worth.
+# import) is as old as what it was made from.
 _INSERT = f"""
 WITH given AS (SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::float8[],
     $8::text[], $9::text[], $10::jsonb[], $11::text[], $12::text[], $13::bool[], $14::timestamptz[],
     $15::timestamptz[], $16::timestamptz[], $17::timestamptz[], $18::text[], $19::bigint[], $20::smallint[],
-    $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[], $26::float8[], $27::float8[])
-    AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms, helped, hurt)
+    $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[])
+    AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms)
 ), stored AS (
     INSERT INTO agent_memories (namespace, {_COLUMNS}) SELECT $1, {_COLUMNS} FROM given
     ON CONFLICT DO NOTHING RETURNING agent_id, id, created_at, valid_from, ends_at, provenance
-), judged AS (
-    INSERT INTO memory_use (namespace, memory_id, helped, hurt)
-    SELECT $1, g.id, g.helped, g.hurt FROM given g JOIN stored n USING (id) WHERE g.helped > 0 OR g.hurt > 0
 )
 INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, speaker, person, session, position,
-    said_at, visible_from, visible_to, terms, analyzer, outcome)
+    said_at, visible_from, visible_to, terms, analyzer)
 SELECT $1, n.agent_id, n.id, u.type_code, u.kind, u.speaker_hash, u.person, u.session, u.position,
     least(n.created_at, (n.provenance ->> 'remembered_at')::timestamptz), greatest(n.created_at, n.valid_from),
-    n.ends_at, u.terms, $28, {OUTCOME}
+    n.ends_at, u.terms, $26
 FROM stored n JOIN given u ON u.id = n.id RETURNING memory_id
 """
 _BY_KEY = """
@@ -63,7 +59,7 @@ WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest(
 @dataclass(slots=True)
 class NewMemory:
     """A memory to store; `content` and `origin` are redacted on the way in. `expires_at` goes before `ttl_seconds`.
-    `helped` and `hurt`: what outcomes said of it elsewhere. `kind`: None: what its text says."""
+    `kind`: None: what its text says."""
 
     agent: str
     memory_type: MemoryType
@@ -81,14 +77,12 @@ class NewMemory:
     valid_to: datetime | None = None
     ttl_seconds: int | None = None
     expires_at: datetime | None = None
-    helped: float = 0.0
-    hurt: float = 0.0
     kind: Kind | None = None
     id: UUID = field(default_factory=uuid7)
 
 
 def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, ...]:
-    """The values of $2 to $27, after redaction."""
+    """The values of $2 to $25, after redaction."""
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
     speaker = redact_text(speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
@@ -118,8 +112,6 @@ def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, .
         found.person,
         found.session,
         found.terms,
-        memory.helped,
-        memory.hurt,
     )
 
 

@@ -11,7 +11,6 @@ from pgvector.asyncpg import register_vector
 
 from learnloop_dataplane.concurrency.loop import cancel
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.postgres.partitions import make_ahead
 from learnloop_dataplane.postgres.schema_facts import HEAD, SERVICE_ROLE, SETTING
 
 log = logging.getLogger(__name__)
@@ -24,6 +23,7 @@ TRANSIENT = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # to go on with a connection that broke in the middle of an answer
     asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidPasswordError,  # it is being rotated: this process is about to be replaced
     asyncpg.OperatorInterventionError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.DeadlockDetectedError,
@@ -42,13 +42,11 @@ class Database:
         dsn: str,
         *,
         pool_size: int = 10,
-        retention_days: int = 30,
         first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`first` is done before the first connection, again until it can be."""
         self._dsn = dsn
         self._first = first
-        self._retention_days = retention_days
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -148,7 +146,7 @@ class Database:
                 if self._first:
                     await self._first()
                 await _upgrade(self._dsn)
-                pool = await asyncpg.create_pool(
+                self._pool = await asyncpg.create_pool(
                     self._dsn,
                     min_size=2,
                     max_size=self._size,
@@ -164,12 +162,6 @@ class Database:
                         "plan_cache_mode": "force_generic_plan",
                     },
                 )
-                try:  # before anybody writes: what finds no partition is refused for good
-                    await make_ahead(self._dsn, self._retention_days)
-                except BaseException:
-                    pool.terminate()
-                    raise
-                self._pool = pool
                 self.ready.set()
                 return
             except Exception as error:  # whatever it is, the next attempt may succeed and /readyz tells until then

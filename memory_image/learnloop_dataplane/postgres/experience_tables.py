@@ -156,14 +156,12 @@ class TrajectoryRow(SQLModel, table=True):
 class TrainingTransitions(SQLModel, table=True):
     """The steps of one trajectory, as a JSON array of wire.Step, and what was seen after them; after redaction.
 
-    In partitions by `received_at`, the trajectory's own: docs/decisions/0060.
+    A trigger deletes it with its episode: a foreign key would look up every episode that is stored.
     """
 
     __tablename__ = "training_transitions"
-    __table_args__ = ({"postgresql_partition_by": "RANGE (received_at)"},)
     namespace: str = _column(Text, key=True)
     trajectory_id: str = _column(Text, key=True)
-    received_at: datetime = _time(key=True)
     steps: list[Any] = _column(JSONB)
     last_observation: Any = _column(JSONB, null=True)
 

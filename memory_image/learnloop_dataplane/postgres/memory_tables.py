@@ -1,8 +1,8 @@
 """The tables of the memories, as sqlmodel classes.
 
 `agent_memories` holds a memory as it was stored, with both of its times: `created_at`..`retired_at` is when the agent
-had it (transaction time; when it was away in between is in `memory_absences`), `valid_from`..`valid_to` when it was
-true of the world. Nothing is overwritten, so `as_of`, snapshots and rollbacks are only other instants to look at.
+had it (transaction time), `valid_from`..`valid_to` when it was true of the world. Nothing is overwritten, so `as_of` is
+only another instant to look at.
 `memory_index` is what recall reads.
 """
 
@@ -155,17 +155,6 @@ class MemoryUse(SQLModel, table=True):
     hurt: float = column(Double, default="0")
 
 
-class MemoryAbsence(SQLModel, table=True):
-    """A time in which an agent did not have a memory that came back: from `since` up to, but not at, `until`. While one
-    lasts, `agent_memories.retired_at` is where it began."""
-
-    __tablename__ = "memory_absences"
-    namespace: str = column(Text, key=True)
-    memory_id: UUID = column(Uuid, key=True)
-    since: datetime = time_column(key=True)
-    until: datetime = time_column()
-
-
 class RecallRecord(SQLModel, table=True):
     """One recall: what it answered, and the reward of the episode that asked."""
 
@@ -192,24 +181,6 @@ class RecallReward(SQLModel, table=True):
     mean: float = column(Double, default="0")
     spread: float = column(Double, default="0")
     judged: int = column(BigInteger, default="0")
-
-
-class MemorySnapshot(SQLModel, table=True):
-    """A name for an instant of an agent's memory. Retention keeps what a snapshot can still see.
-
-    What outcomes had taught by then is copied, because it has no history: element by element, what each of `lesson_ids`
-    had helped and hurt.
-    """
-
-    __tablename__ = "memory_snapshots"
-    namespace: str = column(Text, key=True)
-    agent_id: str = column(Text, key=True)
-    name: str = column(Text, key=True)
-    taken_at: datetime = time_column(default="now()")
-    created_at: datetime = time_column(default="now()")
-    lesson_ids: list[UUID] = column(ARRAY(Uuid), default="'{}'")
-    helped: list[float] = column(ARRAY(Double), default="'{}'")
-    hurt: list[float] = column(ARRAY(Double), default="'{}'")
 
 
 class MemoryBudgetRow(SQLModel, table=True):

@@ -30,7 +30,6 @@ CREATE FUNCTION forget_with_memory() RETURNS trigger LANGUAGE plpgsql AS $$ BEGI
     DELETE FROM memory_index v USING gone g
         WHERE v.namespace = g.namespace AND v.agent_id = g.agent_id AND v.memory_id = g.id;
     DELETE FROM memory_use u USING gone g WHERE u.namespace = g.namespace AND u.memory_id = g.id;
-    DELETE FROM memory_absences a USING gone g WHERE a.namespace = g.namespace AND a.memory_id = g.id;
     RETURN NULL;
 END $$
 """
@@ -58,13 +57,10 @@ FORGET_TRIGGER = """
 CREATE TRIGGER forget_with_memory AFTER DELETE ON agent_memories REFERENCING OLD TABLE AS gone
 FOR EACH STATEMENT EXECUTE FUNCTION forget_with_memory()
 """
-# The steps are in partitions: a foreign key would lock both tables whenever one comes or goes. Retention, which drops a
-# partition as soon as its episodes are gone, need not delete the same rows before.
 FORGET_WITH_EPISODE = """
 CREATE FUNCTION forget_with_episode() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    IF current_setting('app.steps_go_by_partition', true) = 'on' THEN RETURN NULL; END IF;
     DELETE FROM training_transitions s USING gone t
-        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id AND s.received_at = t.received_at;
+        WHERE s.namespace = t.namespace AND s.trajectory_id = t.trajectory_id;
     RETURN NULL;
 END $$
 """

@@ -152,14 +152,10 @@ def _content(namespace: str, trajectory_id: str) -> bytes:
     return f"{namespace}/{trajectory_id}".encode("utf-8", "replace")
 
 
-async def hold_off(connection: Any, namespace: str, *, seconds: float | None = None) -> None:
+async def hold_off(connection: Any, namespace: str) -> None:
     """Until the caller's transaction ends, no erasure and no opt-out of this namespace begins; what follows in it sees
-    all that were over.
-
-    Args:
-        seconds: to wait for one that is under way; left out, as long as any statement may take.
-    """
-    await connection.execute(_SHARE, namespace, timeout=seconds)
+    all that were over."""
+    await connection.execute(_SHARE, namespace)
 
 
 async def refused(connection: Any, namespace: str, episodes: Sequence[ErasableEpisode]) -> set[str]:

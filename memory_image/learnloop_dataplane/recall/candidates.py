@@ -14,7 +14,6 @@ import numpy as np
 from pgvector import HalfVector
 
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.memory_absences import away
 from learnloop_dataplane.recall.memory_types import CODES, MemoryType
 from learnloop_dataplane.recall.ranking import Memories, Population, Question
 from learnloop_dataplane.vectors.vector_store import VectorStore
@@ -129,10 +128,9 @@ def _statement(which: str, *, vectors: bool) -> str:
     )
 
 
-_THEN = f"AND ($4::timestamptz IS NULL OR NOT {away('s.namespace', 'm.memory_id', '$4')})"
-_EVERYTHING = {vectors: _statement(f"AND NOT m.listed {_THEN}", vectors=vectors) for vectors in (False, True)}
+_EVERYTHING = {vectors: _statement("AND NOT m.listed", vectors=vectors) for vectors in (False, True)}
 _NAMED = {
-    vectors: _statement(f"AND m.memory_id = ANY(${7 if vectors else 5}::uuid[]) {_THEN}", vectors=vectors)
+    vectors: _statement(f"AND m.memory_id = ANY(${7 if vectors else 5}::uuid[])", vectors=vectors)
     for vectors in (False, True)
 }
 

@@ -14,7 +14,6 @@ import orjson
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.sliced_transactions import Busy, hold
 from learnloop_dataplane.recall.recall_log import RecallLog
 
 BATCH = 100
@@ -34,7 +33,7 @@ _SETTLE = "UPDATE recall_log SET settled_at = now(), reward = $3 WHERE namespace
 _OPEN = "INSERT INTO recall_rewards (namespace, agent_id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 _USUAL = "SELECT mean, spread, judged FROM recall_rewards WHERE namespace = $1 AND agent_id = $2 FOR UPDATE"
 _LEARNED = "UPDATE recall_rewards SET mean = $3, spread = $4, judged = $5 WHERE namespace = $1 AND agent_id = $2"
-_OWNERS = "SELECT id, agent_id FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
+_THERE = "SELECT id FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 # In the order of the ids: counting uses meanwhile never waits in a circle.
 _CREDIT = f"""
 INSERT INTO memory_use (namespace, memory_id, helped, hurt)
@@ -77,7 +76,7 @@ class Outcomes:
 
         Raises:
             ApiError: 404, the recall does not exist; 422, a memory in `helpful` was not in its answer.
-            Unavailable, Busy: nothing was learned.
+            Unavailable: nothing was learned.
         """
         await self._log.flush()
         verdicts: Verdicts = []
@@ -92,7 +91,6 @@ class Outcomes:
                 )
             duplicate = row["settled_at"] is not None
             if not duplicate:
-                await _hold(connection, namespace, [row])
                 gained: Gains = {}
                 if helpful is None:
                     await _reward(connection, namespace, row["agent_id"], [row], reward or 0.0, gained, verdicts)
@@ -122,10 +120,6 @@ class Outcomes:
                 if None in logged and not row["old"]:
                     continue
                 recalls = [recall for recall in logged if recall is not None and recall["settled_at"] is None]
-                try:
-                    await _hold(connection, namespace, recalls)
-                except Busy:
-                    continue
                 for agent in sorted({recall["agent_id"] for recall in recalls}):
                     own = [recall for recall in recalls if recall["agent_id"] == agent]
                     await _reward(connection, namespace, agent, own, row["reward"], gained, verdicts)
@@ -194,18 +188,6 @@ async def _label(
     await connection.execute(_SETTLE, namespace, row["retrieval_id"], None)
 
 
-async def _hold(connection: Any, namespace: str, recalls: Sequence[Any]) -> None:
-    """Keeps rewrites away from the agents that recalled, and from those whose memories they got.
-
-    Raises:
-        Busy: all memories of one of them are being changed.
-    """
-    shown = [identity for row in recalls for identity in row["memory_ids"]]
-    owners = await connection.fetch(_OWNERS, namespace, shown)
-    for agent in sorted({row["agent_id"] for row in (*recalls, *owners)}):
-        await hold(connection, namespace, agent)
-
-
 def _add(gained: Gains, ids: Sequence[UUID], gains: Sequence[float]) -> None:
     for identity, gain in zip(ids, gains, strict=True):
         helped, hurt = gained.get(identity, (0.0, 0.0))
@@ -213,7 +195,7 @@ def _add(gained: Gains, ids: Sequence[UUID], gains: Sequence[float]) -> None:
 
 
 async def _credit(connection: Any, namespace: str, gained: Gains) -> None:
-    rows = await connection.fetch(_OWNERS, namespace, list(gained)) if gained else []
+    rows = await connection.fetch(_THERE, namespace, list(gained)) if gained else []
     there = [row["id"] for row in rows if gained[row["id"]] != (0.0, 0.0)]
     if there:
         helped, hurt = [gained[identity][0] for identity in there], [gained[identity][1] for identity in there]

@@ -16,7 +16,7 @@ from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
 from learnloop_common.reward_rules.components import asked_values
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions import STEPS_OF
+from learnloop_dataplane.postgres.schema_facts import STEPS_OF
 from learnloop_dataplane.rewards.reward_tables import get_policy
 
 Floats = NDArray[np.float64]

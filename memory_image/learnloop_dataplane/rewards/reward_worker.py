@@ -18,7 +18,7 @@ from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions import STEPS_OF
+from learnloop_dataplane.postgres.schema_facts import STEPS_OF
 from learnloop_dataplane.rewards.policies import Policies
 from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running, confidence, settle
 from learnloop_dataplane.telemetry.agent_metrics import Recent

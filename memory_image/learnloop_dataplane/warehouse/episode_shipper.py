@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.partitions import STEPS_OF
+from learnloop_dataplane.postgres.schema_facts import STEPS_OF
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 BATCH = 1000  # of 16 kB each: 16 MB in hand

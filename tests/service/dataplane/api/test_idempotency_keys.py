@@ -22,7 +22,6 @@ CREATES: list[tuple[str, dict[str, Any], int]] = [
     ("/api/v1/memory/store", STORE, 201),
     ("/api/v1/memory/store/batch", {"memories": [STORE, STORE]}, 201),
     ("/api/v1/memory/consolidate", {"agent_id": "a"}, 200),
-    ("/api/v1/memory/snapshots", {"agent_id": "a", "name": "once"}, 201),
     ("/api/v1/trajectories", trajectory("once"), 202),
     ("/api/v1/feedback", {"trajectory_id": "once", "user_id": "anna", "thumbs": "up"}, 200),
     ("/api/v1/erasure", {"user_id": "nobody"}, 200),

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,6 @@ from learnloop_dataplane.memories.memory_store import NewMemory
 from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import ask, indexed, store
 
-FORKS_THAT_WAIT = """
-SELECT count(*) = 2 FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%fork%'
-"""
 RETIREMENTS_THAT_WAIT = """
 SELECT count(*) = 2 FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%UPDATE agent_memories%'
@@ -68,31 +63,6 @@ async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third
     await api.call("POST", CONSOLIDATE, json={"agent_id": "three"}, headers=headers)
 
 
-async def test_of_two_forks_into_one_agent_at_once_the_second_is_refused(
-    api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store(api, "parent", ["the lamp of the depot is broken"])
-    await api.call("POST", "/api/v1/memory/snapshots", 201, json={"agent_id": "parent", "name": "all"})
-    headers = {"x-learnloop-namespace": "team-a"}
-
-    # As if each were in a process of its own; in one the second would be told at once.
-    monkeypatch.setattr(api.memory.rewrites, "turn", lambda *_: nullcontext())
-
-    async def fork() -> int:
-        body = {"agent_id": "parent", "name": "all", "into": "child"}
-        return (await api.client.post("/api/v1/memory/snapshots/fork", headers=headers, json=body)).status_code
-
-    async with superuser(dsn) as watch, superuser(dsn) as holder:
-        async with holder.transaction():
-            await holder.execute(
-                "LOCK TABLE agent_memories IN SHARE MODE"
-            )  # nobody stores: both get as far as they can
-            forks = [asyncio.create_task(fork()) for _ in range(2)]
-            await eventually(lambda: watch.fetchval(FORKS_THAT_WAIT))
-        assert sorted(await asyncio.gather(*forks)) == [201, 409]
-    assert len((await ask(api, "child", "lamp", k=10))["memories"]) == 1
-
-
 async def test_ten_forgets_at_once_leave_the_pool_to_a_neighbours_store(dsn: str, tmp_path: Path) -> None:
     agents = [f"hoarder-{index}" for index in range(10)]
     async with (
@@ -117,25 +87,9 @@ async def test_ten_forgets_at_once_leave_the_pool_to_a_neighbours_store(dsn: str
         assert sorted(await asyncio.gather(*forgets)) == [200] * 2 + [429] * 8
 
 
-async def test_what_another_process_forgot_meanwhile_is_not_forgotten_twice(
-    api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_two_processes_that_forget_together_forget_no_more_than_one(api: Api) -> None:
     await store(api, "shared", [f"trifle {index}" for index in range(20)])
-    budget, db = MemoryBudget(memories=10), api.db
-    monkeypatch.setattr(forgetting, "BATCH", 5)
-
-    async def no_rest(_: float) -> None:
-        return
-
-    async def the_other_forgets(_: float) -> None:
-        monkeypatch.setattr(forgetting, "_rest", no_rest)
-        async with superuser(dsn) as anybody:  # feedback since has made what the first one chose worth keeping
-            await anybody.execute(
-                "UPDATE agent_memories SET importance = 1 WHERE agent_id = 'shared' AND id IN "
-                "(SELECT id FROM agent_memories WHERE agent_id = 'shared' AND state = 'active' ORDER BY id LIMIT 5)"
-            )
-        assert (await forgetting.forget(db, "team-a", "shared", budget)).forgotten == 5
-
-    monkeypatch.setattr(forgetting, "_rest", the_other_forgets)
-    assert (await forgetting.forget(db, "team-a", "shared", budget)).forgotten == 5
+    budget = MemoryBudget(memories=10)
+    done = await asyncio.gather(*(forgetting.forget(api.db, "team-a", "shared", budget) for _ in range(2)))
+    assert sorted(each.forgotten for each in done) == [0, 10]
     assert len((await ask(api, "shared", "trifle", k=30))["memories"]) == 10

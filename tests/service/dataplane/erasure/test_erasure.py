@@ -238,9 +238,8 @@ async def test_episodes_that_arrive_while_they_are_erased_are_gone_as_well(wired
 async def test_what_was_made_out_of_the_erased_goes_with_it(wired: Api, dsn: str) -> None:
     await _lived(wired, dsn, "d-", {f"a{number}": ANNA for number in range(3)} | {f"b{n}": "ben" for n in range(3)})
     await wired.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "helper"})
-    await wired.call("POST", "/api/v1/memory/snapshots", 201, json={"agent_id": "helper", "name": "s"})
-    fork = {"agent_id": "helper", "name": "s", "into": "copy"}
-    await wired.call("POST", "/api/v1/memory/snapshots/fork", 201, json=fork)
+    lines = (await wired.call("GET", "/api/v1/memory/export?agent_id=helper")).text
+    await wired.call("POST", "/api/v1/memory/import?agent_id=copy", 201, content=lines)
     note = {"agent_id": "helper", "memory_type": "semantic", "content": {"text": "likes tea"}, "session_id": "d-a1"}
     await wired.call("POST", "/api/v1/memory/store", 201, json=note)
     await wired.call("POST", "/api/v1/erasure", json={"user_id": ANNA})

@@ -11,7 +11,7 @@ EPISODES = {**{f"a{number}": "anna" for number in range(5)}, "b0": "ben"}
 
 
 async def _lived(api: Api, dsn: str, namespace: str) -> None:
-    """Episodes of two people, a note of a session, one of an origin, a pin, a distilled fact, a snapshot and a fork."""
+    """Episodes of two people, a note of a session, one of an origin, a pin and a distilled fact."""
 
     async def post(path: str, status: int = 200, **body: object) -> None:
         await api.call("POST", f"/api/v1/{path}", status, namespace=namespace, json=body)
@@ -29,27 +29,20 @@ async def _lived(api: Api, dsn: str, namespace: str) -> None:
 
     await eventually(remembered)
     await post("memory/consolidate", agent_id="helper")
-    await post("memory/snapshots", 201, agent_id="helper", name="before")
-    await post("memory/snapshots/fork", 201, agent_id="helper", name="before", into="copy")
     async with superuser(dsn) as connection:
         pin = "UPDATE agent_memories SET pinned = true WHERE namespace = $1 AND origin = 'trajectory/a0'"
         await connection.execute(pin, namespace)
 
 
 async def _aged(api: Api, dsn: str, namespace: str) -> None:
-    """A hundred days pass for the episodes and for the fork's memories, and retention runs."""
+    """A hundred days pass for the episodes, and retention runs."""
     async with superuser(dsn) as connection:
-        for statement in (
-            "UPDATE trajectories SET received_at = received_at - interval '100 days' WHERE namespace = $1",
-            "UPDATE training_transitions SET received_at = received_at - interval '100 days' WHERE namespace = $1",
-            "UPDATE agent_memories SET created_at = created_at - interval '100 days'"
-            " WHERE namespace = $1 AND agent_id = 'copy'",
-        ):
-            await connection.execute(statement, namespace)
+        aged = "UPDATE trajectories SET received_at = received_at - interval '100 days' WHERE namespace = $1"
+        await connection.execute(aged, namespace)
     async with superuser(dsn) as connection:
 
         async def none_left() -> bool:
-            await Retention(api.db, 30, dsn=dsn).run()  # passes by an episode that is being written to
+            await Retention(api.db, 30).run()  # passes by an episode that is being written to
             return not await connection.fetchval("SELECT count(*) FROM trajectories WHERE namespace = $1", namespace)
 
         assert await eventually(none_left)
@@ -74,7 +67,6 @@ async def test_an_erasure_reaches_what_outlived_its_episodes(api: Api, dsn: str,
     fact = ("consolidation", "distilled/semantic/cartpole")
     pinned, notes = ("episode", "trajectory/a0"), [("api", ""), ("api", "trajectory/a2")]
     before = await _held(dsn, namespace)
-    assert {("copy", *item) for item in (fact, pinned, *notes)} < set(before)
     assert {("helper", *item) for item in (fact, pinned, *notes)} < set(before)
     receipt = await api.call("POST", "/api/v1/erasure", namespace=namespace, json={"user_id": "anna"})
     left = await _held(dsn, namespace)

@@ -1,12 +1,11 @@
 """Housekeeping costs nothing true: what is no junk stays, and what was thrown out does not come back."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from learnloop_dataplane.erasure.retention import Retention
 
-from ..conftest import Api, superuser
+from ..conftest import Api, eventually, superuser, trajectory
 from ..recall.test_recall import ask, store
 from .test_lifecycle import BASE, post, texts
 
@@ -68,28 +67,6 @@ async def test_a_rollback_reaches_what_was_distilled_from_more_episodes_than_are
     assert "betting: 120 episodes, 120 of 120 succeeded" in await texts(api, "gambler")
 
 
-async def test_a_rollback_in_a_fork_reaches_what_was_distilled_before_it(api: Api) -> None:
-    await episodes(api, "parent", 6, "tool/tipster")
-    await post(api, "consolidate", agent_id="parent")
-    await post(api, "snapshots", 201, agent_id="parent", name="now")
-    await post(api, "snapshots/fork", 201, agent_id="parent", name="now", into="child")
-    await post(api, "origins", origin="tool/tipster", action="rollback", agent_id="child")
-    assert await texts(api, "child") == set()
-    assert len(await texts(api, "parent")) == 8
-
-
-async def test_what_was_thrown_out_does_not_come_back_by_a_snapshot(api: Api) -> None:
-    await store(api, "reader", ["the moon is cheese"], origin="web/hoax")
-    await store(api, "reader", ["cheese is cheap"], origin="web/hoax", importance=0.0)
-    await store(api, "reader", ["the moon is rock"], origin="web/good", importance=1.0)
-    await post(api, "snapshots", 201, agent_id="reader", name="before")
-    await post(api, "forget", agent_id="reader", budget=2)
-    await post(api, "origins", origin="web/hoax", action="rollback")
-    assert await post(api, "snapshots/restore", agent_id="reader", name="before") == {"removed": 0, "returned": 0}
-    assert (await post(api, "snapshots/fork", 201, agent_id="reader", name="before", into="heir"))["copied"] == 1
-    assert await texts(api, "reader") == await texts(api, "heir") == {"the moon is rock"}
-
-
 async def test_what_another_source_said_too_stays_when_the_first_goes(api: Api) -> None:
     await store(api, "cited", ["water boils at one hundred degrees"] * 2, origin="web/hoax", importance=0.9)
     await store(api, "cited", ["water boils at one hundred degrees"], origin="web/good")
@@ -146,19 +123,16 @@ async def test_an_import_keeps_how_long_a_memory_lives_and_since_when_it_is_true
     assert (new["expires_at"], new["valid_from"]) == (old["expires_at"], old["created_at"])
 
 
-async def test_retention_leaves_pinned_episodes_and_those_a_snapshot_sees(api: Api, dsn: str) -> None:
-    ids: dict[str, Any] = {}
-    for agent in ("pins", "snaps", "neither"):
+async def test_retention_leaves_pinned_episodes(api: Api, dsn: str) -> None:
+    for agent in ("pins", "plain"):
         await store(api, agent, ["an old episode"], pinned=agent == "pins")
-    await post(api, "snapshots", 201, agent_id="snaps", name="keep")
     async with superuser(dsn) as connection:
         await connection.execute(
             "UPDATE agent_memories SET source = 'episode', created_at = now() - interval '100 days'"
-            " WHERE agent_id IN ('pins', 'snaps', 'neither')"
+            " WHERE agent_id IN ('pins', 'plain')"
         )
-    await Retention(api.db, 30, dsn=dsn).run()
-    ids = {agent: await texts(api, agent) for agent in ("pins", "snaps", "neither")}
-    assert ids == {"pins": {"an old episode"}, "snaps": {"an old episode"}, "neither": set()}
+    await Retention(api.db, 30).run()
+    assert (await texts(api, "pins"), await texts(api, "plain")) == ({"an old episode"}, set())
 
 
 async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they_were_said(api: Api) -> None:
@@ -178,3 +152,22 @@ async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they
             nearer, further = place + side, place + 2 * side
             if min(nearer, further) >= 2 and max(nearer, further) < len(said) - 2:
                 assert context[said[nearer]] > context[said[further]]
+
+
+async def test_an_old_episode_stays_until_the_warehouse_has_it(api: Api, dsn: str) -> None:
+    for name in ("there", "not-yet"):
+        await api.call("POST", "/api/v1/trajectories", 202, "shipped", json=trajectory(name))
+    async with superuser(dsn) as connection:
+        await connection.execute(
+            "UPDATE trajectories SET received_at = received_at - interval '40 days',"
+            " warehoused = trajectory_id = 'there' WHERE namespace = 'shipped'"
+        )
+
+        async def left(expected: list[str]) -> bool:
+            await Retention(api.db, 30, warehouse=True).run()  # passes by an episode that is being written to
+            steps = "SELECT trajectory_id FROM training_transitions WHERE namespace = 'shipped'"
+            return [row["trajectory_id"] for row in await connection.fetch(steps)] == expected
+
+        await eventually(lambda: left(["not-yet"]))
+        await connection.execute("UPDATE trajectories SET warehoused = true WHERE namespace = 'shipped'")
+        await eventually(lambda: left([]))

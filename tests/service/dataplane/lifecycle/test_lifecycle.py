@@ -1,4 +1,4 @@
-"""Forgetting, consolidation, origins, snapshots and moving memories about, on the real PostgreSQL."""
+"""Forgetting, consolidation, origins, export and import of memories, on the real PostgreSQL."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_dataplane.erasure.retention import Retention
-from learnloop_dataplane.lifecycle import export_import
+from learnloop_dataplane.lifecycle import moving
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
 from learnloop_dataplane.lifecycle.forgetting import MemoryWorths, surplus, value
 
@@ -146,12 +146,6 @@ async def test_an_origin_with_an_address_is_found_by_it_and_stored_and_audited_w
         for table in ("agent_memories", "audit_pending", "audit_log"):
             rows = await connection.fetch(f"SELECT t::text FROM {table} t")
             assert not [row for row in rows if "eve@" in row["t"]], table
-        old = (
-            "UPDATE agent_memories SET origin = 'mail/eve@phish.example/8', state = 'active' WHERE agent_id = 'postman'"
-        )
-        await connection.execute(old)
-    again = await post(api, "origins", origin="mail/eve@phish.example/8", action="quarantine", dry_run=True)
-    assert again["memories"] == 2, "what was stored before origins were redacted is found, too"
 
 
 async def test_what_was_distilled_from_an_origin_goes_with_it(api: Api) -> None:
@@ -166,76 +160,6 @@ async def test_what_was_distilled_from_an_origin_goes_with_it(api: Api) -> None:
     assert await texts(api, "bettor") == set()
 
 
-async def test_a_snapshot_restores_and_forks(api: Api) -> None:
-    await store(api, "wise", ["old truth", "older truth"])
-    await post(api, "snapshots", 201, agent_id="wise", name="before")
-    await store(api, "wise", ["new lie"])
-    await post(api, "forget", agent_id="wise", budget=1)
-    assert await post(api, "snapshots/restore", agent_id="wise", name="before")
-    assert await texts(api, "wise") == {"old truth", "older truth"}
-    assert (await post(api, "snapshots/fork", 201, agent_id="wise", name="before", into="twin"))["copied"] == 2
-    assert await texts(api, "twin") == {"old truth", "older truth"}
-    await post(api, "snapshots/fork", 409, agent_id="wise", name="before", into="twin")
-    await post(api, "snapshots", 409, agent_id="wise", name="before")
-    await post(api, "snapshots/restore", 404, agent_id="wise", name="never")
-    await api.call("DELETE", f"{BASE}/snapshots?agent_id=wise&name=before", 204)
-    assert await api.call("GET", f"{BASE}/snapshots?agent_id=wise") == {"snapshots": []}
-
-
-async def test_a_snapshot_is_what_the_agent_had_then_whatever_came_and_went_since(api: Api) -> None:
-    await store(api, "wanderer", ["a path"])
-    await post(api, "snapshots", 201, agent_id="wanderer", name="with")
-    await post(api, "forget", agent_id="wanderer", budget=0)
-    without = await post(api, "snapshots", 201, agent_id="wanderer", name="without")
-    await post(api, "snapshots/restore", agent_id="wanderer", name="with")
-    assert await texts(api, "wanderer") == {"a path"}
-    assert await texts(api, "wanderer", as_of=without["taken_at"]) == set()
-    assert (await post(api, "snapshots/fork", 201, agent_id="wanderer", name="without", into="newcomer"))["copied"] == 0
-    export = await api.call("GET", f"{BASE}/export", params={"agent_id": "wanderer", "as_of": without["taken_at"]})
-    assert export.text == ""
-    restored = await post(api, "snapshots/restore", agent_id="wanderer", name="without")
-    assert restored == {"removed": 1, "returned": 0}
-    assert await texts(api, "wanderer") == set()
-    again = await post(api, "snapshots/restore", agent_id="wanderer", name="with")
-    assert again == {"removed": 0, "returned": 1}
-    assert await texts(api, "wanderer", as_of=without["taken_at"]) == set()
-
-
-async def test_a_quarantine_that_was_released_is_still_seen_as_of_then(api: Api) -> None:
-    [identity] = await store(api, "guest", ["the well is clean"], origin="web/rumour.example")
-    before = await post(api, "snapshots", 201, agent_id="guest", name="before")
-    await post(api, "origins", origin="web/rumour.example", action="quarantine")
-    during = await post(api, "snapshots", 201, agent_id="guest", name="during")
-    await post(api, "origins", origin="web/rumour.example", action="release")
-    assert await texts(api, "guest") == {"the well is clean"}
-    assert await texts(api, "guest", as_of=during["taken_at"]) == set()
-    assert await texts(api, "guest", as_of=before["taken_at"]) == {"the well is clean"}
-    absences = "SELECT count(*) FROM memory_absences WHERE memory_id = $1"
-    async with api.db.tenant("team-a") as connection:
-        assert await connection.fetchval(absences, UUID(identity)) == 1
-    async with api.db.tenant("team-b") as connection:
-        assert await connection.fetchval("SELECT count(*) FROM memory_absences") == 0
-    await post(api, "delete", agent_id="guest", ids=[identity])
-    async with api.db.tenant("team-a") as connection:
-        assert await connection.fetchval(absences, UUID(identity)) == 0
-
-
-async def test_what_was_away_when_a_snapshot_was_taken_is_not_kept_for_it(api: Api, dsn: str) -> None:
-    await store(api, "hermit", ["a rumour"])
-    await post(api, "snapshots", 201, agent_id="hermit", name="with")
-    await post(api, "forget", agent_id="hermit", budget=0)
-    await post(api, "snapshots", 201, agent_id="hermit", name="without")
-    await post(api, "snapshots/restore", agent_id="hermit", name="with")
-    await api.call("DELETE", f"{BASE}/snapshots?agent_id=hermit&name=with", 204)
-    await post(api, "forget", agent_id="hermit", budget=0)
-    async with api.db.tenant("team-a") as connection:
-        await connection.execute(
-            "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'hermit'"
-        )
-    await Retention(api.db, 30, dsn=dsn).run()
-    assert (await api.call("GET", f"{BASE}/entries?agent_id=hermit&ended=true"))["memories"] == []
-
-
 async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
     await store(api, "mover", [f"thing {index}" for index in range(5)], importance=0.8, session_id="s1")
     lines = (await api.call("GET", f"{BASE}/export?agent_id=mover")).text
@@ -246,6 +170,7 @@ async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
     assert await texts(api, "moved") == {f"thing {index}" for index in range(5)}
     [entry] = (await api.call("GET", f"{BASE}/entries?agent_id=moved&limit=1"))["memories"]
     assert (entry["importance"], entry["session_id"]) == (0.8, "s1")
+    assert entry["remembered_at"] == json.loads(lines.splitlines()[0])["created_at"], "as old as its original"
     for bad, field in (("[]", "body"), ("{", "body"), ('{"id": 1}', None), ("", "body")):
         refused = await api.call("POST", f"{BASE}/import?agent_id=moved", 422, content=bad)
         assert field is None or refused["error"]["field"] == field
@@ -272,8 +197,8 @@ async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
     await post(api, "delete", agent_id="shrinking", ids=[first["memories"][-1]["id"]])
     rest = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={first['next']}")
     assert [memory["id"] for memory in rest["memories"]] == ids[2:]
-    monkeypatch.setattr(export_import, "PAGE", 2)
-    export = export_import.export(api.db, "team-a", "shrinking", None)
+    monkeypatch.setattr(moving, "PAGE", 2)
+    export = moving.export(api.db, "team-a", "shrinking", None)
     lines = (await anext(export)).splitlines()
     await post(api, "delete", agent_id="shrinking", ids=[json.loads(lines[-1])["id"]])
     async for page in export:
@@ -305,22 +230,21 @@ async def test_pinning_holds_against_time(api: Api, pinned: bool) -> None:
     await api.call("PUT", f"{BASE}/entries/{uuid4()}/pin", 404, json={"pinned": pinned})
 
 
-async def test_what_ended_long_ago_is_deleted_unless_a_snapshot_sees_it(api: Api, dsn: str) -> None:
+async def test_what_ended_long_ago_is_deleted(api: Api) -> None:
     await store(api, "archive", ["ancient"])
-    await post(api, "snapshots", 201, agent_id="archive", name="keep")
-    await post(api, "forget", agent_id="archive", budget=0)
-    await store(api, "archive", ["fleeting"])
     await post(api, "forget", agent_id="archive", budget=0)
     async with api.db.tenant("team-a") as connection:
         await connection.execute(
             "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'archive'"
         )
-    await Retention(api.db, 30, dsn=dsn).run()
+    await store(api, "archive", ["fleeting"])
+    await post(api, "forget", agent_id="archive", budget=0)
+    await Retention(api.db, 30).run()
     left = await api.call("GET", f"{BASE}/entries?agent_id=archive&ended=true")
-    assert [memory["content"]["text"] for memory in left["memories"]] == ["ancient"]
+    assert [memory["content"]["text"] for memory in left["memories"]] == ["fleeting"]
 
 
-async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api, dsn: str) -> None:
+async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) -> None:
     kept, gone = await store(api, "counted", ["stays", "goes"])
     await post(api, "delete", agent_id="counted", ids=[gone])
     async with api.db.tenant("team-a") as connection:
@@ -329,7 +253,7 @@ async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api, ds
             " ON CONFLICT DO NOTHING",
             [UUID(kept), UUID(gone)],
         )
-    await Retention(api.db, 30, dsn=dsn).run()
+    await Retention(api.db, 30).run()
     async with api.db.tenant("team-a") as connection:
         rows = await connection.fetch(
             "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)", [UUID(kept), UUID(gone)]

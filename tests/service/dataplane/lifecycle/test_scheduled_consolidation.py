@@ -15,7 +15,7 @@ from learnloop_dataplane.memories.memory_store import NewMemory
 from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import ask
 
-LOCK = "SELECT pg_advisory_lock(hashtextextended('consolidation', 8))"
+LOCK = "SELECT pg_advisory_lock(hashtextextended('team-a/' || $1, 7))"
 
 
 @pytest.fixture
@@ -111,7 +111,8 @@ async def test_of_two_replicas_one_works_and_each_agent_is_seen_to_once(dsn: str
     async with superuser(dsn) as connection, one as first, two as second:
         for agent in ("red", "green", "blue"):
             await live(first, agent, ENOUGH)
-        await connection.execute(LOCK)
+        for agent in ("red", "green", "blue"):
+            await connection.execute(LOCK, agent)
         assert await first.memory.consolidation.run("team-a") == 0
         await connection.execute("SELECT pg_advisory_unlock_all()")
         for _ in range(3):

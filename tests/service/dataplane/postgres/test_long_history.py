@@ -137,7 +137,6 @@ REQUESTS: dict[Route, list[Asked]] = {
     ],
     ("PUT", "/api/v1/training/studies/{job}"): [send("/api/v1/training/studies/s", **order("s"))],
     ("GET", "/api/v1/memory/entries"): [*(get("/api/v1/memory/entries", agent_id=one) for one in BOTH)],
-    ("GET", "/api/v1/memory/snapshots"): [get("/api/v1/memory/snapshots", agent_id=BUSY)],
     ("POST", "/api/v1/memory/store"): [
         send("/api/v1/memory/store", agent_id=BUSY, memory_type="semantic", content={"text": "The floor is wet."})
     ],
@@ -160,7 +159,7 @@ WHOLE = {
 }
 """Routes whose answer is about all there is."""
 ELSEWHERE = ("/api/v1/memory/", "/api/v1/agents/{agent}/memory-budget")
-"""Memories: recall has benches of its own, and what rewrites an agent's memories reads them all, in slices."""
+"""Memories: recall has benches of its own, and what rewrites an agent's memories reads them all."""
 NO_HISTORY = {
     ("GET", "/healthz"),
     ("GET", "/readyz"),

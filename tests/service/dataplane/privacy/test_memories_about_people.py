@@ -47,9 +47,8 @@ async def test_an_erasure_reaches_copies_and_no_other_namespace(api: Api) -> Non
     for namespace in ("here", "there"):
         body = memory("prefers tea", "anna")
         await api.call("POST", "/api/v1/memory/store", 201, namespace=namespace, json=body)
-    snapshot = {"agent_id": "guide", "name": "before"}
-    await api.call("POST", "/api/v1/memory/snapshots", 201, namespace="here", json=snapshot)
-    await api.call("POST", "/api/v1/memory/snapshots/fork", 201, namespace="here", json=snapshot | {"into": "twin"})
+    lines = (await api.call("GET", "/api/v1/memory/export?agent_id=guide", namespace="here")).text
+    await api.call("POST", "/api/v1/memory/import?agent_id=twin", 201, namespace="here", content=lines)
     receipt = await api.call("POST", "/api/v1/erasure", namespace="here", json={"user_id": "anna"})
     assert receipt["rows"]["agent_memories"] == 2
     assert await texts(api, "here") == set()

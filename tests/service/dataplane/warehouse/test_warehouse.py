@@ -276,11 +276,10 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
 ) -> None:
     async def age() -> None:
         async with superuser(dsn) as connection:
-            for table in ("trajectories", "training_transitions"):
-                await connection.execute(
-                    f"UPDATE {table} SET received_at = date_trunc('hour', now()) - interval '40 days' "
-                    "WHERE namespace = 'old' AND trajectory_id = 'long-ago'"
-                )
+            await connection.execute(
+                "UPDATE trajectories SET received_at = date_trunc('hour', now()) - interval '40 days' "
+                "WHERE namespace = 'old' AND trajectory_id = 'long-ago'"
+            )
 
     dead = "clickhouse://nobody@127.0.0.1:9/none"
     async with running(**settings(dsn, tmp_path, warehouse=dead)) as api:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, ToldAgent
-from learnloop_dataplane.lifecycle.budgets import BudgetFile
+from learnloop_dataplane.lifecycle.forgetting import BudgetFile
 from learnloop_dataplane.metrics import Metrics
 
 GOOD = AgentBudgets(namespace="ns", agents={"a": ToldAgent(memories=3)}).model_dump_json(exclude_none=True)

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.lifecycle.budgets import Held
-from learnloop_dataplane.lifecycle.forgetting import above
+from learnloop_dataplane.lifecycle.forgetting import Held, above
 from learnloop_dataplane.recall.memory_types import CODES
 
 KINDS = st.sampled_from(sorted(CODES))

@@ -1,17 +1,21 @@
-"""Reading an agent's memories page by page, and moving them as NDJSON."""
+"""Reads an agent's memories page by page, and moves them as NDJSON: an export is a copy, as of any instant."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
+from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
+from learnloop_api.wire.base import Timestamp
 from learnloop_dataplane.audit.chain import note_memories
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.lifecycle.distillation import MAX_PEOPLE, MAX_SOURCES
+from learnloop_dataplane.memories.memory_store import NewMemory
+from learnloop_dataplane.memories.routes import StoreMemory
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.memory_absences import away
 
 PAGE = 500
 Place = tuple[datetime, UUID]  # when a memory was stored, and its id
@@ -43,8 +47,7 @@ FROM (SELECT m.* FROM agent_memories m
     WHERE m.namespace = $1 AND m.agent_id = $2 AND ($8::uuid[] IS NULL OR m.id = ANY($8))
         AND ($7::uuid IS NULL OR (m.created_at, m.id) > ($3::timestamptz, $7))
         AND ($4 OR (m.state = 'active' AND m.ends_at > now()))
-        AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)
-            AND NOT {away("$1", "m.id", "$6")}))
+        AND ($6::timestamptz IS NULL OR (m.created_at <= $6 AND (m.retired_at IS NULL OR m.retired_at > $6)))
     ORDER BY m.created_at, m.id LIMIT $5) m
 LEFT JOIN LATERAL (SELECT u.* FROM memory_use u WHERE u.namespace = $1 AND u.memory_id = m.id OFFSET 0) u ON true
 LEFT JOIN LATERAL (SELECT t.labels ->> 'user_id' AS person FROM trajectories t WHERE t.namespace = $1
@@ -70,7 +73,7 @@ async def page(
     """Up to `limit` memories in the order they were stored, after this place, even if its memory is gone.
 
     `user_id` is a person's pseudonym; `user_ids` also has those of up to a hundred episodes that the memory was
-    distilled from. `helped` and `hurt` sum up feedback; `remembered_at` is a copy's original time.
+    distilled from. `remembered_at` is a copy's original time.
 
     Args:
         ended: retired and expired ones too.
@@ -102,14 +105,56 @@ async def export(
 
 
 async def delete(db: Database, namespace: str, agent: str, ids: list[UUID]) -> int:
-    """Deletes the named memories for good, with their vectors and counts; returns how many there were.
-
-    Raises:
-        ApiError: 422, nothing was named.
-    """
-    if not ids:
-        raise ApiError(422, "name at least one memory", field="ids")
+    """Deletes the named memories for good, with their vectors and counts; returns how many there were."""
     async with db.tenant(namespace) as connection:
         gone = [row["id"] for row in await connection.fetch(_DELETE, namespace, agent, ids)]
         await note_memories(connection, namespace, "memory.deleted", agent, gone)
     return len(gone)
+
+
+_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {
+    "id",
+    "created_at",
+    "remembered_at",
+    "expires_at",
+    "user_ids",
+}
+_MOST_PEOPLE = MAX_PEOPLE + MAX_SOURCES + 1  # that an export can name behind one memory
+
+
+class ExportedMemory(StoreMemory):
+    """One line of an export."""
+
+    id: UUID
+    created_at: Timestamp | None = None
+    remembered_at: Timestamp | None = None
+    expires_at: Timestamp | None = None
+    user_ids: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(default=[], max_length=_MOST_PEOPLE)
+
+    def memory(self) -> NewMemory:
+        """A copy: stored now, but valid since the original was stored."""
+        since = self.remembered_at or self.created_at
+        memory = super().memory()
+        memory.source = "import"
+        memory.origin = self.origin or "import"
+        memory.provenance = {"imported": str(self.id)} | ({"remembered_at": since} if since else {})
+        memory.idempotency_key = f"import:{self.id}"
+        memory.valid_from = self.valid_from or self.created_at
+        memory.expires_at = self.expires_at
+        return memory
+
+
+def read_line(agent: str, number: int, line: bytes) -> ExportedMemory:
+    """Raises Invalid: the line is no exported memory."""
+    try:
+        fields = orjson.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError("not a JSON object")
+        taken = {name: value for name, value in fields.items() if name in _TAKEN}
+        return ExportedMemory.model_validate_json(orjson.dumps(taken | {"agent_id": agent}))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Invalid(f"line {number}: {first['msg']}; correct the line and send all again", field=where) from None
+    except ValueError as error:
+        raise Invalid(f"line {number}: {error}; correct the line and send all again", field="body") from None
