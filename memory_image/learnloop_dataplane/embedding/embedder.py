@@ -1,10 +1,13 @@
-"""The embedder port."""
+"""The embedder port, and the embedder that the configuration names."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from learnloop_dataplane.errors import ConfigError
 
 Vector = NDArray[np.float32]
 FEW = 4  # texts that are quicker one by one
@@ -23,3 +26,27 @@ class Embedder(Protocol):
             Unavailable: the model does not answer; recall goes by words meanwhile.
         """
         ...
+
+
+def open_embedder(setting: str, dimensions: int, key: str | None, *, seconds: float = 10.0) -> Embedder | None:
+    """`none`, `onnx:///directory`, or `http(s)://host/v1#model`; what is not asked for is not
+    imported.
+
+    Args:
+        dimensions, key, seconds: of an HTTP embedder: length of its vectors, bearer token, time for an answer.
+
+    Raises:
+        ConfigError: the setting is invalid, or the model is not there.
+    """
+    if setting == "none":
+        return None
+    if setting.startswith("onnx:///"):
+        from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder
+
+        return OnnxEmbedder(Path(setting.removeprefix("onnx://")))
+    url, _, model = setting.partition("#")
+    if url.startswith(("http://", "https://")) and model:
+        from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
+
+        return HttpEmbedder(url, model, dimensions, key, seconds=seconds)
+    raise ConfigError(f"invalid LEARNLOOP_EMBEDDER={setting}: set none, onnx:///directory or https://host/v1#model")

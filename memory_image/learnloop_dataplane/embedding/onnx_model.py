@@ -11,13 +11,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from learnloop_dataplane.embedding.embedder import FEW, Vector
-from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError
 
 BATCH = 32
 MOST_TOGETHER = 1024  # tokens that run together, padding included: a recall waits for one such run, not for all
+
+MAX_TOKENS = 256
+UNKNOWN, BEGIN, END, PAD = "[UNK]", "[CLS]", "[SEP]", "[PAD]"
+LONGEST = 100  # characters of a word; a longer one is unknown
+
+
+class WordPiece:
+    """BERT's uncased tokenizer: words and punctuation, then the longest pieces of the vocabulary.
+
+    Args:
+        vocabulary: a `vocab.txt`, a piece a line.
+
+    Raises:
+        ConfigError: a piece that every such vocabulary has is missing.
+    """
+
+    def __init__(self, vocabulary: str) -> None:
+        self._ids = {piece: place for place, piece in enumerate(vocabulary.splitlines())}
+        for piece in (UNKNOWN, BEGIN, END, PAD):
+            if piece not in self._ids:
+                raise ConfigError(f"the vocabulary has no {piece}; give that of a BERT model")
+        self.pad = self._ids[PAD]
+        model = models.WordPiece(vocab=self._ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST)
+        self._tokenizer = Tokenizer(model)
+        self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of at most 256 tokens, begin and end included."""
+        # A piece comes from at least one character, so the rest of a very long text is not read.
+        beginning = text[: MAX_TOKENS * LONGEST].encode(errors="replace").decode()
+        ids: list[int] = self._tokenizer.encode(beginning, add_special_tokens=False).ids
+        return [self._ids[BEGIN], *ids[: MAX_TOKENS - 2], self._ids[END]]
 
 
 class OnnxEmbedder:
@@ -38,7 +71,7 @@ class OnnxEmbedder:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own errors have no common class
             raise ConfigError(f"LEARNLOOP_EMBEDDER: {directory} holds no ONNX model: {error}") from error
-        self._tokens = WordPiece(listed(pieces))
+        self._tokens = WordPiece(pieces)
         self._inputs = {item.name for item in self._session.get_inputs()}
         self.dimensions = len(self._run([self._tokens.encode("")])[0])
         # The content's hash, not the path: another model under the same path embeds everything again.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Protocol
 
-from learnloop_dataplane.memories.memories_about_people import PEOPLE
-from learnloop_dataplane.memories.memory_store import NewMemory
+from learnloop_dataplane.memories.memory_store import PEOPLE, NewMemory
 from learnloop_dataplane.recall.memory_types import MemoryType
 
 FEWEST = 5
@@ -54,10 +53,10 @@ def episode(identity: str, content: dict[str, Any], person: str = "") -> Episode
     returned = content.get("return", content.get("reward"))
     way = next(((name, str(content[name])[:200]) for name in WAYS if content.get(name)), None)
     number = float(returned) if isinstance(returned, int | float) and not isinstance(returned, bool) else None
-    return Episode(identity, task, success, number, way, person, _told(content))
+    return Episode(identity, task, success, number, way, person, _text_of(content))
 
 
-def _told(content: dict[str, Any]) -> str:
+def _text_of(content: dict[str, Any]) -> str:
     """The text that an agent stored; of a memory made from an episode, without the first line, which has the result."""
     text = content.get("text")
     if not isinstance(text, str):

@@ -7,14 +7,15 @@ there are the counts alone, and its earlier memories stay. Answers are bounded, 
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
+from cachetools import LRUCache
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.lifecycle.distillation import FEWEST, CountingDistiller, Distiller, Episode, distilled
+from learnloop_dataplane.lifecycle.distillation import FEWEST, CountingDistiller, Episode, distilled
 from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.model_servers.openai_api import ChatModel, ModelServer, NotTaken
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 EPISODES = 20  # of a task, the newest with text
 EACH, TASK = 1500, 500  # characters of an episode, and of a task's name
 TASKS = 8  # that are asked about in one pass: an agent with more has its others in the next ones
-KEPT = 2000  # tasks whose answer is remembered, so that the same episodes are not read twice
+REMEMBERED = 2000  # answers about tasks, so that the same episodes are not read twice
 MOST_ANSWER_BYTES = 2**18
 MOST_TOKENS = 800
 FACTS, FACT, PROCEDURE = 5, 400, 1200  # what is taken of an answer: facts, and characters
@@ -33,7 +34,6 @@ INSTRUCTION = (
     "task in general and help next time. procedure: what the successful episodes did that the others did not, in one "
     "paragraph; an empty string if nothing tells them apart. Name no person. Invent nothing."
 )
-T = TypeVar("T")
 Lessons = tuple[tuple[str, ...], str]  # facts, procedure
 
 
@@ -46,41 +46,34 @@ class ModelDistiller:
         seconds: for all answers of one pass; what was not asked by then is asked in the next.
     """
 
-    def __init__(self, server: ModelServer, model: str, seconds: float, counting: Distiller | None = None) -> None:
+    def __init__(self, server: ModelServer, model: str, seconds: float) -> None:
         self._model = ChatModel(server, model, MOST_TOKENS)
         self._seconds = seconds
-        self._counting = counting or CountingDistiller()
-        self._known: OrderedDict[bytes, Lessons] = OrderedDict()
-        self._in_vain: OrderedDict[bytes, None] = OrderedDict()
+        self._counting = CountingDistiller()
+        self._answers: LRUCache[bytes, Lessons | None] = LRUCache(REMEMBERED)
+        """None: the model failed on these episodes."""
 
     async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
         """See Distiller."""
         memories = await self._counting.distil(agent, episodes)
         tasks: dict[str, list[Episode]] = defaultdict(list)
         for item in episodes:
-            if item.text:
+            if item.text and len(tasks[item.task]) < EPISODES:
                 tasks[item.task].append(item)
-        chosen = {task: items[:EPISODES] for task, items in tasks.items() if len(items) >= FEWEST}
-        keys = {task: _key(task, items) for task, items in chosen.items()}
+        chosen = {task: (_key(task, items), items) for task, items in tasks.items() if len(items) >= FEWEST}
+        # What failed the last time comes last, so that it keeps no other task from being asked about.
+        failed = {task for task, (key, _) in chosen.items() if key in self._answers and self._answers[key] is None}
         requests = 0
         try:
             async with asyncio.timeout(self._seconds):
-                # What went wrong the last time comes last, so that it keeps no other task from being asked about.
-                for task in sorted(chosen, key=lambda task: (keys[task] in self._in_vain, task)):
-                    key = keys[task]
-                    if key not in self._known:
-                        if requests == TASKS:
-                            continue
+                for task in sorted(chosen, key=lambda task: (task in failed, task)):
+                    key, items = chosen[task]
+                    if self._answers.get(key) is None and requests < TASKS:
                         requests += 1
-                        _keep(self._in_vain, key, None)
-                        try:
-                            lessons = await self._ask(task, chosen[task])
-                        except (NotTaken, ValueError, LookupError, TypeError) as error:
-                            log.warning("agent %s has no new lessons of a task: %s", agent, str(error)[:200])
-                            continue
-                        del self._in_vain[key]
-                        _keep(self._known, key, lessons)
-                    memories += _memories(agent, task, chosen[task], self._known[key])
+                        self._answers[key] = None
+                        self._answers[key] = await self._ask(agent, task, items)
+                    if lessons := self._answers.get(key):
+                        memories += _memories(agent, task, items, lessons)
         except (Unavailable, TimeoutError) as error:
             log.warning(
                 "agent %s has what was counted, and no new lessons: %s", agent, error or "the model is too slow"
@@ -91,7 +84,8 @@ class ModelDistiller:
         """Closes the connections to the server."""
         await self._model.server.close()
 
-    async def _ask(self, task: str, episodes: Sequence[Episode]) -> Lessons:
+    async def _ask(self, agent: str, task: str, episodes: Sequence[Episode]) -> Lessons | None:
+        """None where the model fails on these episodes."""
         question = {
             "task": task[:TASK],
             "episodes": [
@@ -102,17 +96,15 @@ class ModelDistiller:
             {"role": "system", "content": INSTRUCTION},
             {"role": "user", "content": orjson.dumps(question).decode()},
         ]
-        # Episodes may make the model say anything, which does not count as a failure of the server.
-        return read(await self._model.ask(messages, _said))
+        try:
+            # Episodes may make the model say anything, which does not count as a failure of the server.
+            return read(await self._model.ask(messages, _message))
+        except (NotTaken, ValueError, LookupError, TypeError) as error:
+            log.warning("agent %s has no new lessons of a task: %s", agent, str(error)[:200])
+            return None
 
 
-def _keep(kept: "OrderedDict[bytes, T]", key: bytes, value: T) -> None:
-    kept[key] = value
-    if len(kept) > KEPT:
-        kept.popitem(last=False)
-
-
-def _said(answer: Any) -> Any:
+def _message(answer: Any) -> Any:
     """The message of an answer of /chat/completions; None where the model refused.
 
     Raises:
@@ -124,16 +116,16 @@ def _said(answer: Any) -> Any:
     return message.get("content")
 
 
-def read(said: Any) -> Lessons:
+def read(text: Any) -> Lessons:
     """Facts and procedure of a message, cut to their limits.
 
     Raises:
         ValueError, LookupError, TypeError: it is not what was asked for.
     """
-    if not isinstance(said, str) or "{" not in said:
+    if not isinstance(text, str) or "{" not in text:
         raise ValueError("the model's answer holds no JSON object")
     # Many models put a fence or a sentence around it.
-    lessons = orjson.loads(said[said.index("{") : said.rindex("}") + 1])
+    lessons = orjson.loads(text[text.index("{") : text.rindex("}") + 1])
     facts, procedure = lessons["facts"], lessons.get("procedure") or ""
     if (
         not isinstance(facts, list)

@@ -26,6 +26,9 @@ from learnloop_dataplane.text.tokenizer import text_of
 Source = Literal["api", "episode", "consolidation", "import"]
 FOREVER = datetime.max.replace(tzinfo=UTC)  # asyncpg sends it as 'infinity'
 FEW = 20  # memories that are prepared in the event loop
+USER, PEOPLE = "user", "people"
+"""Where a memory's provenance has the pseudonym of its person, and of those whose episodes it was distilled from;
+erasures look for them there."""
 
 _COLUMNS = (
     "id, agent_id, memory_type, content, text, importance, source, origin, provenance, session_id, idempotency_key,"

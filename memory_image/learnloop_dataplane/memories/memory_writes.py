@@ -1,13 +1,16 @@
-"""Every way in which memories come in: one by one, in batches, from an export."""
+"""Every way in which memories come in: one by one, in batches, from an export.
 
-from collections.abc import Callable, Iterable, Sequence
+One that is about a person is stored by pseudonym only, and not at all once that person opted out.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from learnloop_dataplane.memories.memories_about_people import name_people, name_sources, store_many
-from learnloop_dataplane.memories.memory_store import NewMemory
+from learnloop_dataplane.memories.memory_store import PEOPLE, USER, NewMemory, insert, known_ids
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import Users
+from learnloop_dataplane.privacy.people import Users, hold_off
 from learnloop_dataplane.text.analysis import Analyzer
 
 
@@ -31,7 +34,7 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How many memories of an export were new, how many were there already, and how many people did not want."""
+    """How many memories of an export were new, were there already, or are of people who opted out."""
 
     imported: int
     known: int
@@ -39,11 +42,16 @@ class Imported:
 
 
 class MemoryWrites:
-    """Stores memories of all agents.
+    """Stores memories of all agents. `users` are for each memory the person that it is about, as the application knows
+    them, or None; a pseudonym stays what it is. All methods store everything in one transaction, or nothing.
 
     Args:
         stored: called with a namespace that has memories without a vector.
         grew: called with a namespace whose agents may keep much more than before.
+
+    Raises:
+        ApiError: 409, a key was used for something else.
+        Unavailable: nothing was written.
     """
 
     def __init__(
@@ -61,33 +69,15 @@ class MemoryWrites:
         self._grew = grew
 
     async def store(self, namespace: str, memory: NewMemory, user: str | None) -> StoredMemory:
-        """Stores one memory; it is durable, and can be recalled, when this returns.
-
-        Args:
-            user: the person that it is about, as the application knows them; None: it is about no person.
-
-        Raises:
-            ApiError: 409, its key was used for something else.
-            Unavailable: nothing was written.
-        """
+        """Stores one memory; it is durable, and can be recalled, when this returns."""
         batch = await self.store_batch(namespace, [memory], [user])
         return StoredMemory(batch.ids[0], bool(batch.duplicates), stored=not batch.opted_out)
 
     async def store_batch(
         self, namespace: str, memories: Sequence[NewMemory], users: Sequence[str | None]
     ) -> StoredBatch:
-        """Stores all of them in one transaction, or none.
-
-        Args:
-            users: for each memory the person that it is about; None: no person.
-
-        Raises:
-            ApiError: 409, a key was used for something else.
-            Unavailable: nothing was written.
-        """
-        await name_people(self._db, self._users, namespace, zip(memories, users, strict=True))
-        done = await store_many(self._db, self._users, namespace, memories, self._analyzer)
-        self._stored(namespace)
+        """Stores many memories."""
+        done = await self._store(namespace, memories, users, [()] * len(memories))
         return StoredBatch(
             ids=[one[0] if one is not None else None for one in done],
             duplicates=sum(one[1] for one in done if one is not None),
@@ -98,23 +88,55 @@ class MemoryWrites:
         self,
         namespace: str,
         memories: Sequence[NewMemory],
-        users: Iterable[str | None],
-        sources: Iterable[Sequence[str]],
+        users: Sequence[str | None],
+        sources: Sequence[Sequence[str]],
     ) -> Imported:
-        """Stores the memories of an export in one transaction, or none; what is there already is not stored again.
+        """Stores the memories of an export; what is there already is not stored again.
 
         Args:
-            users: for each memory the person that it is about; None: no person.
             sources: for each memory the people from whose episodes it was distilled.
-
-        Raises:
-            ApiError: 409, a key was used for something else.
-            Unavailable: nothing was written.
         """
-        await name_people(self._db, self._users, namespace, zip(memories, users, strict=True))
-        await name_sources(self._db, self._users, namespace, zip(memories, sources, strict=True))
-        stored = await store_many(self._db, self._users, namespace, memories, self._analyzer)
-        self._stored(namespace)
+        done = await self._store(namespace, memories, users, sources)
         self._grew(namespace)
-        known = [done[1] for done in stored if done is not None]
-        return Imported(known.count(False), known.count(True), stored.count(None))
+        duplicates = [one[1] for one in done if one is not None]
+        return Imported(duplicates.count(False), duplicates.count(True), done.count(None))
+
+    async def _store(
+        self,
+        namespace: str,
+        memories: Sequence[NewMemory],
+        users: Sequence[str | None],
+        sources: Sequence[Sequence[str]],
+    ) -> list[tuple[UUID, bool] | None]:
+        """For each its id and whether it was there already, None where its person opted out."""
+        async with self._db.tenant(namespace) as connection:
+            out = await self.name_people(connection, namespace, list(zip(memories, users, sources, strict=True)))
+            ours = [memory for memory in memories if memory.id not in out]
+            new = await insert(connection, namespace, ours, self._analyzer)
+            there = await known_ids(connection, namespace, [memory for memory in ours if memory.id not in new])
+        self._stored(namespace)
+        return [
+            None if memory.id in out else (there.get(memory.id, memory.id), memory.id not in new) for memory in memories
+        ]
+
+    async def name_people(
+        self, connection: Any, namespace: str, given: Sequence[tuple[NewMemory, str | None, Sequence[str]]]
+    ) -> set[UUID]:
+        """Writes pseudonyms into the memories; returns those that are about people who opted out.
+
+        No person can opt out between this and the end of the caller's transaction: a memory that is written in it
+        either comes after the opt-out and is not written, or is there when the opt-out erases.
+        """
+        named = {memory.id: {*([user] if user is not None else []), *people} for memory, user, people in given}
+        everyone = set().union(*named.values())
+        if not everyone:
+            return set()
+        await hold_off(connection, namespace)
+        hashes = await self._users.hashes(connection, namespace, everyone)
+        for memory, user, people in given:
+            person = {USER: hashes[user]} if user is not None else {}
+            behind = {PEOPLE: sorted({hashes[each] for each in people})} if people else {}
+            if person or behind:
+                memory.provenance = {**(memory.provenance or {}), **person, **behind}
+        out = await self._users.opted_out(connection, namespace, hashes.values())
+        return {identity for identity, people in named.items() if out.intersection(map(hashes.get, people))}

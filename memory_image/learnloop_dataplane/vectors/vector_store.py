@@ -5,12 +5,32 @@ reads every proposed row in PostgreSQL, under row-level security, before it rank
 costs recall, never truth.
 """
 
+import time
+from collections.abc import Callable
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 from uuid import UUID
+
+from pgvector import HalfVector
+
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.embedding.embedder import Embedder
+from learnloop_dataplane.errors import ConfigError, StoreAway, Unavailable
+from learnloop_dataplane.metrics import Metrics
+from learnloop_dataplane.postgres.database import Database
+
+GRPC_PORT = 50051
+_NEAREST = """
+SELECT memory_id FROM memory_index
+WHERE namespace = $1 AND agent_id = $2 AND $3 IN (embedder, next_embedder) AND visible_to > now()
+ORDER BY CASE WHEN embedder = $3 THEN embedding ELSE next_embedding END <#> $4 LIMIT $5
+"""
+# Planned for the agent: a large one is worth parallel workers.
+_PLANNED = "SET LOCAL plan_cache_mode = force_custom_plan"
 
 
 class VectorStore(Protocol):
-    """Finds by the vectors of one embedder. Every method but `ping` and `close` is about one namespace.
+    """Finds by the vectors of one embedder. Every method but `close` is about one namespace.
 
     All raise Unavailable when PostgreSQL does not answer, and StoreAway when the store itself does not.
     """
@@ -27,10 +47,114 @@ class VectorStore(Protocol):
         """The store has nothing of an erased agent, nor (None) any other memory that PostgreSQL no longer has."""
         ...
 
-    async def ping(self) -> None:
-        """Returns when the store takes requests."""
-        ...
-
     async def close(self) -> None:
         """Closes its connections."""
         ...
+
+
+class PgVectors:
+    """pgvector: PostgreSQL looks at every vector of the agent. Exact, and half a microsecond for each.
+
+    Never one index for all agents: filtered afterwards by `WHERE agent_id`, a global HNSW has a recall@10 of 0.04.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
+        """Exact."""
+        async with self._db.tenant(namespace) as connection:
+            await connection.execute(_PLANNED)
+            rows = await connection.fetch(_NEAREST, namespace, agent, embedder, HalfVector(vector), k)
+        return [row["memory_id"] for row in rows]
+
+    async def follow(self, namespace: str) -> int:
+        """Nothing to do."""
+        return 0
+
+    async def erased(self, namespace: str, agent: str | None) -> None:
+        """Vectors go with their rows."""
+
+    async def close(self) -> None:
+        """The connections are the database's."""
+
+
+def open_vectors(config: Config, db: Database, embedder: Embedder | None) -> VectorStore | None:
+    """Weaviate where its URL is given, otherwise pgvector; None without an embedder.
+
+    weaviate-client, which brings gRPC, is imported only where it is used.
+
+    Raises:
+        ConfigError: the URL has no host or an invalid port, or no embedder is set.
+    """
+    if embedder is None:
+        if config.weaviate_url is not None:
+            raise ConfigError(
+                f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: a Weaviate holds vectors, and LEARNLOOP_EMBEDDER is "
+                "none; set an embedder, or no Weaviate"
+            )
+        return None
+    if config.weaviate_url is None:
+        return PgVectors(db)
+    from learnloop_dataplane.vectors.weaviate import WeaviateTenants, WeaviateVectors
+
+    try:
+        url = urlsplit(config.weaviate_url)
+        secure = url.scheme == "https"
+        port = url.port or (443 if secure else 80)
+    except ValueError as error:
+        raise ConfigError(f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: {error}; give http(s)://host:port") from None
+    if not url.hostname:
+        raise ConfigError(f"LEARNLOOP_WEAVIATE_URL={config.weaviate_url}: names no host; give http(s)://host:port")
+    grpc_host, _, grpc_port = (config.weaviate_grpc or f"{url.hostname}:{GRPC_PORT}").rpartition(":")
+    key = config.weaviate_key.get_secret_value() if config.weaviate_key else None
+    tenants = WeaviateTenants(url.hostname, port, grpc_host, int(grpc_port), secure=secure, key=key)
+    return WeaviateVectors(db, tenants, embedder.name, config.exact_up_to)
+
+
+class Following:
+    """Keeps the vector store up to date, and knows why it is behind.
+
+    Args:
+        store: None without an embedder: nothing to do.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, store: VectorStore | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._clock = clock
+        self._current: dict[str, float] = {}
+        self._behind: dict[str, str] = {}
+
+    @property
+    def problem(self) -> str:
+        """Why the store does not take what it should; empty while it does."""
+        return next(iter(self._behind.values()), "")
+
+    async def run(self, namespace: str) -> int:
+        """Has the store take in what changed; returns how many memories that was.
+
+        Raises:
+            Unavailable: PostgreSQL does not answer.
+            StoreAway: the store does not; PostgreSQL does its work until it does.
+        """
+        if self._store is None:
+            return 0
+        begun = self._clock()
+        try:
+            changed = await self._store.follow(namespace)
+        except (Unavailable, StoreAway) as error:
+            self._behind[namespace] = str(error) or type(error).__name__
+            raise
+        else:
+            self._behind.pop(namespace, None)
+            self._current[namespace] = self._clock()
+        finally:
+            self._metrics.vectors_up.set(not self.problem)
+            behind = namespace in self._behind
+            since = self._current.setdefault(namespace, begun)
+            self._metrics.vector_lag(namespace, self._clock() - since if behind else 0.0)
+        return changed

@@ -2,25 +2,47 @@
 
 An index row says in `copied` which collection has its vector. The note is written after Weaviate has acknowledged, so
 nothing is lost while it is away: the next pass finds the same rows again. What was deleted shows by the counts.
+
+There is one collection for each embedder and one tenant, a shard of its own, for each agent: a search of one agent
+never has to be filtered out of others'. Both are named by hashes, because Weaviate takes fewer characters than names of
+agents have. Weaviate holds our own vectors and no texts.
 """
 
 import asyncio
+import hashlib
 import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+import grpc
+import httpx
 import numpy as np
+import weaviate
+from weaviate.classes.config import Configure, VectorDistances
+from weaviate.classes.data import DataObject
+from weaviate.classes.init import AdditionalConfig, Auth, Timeout
+from weaviate.classes.query import Filter
+from weaviate.exceptions import WeaviateBaseError
 
 from learnloop_dataplane.errors import StoreAway, StoreLost
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.vectors.pgvector import PgVectors
-from learnloop_dataplane.vectors.weaviate_tenants import TenantVector, WeaviateTenants, collection_of, tenant_of
+from learnloop_dataplane.vectors.vector_store import PgVectors
 
 PAGE = 500
 PAGES = 40  # of one agent in one pass
 WAIT_SECONDS = 10.0
 NEAREST_SECONDS = 0.5  # PostgreSQL looks at all vectors in about this time
 PAUSE_SECONDS = 5.0  # between a failure and the next request
+PING_SECONDS = 10.0  # so that a store that is away is noticed before an agent becomes large
+PREFIX = "LearnloopMemory"
+CONNECT_SECONDS, ASK_SECONDS = 5, 5
+GIVE_UP_SECONDS = 15.0  # of a request and the client's own repetitions, which go on for a minute
+RECONNECT_SECONDS = 3.0  # between two connections
+IDS_AT_ONCE = 1000
+_MISSING = ("tenant not found", "could not find class", "class not found", "collection not found")
+_TRANSIENT = (WeaviateBaseError, grpc.RpcError, httpx.HTTPError, OSError, TimeoutError)
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('vectors/' || $1 || '/' || $2, 0))"
 _LARGE = """
 SELECT agent_id FROM memory_index WHERE namespace = $1 AND $2 IN (embedder, next_embedder)
@@ -47,6 +69,157 @@ _KNOWN = "SELECT agent_id FROM memory_copies WHERE namespace = $1 ORDER BY agent
 _FORGET = "DELETE FROM memory_copies WHERE namespace = $1 AND agent_id = $2"
 
 
+class WeaviateTenants:
+    """The requests learnloop makes of Weaviate; all of them name a tenant. They raise StoreAway, or StoreLost when the
+    tenant or its collection is not there."""
+
+    def __init__(self, host: str, port: int, grpc_host: str, grpc_port: int, *, secure: bool, key: str | None) -> None:
+        self._client = weaviate.use_async_with_custom(
+            http_host=host,
+            http_port=port,
+            http_secure=secure,
+            grpc_host=grpc_host,
+            grpc_port=grpc_port,
+            grpc_secure=secure,
+            auth_credentials=Auth.api_key(key) if key else None,
+            additional_config=AdditionalConfig(
+                timeout=Timeout(init=CONNECT_SECONDS, query=ASK_SECONDS, insert=GIVE_UP_SECONDS), trust_env=False
+            ),
+            skip_init_checks=True,  # they ask a package registry which version of the client is the newest
+        )
+        self._connecting = asyncio.Lock()
+        self._broken = False
+        self._connected = 0.0
+        self._made: set[str] = set()
+
+    async def ping(self) -> None:
+        """Weaviate takes requests."""
+        async with self._request():
+            if not await self._client.is_ready():
+                raise StoreAway("Weaviate is not ready")
+
+    async def upsert(self, collection: str, tenant: str, vectors: dict[UUID, Sequence[float]]) -> None:
+        """Writes these vectors, over those of the same ids. Some may have been written when it raises."""
+        async with self._request():
+            await self._make(collection)
+            answer = await self._of(collection, tenant).data.insert_many(
+                [DataObject(properties={}, uuid=uuid, vector=vector) for uuid, vector in vectors.items()]
+            )
+            if answer.has_errors:
+                error = next(iter(answer.errors.values())).message
+                raise StoreAway(f"Weaviate refused {len(answer.errors)} of {len(vectors)} vectors: {error[:300]}")
+
+    async def delete(self, collection: str, tenant: str, ids: Sequence[UUID]) -> None:
+        """Deletes these; those that are not there are ignored."""
+        for start in range(0, len(ids), IDS_AT_ONCE):
+            async with self._request():
+                chosen = Filter.by_id().contains_any(list(ids[start : start + IDS_AT_ONCE]))
+                answer = await self._of(collection, tenant).data.delete_many(chosen)
+                if answer.failed:
+                    raise StoreAway(f"Weaviate did not delete {answer.failed} vectors")
+
+    async def ids(self, collection: str, tenant: str) -> set[UUID]:
+        """All that the tenant holds."""
+        held: set[UUID] = set()
+        after: UUID | None = None
+        while True:
+            async with self._request():
+                page = await self._of(collection, tenant).query.fetch_objects(
+                    limit=IDS_AT_ONCE, after=after, return_properties=[]
+                )
+            held.update(UUID(str(item.uuid)) for item in page.objects)
+            if len(page.objects) < IDS_AT_ONCE:
+                return held
+            after = page.objects[-1].uuid
+
+    async def nearest(self, collection: str, tenant: str, vector: Sequence[float], k: int) -> list[UUID]:
+        """At most k, nearest first."""
+        async with self._request():
+            answer = await self._of(collection, tenant).query.near_vector(
+                near_vector=vector, limit=k, return_properties=[]
+            )
+        return [UUID(str(item.uuid)) for item in answer.objects]
+
+    async def count(self, collection: str, tenant: str) -> int:
+        """How many vectors the tenant holds."""
+        async with self._request():
+            answer = await self._of(collection, tenant).aggregate.over_all(total_count=True)
+        return answer.total_count or 0
+
+    async def drop(self, tenant: str) -> None:
+        """Removes the tenant from every collection of learnloop's, and makes sure that it is gone."""
+        async with self._request():
+            for name in await self._client.collections.list_all():
+                if name.startswith(PREFIX):
+                    tenants = self._client.collections.use(name).tenants
+                    await tenants.remove([tenant])
+                    if await tenants.exists(tenant):
+                        raise StoreAway(f"Weaviate still has tenant {tenant} of collection {name}")
+
+    async def close(self) -> None:
+        """Gives the connections back."""
+        await self._client.close()
+
+    def _of(self, collection: str, tenant: str) -> Any:
+        return self._client.collections.use(collection).with_tenant(tenant)
+
+    async def _make(self, collection: str) -> None:
+        if collection in self._made:
+            return
+        if not await self._client.collections.exists(collection):
+            await self._client.collections.create(
+                collection,
+                vector_config=Configure.Vectors.self_provided(
+                    quantizer=Configure.VectorIndex.Quantizer.none(),  # the default would round to 8 bits
+                    vector_index_config=Configure.VectorIndex.hnsw(
+                        distance_metric=VectorDistances.DOT, ef_construction=128, max_connections=32
+                    ),
+                ),
+                multi_tenancy_config=Configure.multi_tenancy(
+                    enabled=True, auto_tenant_creation=True, auto_tenant_activation=True
+                ),
+            )
+        self._made.add(collection)
+
+    @asynccontextmanager
+    async def _request(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                await self._connect()
+                yield
+        except _TRANSIENT as error:
+            message = f"Weaviate: {type(error).__name__}: {error}".splitlines()[0][:300]
+            if any(text in str(error).lower() for text in _MISSING):
+                self._made.clear()
+                raise StoreLost(message) from error
+            self._broken = True
+            raise StoreAway(message) from error
+
+    async def _connect(self) -> None:
+        """Connects again after a failure: a channel that could not connect a few times waits up to two minutes before
+        it tries again, however soon Weaviate is back."""
+        async with self._connecting:
+            if self._broken and time.monotonic() - self._connected > RECONNECT_SECONDS and self._client.is_connected():
+                await self._client.close()
+            if not self._client.is_connected():
+                await self._client.connect()
+                self._broken, self._connected = False, time.monotonic()
+
+
+def collection_of(embedder: str) -> str:
+    """Vectors of two embedders are never in one collection."""
+    return f"{PREFIX}_{_hash(embedder)}"
+
+
+def tenant_of(namespace: str, agent: str) -> str:
+    """One name for one agent; a namespace has no slash."""
+    return _hash(f"{namespace}/{agent}")
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 class WeaviateVectors:
     """See VectorStore. An agent that it does not have yet, and an embedder that it does not follow, are PostgreSQL's.
 
@@ -63,7 +236,7 @@ class WeaviateVectors:
         self._collection = collection_of(embedder)
         self._rows = PgVectors(db)
         self._held: set[tuple[str, str]] = set()
-        self._away_until = 0.0
+        self._away_until = self._pinged = 0.0
 
     async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
         """From PostgreSQL while Weaviate does not answer."""
@@ -79,11 +252,14 @@ class WeaviateVectors:
 
     async def follow(self, namespace: str) -> int:
         """One agent after the other; agents that are large no longer go."""
+        if time.monotonic() - self._pinged >= PING_SECONDS:
+            await self._tenants.ping()
+            self._pinged = time.monotonic()
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_LARGE, namespace, self._embedder, self._above)
-            known = {row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)}
+            copied = {row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)}
         large = [row["agent_id"] for row in rows]
-        for agent in sorted(known - set(large)):
+        for agent in sorted(copied - set(large)):
             await self._forget(namespace, agent)
         return sum([await self._follow(namespace, agent) for agent in large])
 
@@ -93,13 +269,9 @@ class WeaviateVectors:
             await self._forget(namespace, agent)
             return
         async with self._db.tenant(namespace) as connection:
-            known = [row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)]
-        for each in known:
+            copied = [row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)]
+        for each in copied:
             await self._follow(namespace, each)
-
-    async def ping(self) -> None:
-        """Weaviate takes requests."""
-        await self._tenants.ping()
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -114,8 +286,8 @@ class WeaviateVectors:
                 rows = await connection.fetch(_NOT_COPIED, namespace, agent, self._embedder, collection)
                 if not rows:
                     break
-                items = [TenantVector(row[0], row[1].to_numpy().astype(np.float32)) for row in rows]
-                await self._tenants.upsert(collection, tenant, items)
+                vectors = {row[0]: row[1].to_numpy().astype(np.float32) for row in rows}
+                await self._tenants.upsert(collection, tenant, vectors)
                 await connection.execute(_COPIED, namespace, agent, collection, [row[0] for row in rows])
                 changed += len(rows)
             else:

@@ -39,7 +39,7 @@ def model_environment(spec: MemoryServiceSpec) -> dict[str, Any]:
     if (embedder := spec.embedder) is not None:
         if embedder.volume is not None:
             path = "/".join(filter(None, (MODEL_DIRECTORY, embedder.volume.path)))
-            env["LEARNLOOP_EMBEDDER"] = f"{embedder.format}://{path}"
+            env["LEARNLOOP_EMBEDDER"] = f"onnx://{path}"
         else:
             env["LEARNLOOP_EMBEDDER"] = f"{embedder.url}#{embedder.model}"
             env["LEARNLOOP_EMBEDDER_DIMENSIONS"] = str(embedder.dimensions)

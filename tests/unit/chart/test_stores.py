@@ -119,7 +119,7 @@ def test_an_embedder_without_a_model_is_refused(render: Render) -> None:
 
 
 def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read(render: Render) -> None:
-    volume = {"claimName": "minilm", "path": "int8", "format": "onnx"}
+    volume = {"claimName": "minilm", "path": "int8"}
     release = render({"dataPlane": {"embedder": {"volume": volume}}})
     assert release.environment("learnloop-data")["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder/int8"
     pod = release.one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
@@ -128,7 +128,7 @@ def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read(r
     mount = {"name": "embedder", "mountPath": "/models/embedder", "readOnly": True}
     assert mount in pod["containers"][0]["volumeMounts"]
     release = render({"dataPlane": {"embedder": {"volume": {"image": "registry.example/potion:8m"}}}})
-    assert release.environment("learnloop-data")["LEARNLOOP_EMBEDDER"] == "static:///models/embedder"
+    assert release.environment("learnloop-data")["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder"
     pod = release.one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
     assert {"name": "embedder", "image": {"reference": "registry.example/potion:8m"}} in pod["volumes"]
 

@@ -76,7 +76,7 @@
 {{- fail "dataPlane.embedder: url names a server and volume a model's files; set one of them" }}
 {{- end }}
 {{- if include "learnloop.embedderVolume" $ }}
-- {name: LEARNLOOP_EMBEDDER, value: {{ printf "%s:///models/embedder/%s" .volume.format .volume.path | trimSuffix "/" | quote }}}
+- {name: LEARNLOOP_EMBEDDER, value: {{ printf "onnx:///models/embedder/%s" .volume.path | trimSuffix "/" | quote }}}
 {{- else if .url }}
 {{- if not .model }}
 {{- fail (printf "dataPlane.embedder.model: is empty, but dataPlane.embedder.url is %s; name the model" .url) }}

@@ -4,7 +4,6 @@ import asyncio
 import http.server
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,17 +15,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from safetensors.numpy import save_file
 
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.factory import open_embedder
-from learnloop_dataplane.embedding.onnx_model import MOST_TOGETHER, OnnxEmbedder, batches
+from learnloop_dataplane.embedding.embedder import open_embedder
+from learnloop_dataplane.embedding.onnx_model import MOST_TOGETHER, OnnxEmbedder, WordPiece, batches
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
-from learnloop_dataplane.embedding.static_table import StaticEmbedder
-from learnloop_dataplane.embedding.wordpiece import WordPiece, listed
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.redaction import use_keys
-from learnloop_dataplane.vectors.factory import open_vectors
+from learnloop_dataplane.vectors.vector_store import open_vectors
 
 from ..conftest import eventually, running, settings
 from ..recall.test_recall import ask, store
@@ -53,8 +49,8 @@ def model(directory: Path, seed: int = 0, dimensions: int = 8) -> Path:
 
 
 def test_words_are_cut_into_the_longest_known_pieces() -> None:
-    assert WordPiece(listed("\n".join(VOCABULARY))).encode("The CATS, a bird!") == [2, 7, 4, 6, 1, 8, 1, 9, 3]
-    assert len(WordPiece(listed("\n".join(VOCABULARY))).encode("cat " * 1000)) == 256
+    assert WordPiece("\n".join(VOCABULARY)).encode("The CATS, a bird!") == [2, 7, 4, 6, 1, 8, 1, 9, 3]
+    assert len(WordPiece("\n".join(VOCABULARY)).encode("cat " * 1000)) == 256
 
 
 async def test_a_model_on_disk_embeds_the_same_whatever_it_is_batched_with(tmp_path: Path) -> None:
@@ -85,55 +81,6 @@ async def test_a_question_gets_its_vector_while_many_texts_get_theirs(tmp_path: 
     assert vector.any()
     assert not many.done()
     assert len(await many) == 2000
-
-
-def table(directory: Path, seed: int = 0, **told: Any) -> Path:
-    """A static model as model2vec writes it, with its vocabulary in a tokenizer.json."""
-    rows = np.random.default_rng(seed).standard_normal((len(VOCABULARY), 8)).astype(np.float16)
-    directory.mkdir(exist_ok=True)
-    save_file({"embeddings": rows}, directory / "model.safetensors")
-    vocabulary = {piece: place for place, piece in enumerate(VOCABULARY)}
-    tokenizer = {"model": {"type": "WordPiece", "vocab": vocabulary} | told}
-    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return directory
-
-
-async def test_a_static_model_is_the_mean_of_its_pieces_whatever_it_is_batched_with(tmp_path: Path) -> None:
-    embedder = StaticEmbedder(table(tmp_path / "m"))
-    [alone] = await embedder.embed(["the cats"])
-    rows = np.random.default_rng(0).standard_normal((len(VOCABULARY), 8)).astype(np.float16).astype(np.float32)
-    mean = rows[[7, 4, 6]].mean(axis=0)
-    assert np.allclose(alone, mean / np.linalg.norm(mean), atol=1e-3)
-    many = await embedder.embed(["a dog", "the cats", "", "bird bird", "the bird cats"])
-    assert np.array_equal(many[1], alone)
-    assert not many[2].any()
-    assert not many[3].any(), "what it does not know points nowhere"
-    assert np.array_equal(many[4], alone), "nor does it turn what it knows"
-    (tmp_path / "m" / "vocab.txt").write_text("\n".join(VOCABULARY))
-    assert StaticEmbedder(tmp_path / "m").name == embedder.name
-    assert StaticEmbedder(table(tmp_path / "n", seed=1)).name != embedder.name
-
-
-@pytest.mark.parametrize(
-    ("spoilt", "said"),
-    [
-        ({"model.safetensors": b"\xff" * 64}, "no safetensors header"),
-        ({"model.safetensors": b""}, "holds no static model"),
-        ({"model.safetensors": b"\x02" + bytes(7) + b"{}"}, "embeddings"),
-        ({"tokenizer.json": b'{"model": {"type": "BPE"}}'}, "of the type BPE"),
-        ({"tokenizer.json": b"[]"}, "holds no static model"),
-        ({"vocab.txt": b"[UNK]\n" + b"word\n" * 3 + b"\n".join(b"w%d" % n for n in range(20))}, "two models"),
-        ({"vocab.txt": b"cat\ndog"}, "has no"),
-    ],
-)
-def test_a_static_model_that_is_spoilt_is_a_configuration_error(
-    tmp_path: Path, spoilt: dict[str, bytes], said: str
-) -> None:
-    table(tmp_path / "m")
-    for name, content in spoilt.items():
-        (tmp_path / "m" / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        open_embedder(f"static://{tmp_path / 'm'}", 1, None)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -353,7 +300,7 @@ async def test_a_question_is_redacted_as_memories_are(
     assert "abc" not in asked
 
 
-@pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere", "static:///nowhere"])
+@pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere"])
 def test_an_embedder_that_cannot_be_is_a_configuration_error(bad: str) -> None:
     with pytest.raises(ConfigError, match="LEARNLOOP_EMBEDDER"):
         open_embedder(bad, 384, None)

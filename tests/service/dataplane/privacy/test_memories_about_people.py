@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 
-from learnloop_dataplane.memories.memories_about_people import name_people, opted_out
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.text.analysis import Analyzer
 
@@ -126,10 +125,11 @@ async def test_what_was_distilled_from_a_persons_episodes_is_in_their_export_and
 
 
 async def test_a_store_that_began_before_an_opt_out_is_erased_by_it(api: Api) -> None:
-    users, late = api.plane.shared.users, NewMemory("guide", "semantic", {"text": "likes rain"})
-    await name_people(api.db, users, "race", [(late, "anna")])
+    late = NewMemory("guide", "semantic", {"text": "likes rain"})
     async with api.db.tenant("race") as connection:
-        assert await opted_out(connection, users, "race", [late]) == set()
+        await api.plane.shared.users.hashes(connection, "race", ["anna"])
+    async with api.db.tenant("race") as connection:
+        assert await api.memory.writes.name_people(connection, "race", [(late, "anna", ())]) == set()
         leaving = asyncio.create_task(api.privacy.erasing.opt_out("race", "anna"))
         await asyncio.wait([leaving], timeout=0.3)
         assert not leaving.done(), "the opt-out waits for who has checked and not yet written"

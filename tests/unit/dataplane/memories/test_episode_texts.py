@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.memories.episode_texts import MOST, said_and_done
+from learnloop_dataplane.memories.episode_summaries import MOST, said_and_done
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),

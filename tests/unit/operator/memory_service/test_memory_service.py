@@ -258,7 +258,7 @@ def test_an_embedders_and_a_distillers_keys_come_from_secrets() -> None:
 
 
 def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read() -> None:
-    env, pod, _ = server({"embedder": {"volume": {"claimName": "minilm", "path": "int8"}, "format": "onnx"}})
+    env, pod, _ = server({"embedder": {"volume": {"claimName": "minilm", "path": "int8"}}})
     assert env["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder/int8"
     assert {"name": "learnloop-embedder", "persistentVolumeClaim": {"claimName": "minilm", "readOnly": True}} in pod[
         "volumes"
@@ -267,7 +267,7 @@ def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read()
     assert mount in pod["containers"][0]["volumeMounts"]
     rules = PodRules(volume_kinds=("image",))
     env, pod, _ = server({"embedder": {"volume": {"image": "registry.example/potion:8m"}}}, pod_rules=rules)
-    assert env["LEARNLOOP_EMBEDDER"] == "static:///models/embedder"
+    assert env["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder"
     assert {"name": "learnloop-embedder", "image": {"reference": "registry.example/potion:8m"}} in pod["volumes"]
 
 
