@@ -19,7 +19,6 @@ from learnloop_api.kinds.base import (
 from learnloop_api.wire.memory import MOST_MEMORIES, MemoryBudget
 
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-_TYPES = ("episodic", "semantic", "procedural", "working")
 
 
 class MemoryLimit(Resource):
@@ -53,48 +52,16 @@ class ServiceMemoryLimit(MemoryLimit):
     )
 
 
-Limit = Annotated[int, Field(ge=0, le=MOST_MEMORIES)]
-
-
-class PerType(Resource):
-    """Limits of single types, beside those of all together."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            " || ".join(f"has(self.{name})" for name in _TYPES),
-            "name a type, episodic, semantic, procedural or working, or leave perType out",
-        ),
-    )
-
-    episodic: Limit | None = Field(default=None, description="What happened.")
-    semantic: Limit | None = Field(default=None, description="What is true.")
-    procedural: Limit | None = Field(default=None, description="How something is done.")
-    working: Limit | None = Field(default=None, description="What is going on now.")
-
-
 class AgentMemoryBudget(MemoryLimit):
     """Budget of one agent: above it, the least valuable memories that are not pinned are forgotten."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.memories) || has(self.size) || has(self.perType)",
-            "set memories, size or perType, or leave budget out",
-        ),
-        Rule(
-            "!has(self.memories) || !has(self.perType) || ("
-            + " && ".join(f"(!has(self.perType.{name}) || self.perType.{name} <= self.memories)" for name in _TYPES)
-            + ")",
-            "one type may not have more than memories: lower it, or raise memories",
-            ".perType",
-        ),
+        Rule("has(self.memories) || has(self.size)", "set memories or size, or leave budget out"),
     )
 
-    per_type: PerType | None = Field(default=None, description="Memories of single types.")
-
     def told(self) -> MemoryBudget:
-        """As whoever keeps it takes it."""
-        types = self.per_type.model_dump(exclude_none=True) if self.per_type else {}
-        return MemoryBudget(memories=self.memories, bytes=self.bytes, per_type=types)
+        """The budget as the data plane takes it."""
+        return MemoryBudget(memories=self.memories, bytes=self.bytes)
 
 
 class Storage(Resource):

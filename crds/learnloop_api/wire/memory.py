@@ -4,8 +4,6 @@ A MemoryService's pods read the budgets that LearningAgents give themselves in t
 `<memory service>-budgets`: the operator writes it whole and sends no request there.
 """
 
-from typing import Annotated, Literal
-
 from pydantic import Field
 
 from learnloop_api.wire.base import MOST, Name, Timestamp, WireModel
@@ -14,8 +12,6 @@ BUDGETS_KEY = "budgets.json"
 BUDGETS_ROOM = 1_000_000
 """Bytes of that key at most: a ConfigMap holds 1 MiB."""
 MOST_MEMORIES = 10_000_000
-Limit = Annotated[int, Field(ge=0, le=MOST_MEMORIES)]
-MemoryKind = Literal["episodic", "semantic", "procedural", "working"]
 
 
 class MemoryBudget(WireModel):
@@ -28,22 +24,15 @@ class MemoryBudget(WireModel):
         le=MOST,
         description="what their content and text take in PostgreSQL, without index and vectors",
     )
-    per_type: dict[MemoryKind, Limit] = Field(default_factory=dict, max_length=4, description="memories of one type")
 
     def within(self, limit: "MemoryBudget") -> "MemoryBudget":
         """The smaller of the two, limit by limit."""
-        kinds = {*self.per_type, *limit.per_type}
-        return MemoryBudget(
-            memories=_smaller(self.memories, limit.memories),
-            bytes=_smaller(self.bytes, limit.bytes),
-            per_type={kind: min(_given(self.per_type.get(kind), limit.per_type.get(kind))) for kind in kinds},
-        )
+        return MemoryBudget(memories=_smaller(self.memories, limit.memories), bytes=_smaller(self.bytes, limit.bytes))
 
     def sentence(self) -> str:
         """The limits in words, e.g. 1000 memories, 400 episodic ones."""
         parts = [f"{self.memories} memories"] if self.memories is not None else []
-        parts += [f"{self.bytes} bytes"] if self.bytes is not None else []
-        return ", ".join(parts + [f"{most} {kind} ones" for kind, most in sorted(self.per_type.items())])
+        return ", ".join(parts + ([f"{self.bytes} bytes"] if self.bytes is not None else []))
 
 
 class ToldAgent(MemoryBudget):
@@ -76,16 +65,12 @@ class MemoryUse(WireModel):
     bytes: int | None = Field(default=None, ge=0)
     pinned: int | None = Field(default=None, ge=0, description="of these memories, how many are pinned")
     pinned_above: list[str] = Field(
-        default_factory=list, max_length=6, description="limits that pinned memories alone exceed, e.g. memories"
+        default_factory=list, max_length=2, description="limits that pinned memories alone exceed, e.g. memories"
     )
     forgotten: int = Field(default=0, ge=0, description="by this budget, since it was first put")
     last_forgotten: int = Field(default=0, ge=0, description="in the newest pass that forgot any")
     last_forgotten_at: Timestamp | None = None
 
 
-def _given(*limits: int | None) -> list[int]:
-    return [limit for limit in limits if limit is not None]
-
-
 def _smaller(one: int | None, other: int | None) -> int | None:
-    return min(_given(one, other), default=None)
+    return min((limit for limit in (one, other) if limit is not None), default=None)

@@ -36,7 +36,6 @@ ROUTERS = (
     agents.router,
     rewards.router,
     memories.router,
-    memories.feedback,
     lifecycle.router,
     registry.router,
     training.runs,

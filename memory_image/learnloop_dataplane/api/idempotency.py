@@ -29,7 +29,6 @@ WITHOUT = frozenset(
     {
         "/api/v1/memory/forget",
         "/api/v1/memory/retrieve",
-        "/api/v1/memory/retrieve/batch",
         "/api/v1/rewards/bias",
         "/api/v1/rewards/dry-run",
         "/api/v1/training/start",

@@ -84,8 +84,8 @@ class OnnxEmbedder:
         vectors: list[Vector] = [np.zeros(self.dimensions, np.float32)] * len(texts)
         for places in batches([len(row) for row in rows]):
             async with self._one:
-                found = await asyncio.to_thread(self._run, [rows[place] for place in places])
-            for place, vector in zip(places, found, strict=True):
+                run = await asyncio.to_thread(self._run, [rows[place] for place in places])
+            for place, vector in zip(places, run, strict=True):
                 if texts[place].strip():
                     vectors[place] = vector
         return vectors

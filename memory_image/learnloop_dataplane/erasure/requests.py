@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,7 +49,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Recorded:
-    """What is on record of one namespace: the newest erasure of each subject, and the hashes of who opted out."""
+    """Records of one namespace: the newest erasure of each subject, and the hashes of people who opted out."""
 
     erased: dict[str, datetime] = field(default_factory=dict)
     opted_out: set[str] = field(default_factory=set)
@@ -85,19 +87,19 @@ class LastingRecords:
         Raises:
             Unavailable: the store does not answer.
         """
-        found: dict[str, Recorded] = {}
+        records: dict[str, Recorded] = {}
         for key in await self._store.keys(f"{FOLDER}/"):
             parts = key.split("/")
             if len(parts) != 4:
                 continue
             namespace, subject, what = parts[1], unquote(parts[2]), parts[3]
-            known = found.setdefault(namespace, Recorded())
+            record = records.setdefault(namespace, Recorded())
             if what == OPTED_OUT:
-                known.opted_out.add(subject.removeprefix("user/"))
+                record.opted_out.add(subject.removeprefix("user/"))
             elif what.isascii() and what.isdecimal() and len(what) <= 18:
                 at = _EPOCH + timedelta(microseconds=int(what))
-                known.erased[subject] = max(at, known.erased.get(subject, at))
-        return found
+                record.erased[subject] = max(at, record.erased.get(subject, at))
+        return records
 
     async def _put(self, key: str) -> None:
         try:
@@ -144,7 +146,7 @@ class Receipt:
     signature: str | None = None
 
     def signed(self, signer: Signer | None) -> dict[str, Any]:
-        """As it is answered; unsigned where there is no key."""
+        """The answer; unsigned without a signing key."""
         receipt = {**asdict(self), "erasure_id": str(self.erasure_id)}
         if signer is None:
             return receipt
@@ -155,6 +157,15 @@ class Receipt:
 
 def _action(scope: Scope) -> str:
     return "user.erased" if scope.user is not None else "agent.erased"
+
+
+@contextmanager
+def _after_the_rows(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (StoreAway, Unavailable) as error:
+        message = f"the rows are erased, the {what} not yet: {error}; send the request again"
+        raise ApiError(503, message, retry_after=5) from error
 
 
 class Erasing:
@@ -184,8 +195,8 @@ class Erasing:
         self._users = users
         self._feedback = feedback
         self._recalls = recalls
-        self._vector_store = vectors
-        self._store = warehouse
+        self._vectors = vectors
+        self._warehouse = warehouse
         self._sealer = sealer
         self._signer = signer
 
@@ -203,7 +214,7 @@ class Erasing:
         return done.signed(self._signer)
 
     async def again(self) -> int:
-        """Erases anew what a database that was restored has back, and has opt out who had; how many it was.
+        """Repeats the erasures and opt-outs that a restored database lacks; returns how many.
 
         Raises:
             Unavailable, ApiError: as for `erase`.
@@ -211,7 +222,7 @@ class Erasing:
         done = 0
         for namespace, recorded in (await self._records.all()).items():
             async with self._db.tenant(namespace) as connection:
-                known = {row["subject"]: row["erased_at"] for row in await connection.fetch(_KNOWN, namespace)}
+                erased = {row["subject"]: row["erased_at"] for row in await connection.fetch(_KNOWN, namespace)}
                 out = {row["user_hash"] for row in await connection.fetch(_OUT, namespace)}
             for user in sorted(recorded.opted_out - out):
                 async with self._db.tenant(namespace) as connection:
@@ -219,7 +230,7 @@ class Erasing:
                     await self._users.opt_out(connection, namespace, user)
                 done += 1
             for subject, at in sorted(recorded.erased.items()):
-                if subject not in known or known[subject] < at:
+                if subject not in erased or erased[subject] < at:
                     await self._erase(namespace, Scope.of(subject), at)
                     done += 1
         return done
@@ -228,9 +239,15 @@ class Erasing:
         """`recorded`: when it was erased before; left out, it is erased now."""
         identity = uuid7()
         erased, at = await self._rows(namespace, scope, identity, recorded)
-        await self._vectors(namespace, scope)
-        warehouse = await self._warehouse(namespace, scope, at)
-        messages = await self._messages(namespace, scope, at)
+        with _after_the_rows("vectors"):
+            if self._vectors is not None:
+                await self._vectors.erased(namespace, scope.agent)
+        with _after_the_rows("rows in the warehouse"):  # its shipper does it again for what is under way there
+            if self._warehouse is not None:
+                await self._warehouse.erase(namespace, *scope.attribute, at)
+        with _after_the_rows("messages in NATS"):
+            messages = await self._messages(namespace, scope, at)
+        warehouse: Literal["erased", "none"] = "none" if self._warehouse is None else "erased"
         detail = {"erasure_id": str(identity), "rows": erased.rows, "messages": messages, "warehouse": warehouse}
         link = await self._sealer.append(namespace, _action(scope), scope.subject, actor.get(), detail)
         place = (link.entry.seq, link.hash.hex())
@@ -260,7 +277,7 @@ class Erasing:
         await self.erase(namespace, user_id=user_id)
 
     async def opt_in(self, namespace: str, user_id: str) -> None:
-        """Takes the opt-out back.
+        """Ends the opt-out.
 
         Raises:
             Unavailable: PostgreSQL or the artifact store does not answer; the person may still be opted out.
@@ -290,28 +307,6 @@ class Erasing:
             detail = {"erasure_id": str(identity), "rows": erased.rows}
             await note(connection, namespace, _action(scope), scope.subject, detail, outcome="begun")
         return erased, at
-
-    async def _vectors(self, namespace: str, scope: Scope) -> None:
-        try:
-            if self._vector_store is not None:
-                await self._vector_store.erased(namespace, scope.agent)
-        except StoreAway as error:
-            raise ApiError(
-                503, f"the rows are erased, their vectors are not yet: {error}; ask again", retry_after=5
-            ) from error
-
-    async def _warehouse(self, namespace: str, scope: Scope, at: datetime) -> Literal["erased", "none"]:
-        """At once, beside the pass of the shipper, which does it again for what was under way there."""
-        if self._store is None:
-            return "none"
-        column, value = scope.attribute
-        try:
-            await self._store.erase(namespace, column, value, at)
-        except Unavailable as error:
-            raise ApiError(
-                503, f"the rows are erased, the warehouse's are not yet: {error}; ask again", retry_after=5
-            ) from error
-        return "erased"
 
     async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
         if self._bus is None:

@@ -105,7 +105,7 @@ class Retention:
         return len(episodes)
 
     async def _trim(self, namespace: str) -> None:
-        """Thousands of near-identical episodes are no better a memory than the newest five thousand."""
+        """Keeps each agent's newest five thousand memories of episodes."""
         async with self._db.tenant(namespace) as connection:
             agents = await connection.fetch("SELECT name FROM agents WHERE namespace = $1", namespace)
         for agent in agents:

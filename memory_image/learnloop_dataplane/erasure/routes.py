@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/v1", tags=["users"])
 
 
 class Erase(Input):
-    """Whose data: exactly one person, or exactly one agent. There is no way to name all."""
+    """Exactly one person, or exactly one agent; nothing names all."""
 
     model_config = ConfigDict(json_schema_extra=alternatives("user_id", "agent_id", at_most_one=True))
 
@@ -96,8 +96,8 @@ async def post_preference(
     and texts are redacted before anything keeps them.
     """
     done = await experience.preferences.give(caller.namespace, body)
-    told = {"preference_id": body.preference_id, "duplicate": done.duplicate, "stored": done.stored}
-    return answer(told, 201 if done.stored and not done.duplicate else 200)
+    stored = {"preference_id": body.preference_id, "duplicate": done.duplicate, "stored": done.stored}
+    return answer(stored, 201 if done.stored and not done.duplicate else 200)
 
 
 @people.get("/preferences", response_model=PreferencePage)
@@ -122,6 +122,6 @@ async def opt_out(user_id: UserPath, privacy: Privacy, caller: Caller) -> Respon
 
 @people.delete("/users/{user_id}/opt-out", status_code=204, dependencies=[only("update", "people")])
 async def opt_in(user_id: UserPath, privacy: Privacy, caller: Caller) -> Response:
-    """Takes the opt-out back."""
+    """Ends the opt-out."""
     await privacy.erasing.opt_in(caller.namespace, user_id)
     return Response(status_code=204)

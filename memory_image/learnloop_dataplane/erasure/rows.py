@@ -13,14 +13,13 @@ from learnloop_dataplane.privacy.people import bury
 
 SECONDS = 300.0  # a large agent is scanned more than once
 _OF_USER, _OF_AGENT = "labels ->> 'user_id' = $2", "agent_id = $2"
-# Locked first: whoever is weighing one of them or making a memory of it has then finished, and what follows sees it.
+# Locked first: work that rewards one of them or makes a memory of it has then finished, and what follows sees it.
 _EPISODES = """
 SELECT trajectory_id, agent_id, episode_id, retrieval_ids FROM trajectories WHERE namespace = $1 AND {whose}
 ORDER BY seq FOR UPDATE
 """
 _EPISODES_OF = f"SELECT trajectory_id, agent_id, episode_id FROM trajectories WHERE namespace = $1 AND {_OF_USER}"
-# The episodes may be gone by age; whom a memory came from it says itself then. One that names a thousand people may
-# have had more.
+# The episodes may be gone by age; the memory itself names its people then. One that names a thousand may have had more.
 _TOLD = """
 SELECT id, agent_id FROM agent_memories
 WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[]) OR provenance ->> 'user' = $4
@@ -88,14 +87,14 @@ UPDATE agents SET since = clock_timestamp(), trajectories = 0, rewarded = 0, las
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose: a person by hash (`user:…`) or an agent by name."""
+    """A person by hash (`user:…`) or an agent by name."""
 
     user: str | None = None
     agent: str | None = None
 
     @classmethod
     def of(cls, subject: str) -> "Scope":
-        """What `subject` is of."""
+        """Reads a `subject`."""
         kind, _, name = subject.partition("/")
         return cls(user=name) if kind == "user" else cls(agent=name)
 
@@ -112,7 +111,7 @@ class Scope:
 
 @dataclass
 class Erased:
-    """What went, by table, and the episodes of others whose feedback is no longer the same."""
+    """Rows deleted by table, and the episodes of others whose feedback changed."""
 
     rows: dict[str, int] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
@@ -181,14 +180,14 @@ async def _memories(connection: Any, namespace: str, scope: Scope, episodes: Seq
         sessions = [row["episode_id"] for row in episodes]
         rows = await connection.fetch(_TOLD, namespace, origins, sessions, scope.user, MAX_PEOPLE, timeout=SECONDS)
     agents = sorted({row["agent_id"] for row in (*episodes, *rows)})
-    found = [row["id"] for row in rows]
-    last = found
-    while last or (agents and last is found):
+    memories = [row["id"] for row in rows]
+    last = memories
+    while last or (agents and last is memories):
         sources = [str(identity) for identity in last]
-        rows = await connection.fetch(_MADE_OF, namespace, found, sources, agents, MAX_SOURCES, timeout=SECONDS)
+        rows = await connection.fetch(_MADE_OF, namespace, memories, sources, agents, MAX_SOURCES, timeout=SECONDS)
         last = [row["id"] for row in rows]
-        found = found + last
-    return found
+        memories = memories + last
+    return memories
 
 
 def _uuid(text: str) -> UUID | None:
@@ -199,7 +198,6 @@ def _uuid(text: str) -> UUID | None:
         return None
 
 
-LABEL_SECONDS = 120.0
 # Once by origin and once by session: each joins by a hash, where one condition with OR would compare all with all.
 _NAME = """
 WITH episodes AS (SELECT * FROM unnest($2::text[], $3::text[], $4::text[]) AS e(origin, session_id, person)),
@@ -211,26 +209,13 @@ told AS (
     WHERE m.namespace = $1 AND m.provenance ->> 'user' IS NULL
 ), one AS (SELECT id, min(person) AS person FROM told GROUP BY id)
 UPDATE agent_memories m SET provenance = coalesce(m.provenance, '{}') || jsonb_build_object('user', one.person)
-FROM one WHERE m.namespace = $1 AND m.id = one.id RETURNING m.id::text, one.person
-"""
-_INHERIT = """
-WITH heirs AS (
-    SELECT m.id, jsonb_agg(DISTINCT n.person) AS people
-    FROM agent_memories m CROSS JOIN LATERAL jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'from')
-        WHEN 'array' THEN m.provenance -> 'from' ELSE '[]' END) AS source
-    JOIN unnest($2::text[], $3::text[]) AS n(id, person) ON n.id = source
-    WHERE m.namespace = $1 AND m.source = 'consolidation' GROUP BY m.id
-)
-UPDATE agent_memories m SET provenance = m.provenance || jsonb_build_object('people', (
-    SELECT jsonb_agg(DISTINCT person)
-    FROM jsonb_array_elements(coalesce(m.provenance -> 'people', '[]') || heirs.people) AS person))
-FROM heirs WHERE m.namespace = $1 AND m.id = heirs.id
+FROM one WHERE m.namespace = $1 AND m.id = one.id
 """
 
 
 async def name_people(connection: Any, namespace: str, episodes: Sequence[Any]) -> None:
-    """Writes each episode's person onto the memories that came from it or from its session and name nobody, and onto
-    what was distilled from these. Within the transaction that deletes the episodes.
+    """Writes each episode's person onto the memories that came from it or from its session and name no person, within
+    the transaction that deletes the episodes.
 
     Args:
         episodes: rows with trajectory_id, episode_id and person, a pseudonym.
@@ -242,7 +227,4 @@ async def name_people(connection: Any, namespace: str, episodes: Sequence[Any]) 
         return
     origins = [f"trajectory/{row['trajectory_id']}" for row in episodes]
     sessions, people = [row["episode_id"] for row in episodes], [row["person"] for row in episodes]
-    named = await connection.fetch(_NAME, namespace, origins, sessions, people, timeout=LABEL_SECONDS)
-    if named:
-        ids, persons = [row["id"] for row in named], [row["person"] for row in named]
-        await connection.execute(_INHERIT, namespace, ids, persons, timeout=LABEL_SECONDS)
+    await connection.execute(_NAME, namespace, origins, sessions, people, timeout=SECONDS)

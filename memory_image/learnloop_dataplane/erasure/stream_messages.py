@@ -14,7 +14,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from learnloop_api import names
 from learnloop_dataplane.erasure.rows import Scope
-from learnloop_dataplane.errors import ApiError, Unavailable
+from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience import dead_letters
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, REWARDS, TRAJECTORIES
@@ -27,7 +27,7 @@ FETCH_SECONDS = 1.0
 
 
 class Matcher:
-    """Does a message belong to what was erased?
+    """Says whether a message belongs to what was erased.
 
     Args:
         digests: of every episode ever erased for this subject.
@@ -54,9 +54,13 @@ class Matcher:
         headers = message.headers or {}
         if self._scope.user is not None and headers.get(dead_letters.USER) == self._scope.user:
             return True
-        body = _object(message.data)
-        if body is None:
-            return self._of_agent(headers.get(dead_letters.SUBJECT, ""))
+        try:
+            body = orjson.loads(message.data)
+        except orjson.JSONDecodeError:
+            body = None
+        if not isinstance(body, dict):
+            subject = headers.get(dead_letters.SUBJECT, "")
+            return self._scope.agent is not None and subject.endswith(f".{self._namespace}.{self._scope.agent}")
         if not self._digests.isdisjoint(digests_of(self._namespace, str(body.get("trajectory_id")))):
             return True
         if self._scope.agent is not None:
@@ -65,11 +69,8 @@ class Matcher:
         user = metadata.get(METADATA_KEY) if isinstance(metadata, dict) else None
         return isinstance(user, str) and self._pseudonym(user) == self._scope.user and not self._later(body)
 
-    def _of_agent(self, subject: str) -> bool:
-        return self._scope.agent is not None and subject.endswith(f".{self._namespace}.{self._scope.agent}")
-
     def _later(self, body: dict[str, Any]) -> bool:
-        """An episode that ended, or a reward that was given, after the erasure; without a time it was before."""
+        """Whether an episode ended, or a reward was given, after the erasure; without a time it was before."""
         try:
             return datetime.fromisoformat(str(body.get("ended_at") or body.get("computed_at"))) > self._erased_at
         except (TypeError, ValueError):
@@ -82,7 +83,7 @@ async def erase_messages(bus: Bus, namespace: str, scope: Scope, matches: Matche
     Reads the namespace's own messages, some ten thousand a second; an agent's subject is read alone.
 
     Raises:
-        ApiError: 503, NATS does not answer; what was not erased yet is found by the next attempt.
+        Unavailable: NATS does not answer; what was not erased yet is found by the next attempt.
     """
     name = scope.agent or ">"
     counted = {}
@@ -95,15 +96,8 @@ async def erase_messages(bus: Bus, namespace: str, scope: Scope, matches: Matche
             counted[stream] = await _erase_from(bus, stream, subject, matches)
         except (NatsError, TimeoutError, OSError) as error:
             log.warning("NATS: %s could not be searched: %r", stream, error)
-            raise _away() from error
-        except Unavailable as error:
-            raise _away() from error
+            raise Unavailable("NATS") from error
     return counted
-
-
-def _away() -> ApiError:
-    message = "the rows are erased, but NATS does not answer, so its messages are not; send the request again"
-    return ApiError(503, message, retry_after=5)
 
 
 async def _erase_from(bus: Bus, stream: str, subject: str, matches: Matcher) -> int:
@@ -118,9 +112,8 @@ async def _erase_from(bus: Bus, stream: str, subject: str, matches: Matcher) -> 
                 messages = await reader.fetch(min(BATCH, left), timeout=FETCH_SECONDS)
             except TimeoutError:  # the consumer, or another erasure, took away what was left
                 continue
-            for message in messages:
-                if matches(message):
-                    erased += await _delete(bus, stream, message.metadata.sequence.stream)
+            for message in filter(matches, messages):
+                erased += await _delete(bus, stream, message.metadata.sequence.stream)
     finally:
         await reader.unsubscribe()
     return erased
@@ -135,11 +128,3 @@ async def _delete(bus: Bus, stream: str, sequence: int) -> int:
             await bus.js.get_msg(stream, sequence)
             raise
         return 0
-
-
-def _object(data: bytes) -> dict[str, Any] | None:
-    try:
-        body = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    return body if isinstance(body, dict) else None

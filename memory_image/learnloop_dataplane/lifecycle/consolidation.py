@@ -23,9 +23,9 @@ from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledM
 from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.postgres.agents_in_table import known_agents
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.redaction import redact_text
+from learnloop_dataplane.recall.memory_groups import AGENTS
 from learnloop_dataplane.recall.memory_types import POLICIES
 from learnloop_dataplane.text.analysis import Analyzer
 
@@ -62,8 +62,8 @@ INSERT INTO memory_consolidations (namespace, agent_id, consolidated_at) VALUES 
 ON CONFLICT (namespace, agent_id) DO UPDATE SET consolidated_at = excluded.consolidated_at
 """
 _DUE = f"""
-WITH RECURSIVE {known_agents("agent_memories")}
-SELECT k.agent_id FROM known k
+WITH RECURSIVE {AGENTS}
+SELECT k.agent_id FROM agents k
 LEFT JOIN memory_consolidations c ON c.namespace = $1 AND c.agent_id = k.agent_id
 WHERE k.agent_id IS NOT NULL AND ($4::text IS NULL OR k.agent_id = $4)
     AND coalesce(c.consolidated_at, '-infinity') <= now() - make_interval(secs => $2)

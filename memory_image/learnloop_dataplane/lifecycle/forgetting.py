@@ -7,7 +7,7 @@ agents; the smallest limit holds. Background work forgets what exceeds it; no st
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.recall.memory_types import CODES, POLICIES
+from learnloop_dataplane.recall.memory_types import POLICIES
 from learnloop_dataplane.strict_json import StrictReader
 
 log = logging.getLogger(__name__)
@@ -55,12 +55,12 @@ _FIGURES = ("memories", "bytes", "pinned", "pinned_above", "forgotten", "last_fo
 _GET = "SELECT * FROM memory_budgets WHERE namespace = $1 AND agent_id = $2"
 _OWN = "SELECT agent_id, own FROM memory_budgets WHERE namespace = $1 AND own IS NOT NULL"
 _HELD = f"""
-SELECT m.agent_id, m.memory_type, count(*) AS memories, coalesce(sum({SIZE}), 0)::bigint AS bytes,
+SELECT m.agent_id, count(*) AS memories, coalesce(sum({SIZE}), 0)::bigint AS bytes,
     count(*) FILTER (WHERE m.pinned) AS pinned,
     coalesce(sum({SIZE}) FILTER (WHERE m.pinned), 0)::bigint AS pinned_bytes
 FROM agent_memories m
 WHERE m.namespace = $1 AND m.state = 'active' AND m.ends_at > now() AND ($2::text[] IS NULL OR m.agent_id = ANY($2))
-GROUP BY m.agent_id, m.memory_type
+GROUP BY m.agent_id
 """
 # Nothing is written when nothing is new: a quiet agent costs no transaction log.
 _MEASURED = """
@@ -110,21 +110,16 @@ def surplus(values: Floats, budget: int) -> NDArray[np.intp]:
     return chosen
 
 
-def above(values: Floats, sizes: Floats, kinds: NDArray[np.intp], budget: MemoryBudget) -> NDArray[np.intp]:
-    """Indices of what has to go under all limits of a budget, the least valuable first; pinned memories stay.
+def above(values: Floats, sizes: Floats, budget: MemoryBudget) -> NDArray[np.intp]:
+    """Indices of what has to go under both limits of a budget, the least valuable first; pinned memories stay.
 
     Args:
         values: of n memories, float64 [n], pinned ones infinite.
         sizes: bytes, float64 [n].
-        kinds: which type each is of, by `CODES`, [n].
     """
     gone = np.zeros(len(values), dtype=bool)
-    for kind, most in budget.per_type.items():
-        of_kind = np.flatnonzero(kinds == CODES[kind])
-        gone[of_kind[surplus(values[of_kind], most)]] = True
     if budget.memories is not None:
-        left = np.flatnonzero(~gone)
-        gone[left[surplus(values[left], budget.memories)]] = True
+        gone[surplus(values, budget.memories)] = True
     if budget.bytes is not None and (excess := sizes[~gone].sum() - budget.bytes) > 0:
         left = np.flatnonzero(~gone & np.isfinite(values))
         order = left[np.argsort(values[left], kind="stable")]
@@ -156,9 +151,9 @@ async def forget(
     """
     async with db.tenant(namespace) as connection:
         await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
-        ids, sizes, kinds, worth = await _worths(connection, namespace, agent)
+        ids, sizes, worth = await _worths(connection, namespace, agent)
         values = value(worth)
-        chosen = above(values, sizes, kinds, budget)
+        chosen = above(values, sizes, budget)
         shown = {ids[index]: float(values[index]) for index in chosen[:REASONS_SHOWN]}
         texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, list(shown))}
         gone = [ids[index] for index in chosen]
@@ -169,33 +164,29 @@ async def forget(
     return ForgottenMemories(agent, len(ids), budget.memories, len(gone), dry_run, examples)
 
 
-async def _worths(
-    connection: Any, namespace: str, agent: str
-) -> tuple[list[UUID], Floats, NDArray[np.intp], MemoryWorths]:
-    """Ids, bytes, types and worth of an agent's memories; requests are answered between two pages of a large one."""
+async def _worths(connection: Any, namespace: str, agent: str) -> tuple[list[UUID], Floats, MemoryWorths]:
+    """Ids, bytes and worth of an agent's memories; requests are answered between two pages of a large one."""
     ids: list[UUID] = []
     columns: list[Floats] = []
     cursor = await connection.cursor(_WORTHS, namespace, agent, timeout=SECONDS)
     while rows := await cursor.fetch(READ_AT_ONCE, timeout=SECONDS):
         ids += [row["id"] for row in rows]
         columns.append(np.array([_numbers(row) for row in rows], dtype=np.float64).T)
-    sizes, kinds, *others = np.concatenate(columns, axis=1) if columns else np.zeros((9, 0))
+    sizes, *others = np.concatenate(columns, axis=1) if columns else np.zeros((8, 0))
     worth = MemoryWorths(**{item.name: column for item, column in zip(fields(MemoryWorths), others, strict=True)})
-    return ids, sizes, kinds.astype(np.intp), worth
+    return ids, sizes, worth
 
 
 def _numbers(row: Any) -> tuple[float, ...]:
-    """Size, type, and the columns of `MemoryWorths` in their order."""
-    kind = row["memory_type"]
+    """Size, and the columns of `MemoryWorths` in their order."""
     return (
         row["size"],
-        CODES[kind],
         row["importance"],
         row["used"],
         row["helped"],
         row["hurt"],
         max(row["idle_seconds"], 0.0) / 86_400.0,
-        POLICIES[kind].half_life_days,
+        POLICIES[row["memory_type"]].half_life_days,
         row["pinned"],
     )
 
@@ -247,33 +238,27 @@ class BudgetFile:
         return budgets
 
 
-@dataclass
+@dataclass(frozen=True)
 class Held:
-    """Memories and bytes of one agent, the pinned ones among them, and both by type."""
+    """Memories and bytes of one agent, and the pinned ones among them."""
 
     memories: int = 0
     bytes: int = 0
     pinned: int = 0
     pinned_bytes: int = 0
-    per_type: dict[str, int] = field(default_factory=dict)
-    pinned_per_type: dict[str, int] = field(default_factory=dict)
 
     def exceeds(self, budget: MemoryBudget) -> bool:
         """Whether anything is above a limit."""
-        return bool(_above(budget, self.memories, self.bytes, self.per_type))
+        return bool(_above(budget, self.memories, self.bytes))
 
     def pinned_above(self, budget: MemoryBudget) -> list[str]:
         """The limits that pinned memories alone exceed."""
-        return _above(budget, self.pinned, self.pinned_bytes, self.pinned_per_type)
+        return _above(budget, self.pinned, self.pinned_bytes)
 
 
-def _above(budget: MemoryBudget, memories: int, size: int, per_type: dict[str, int]) -> list[str]:
-    exceeded = []
-    if budget.memories is not None and memories > budget.memories:
-        exceeded.append("memories")
-    if budget.bytes is not None and size > budget.bytes:
-        exceeded.append("bytes")
-    return exceeded + [f"per_type.{kind}" for kind, most in budget.per_type.items() if per_type.get(kind, 0) > most]
+def _above(budget: MemoryBudget, memories: int, size: int) -> list[str]:
+    pairs = (("memories", memories, budget.memories), ("bytes", size, budget.bytes))
+    return [name for name, held, limit in pairs if limit is not None and held > limit]
 
 
 class Budgets:
@@ -366,13 +351,5 @@ async def drop_budget(connection: Any, namespace: str, agent: str) -> None:
 
 async def held(connection: Any, namespace: str, agents: Collection[str] | None) -> dict[str, Held]:
     """Figures of these agents; None: of all that hold anything."""
-    result: dict[str, Held] = {}
-    for row in await connection.fetch(_HELD, namespace, None if agents is None else list(agents), timeout=SECONDS):
-        each = result.setdefault(row["agent_id"], Held())
-        each.memories += row["memories"]
-        each.bytes += row["bytes"]
-        each.pinned += row["pinned"]
-        each.pinned_bytes += row["pinned_bytes"]
-        each.per_type[row["memory_type"]] = row["memories"]
-        each.pinned_per_type[row["memory_type"]] = row["pinned"]
-    return result
+    rows = await connection.fetch(_HELD, namespace, None if agents is None else list(agents), timeout=SECONDS)
+    return {agent: Held(*figures) for agent, *figures in rows}

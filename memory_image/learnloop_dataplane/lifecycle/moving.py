@@ -25,16 +25,7 @@ SELECT array_agg(DISTINCT person ORDER BY person) FILTER (WHERE person IS NOT NU
     SELECT coalesce(m.provenance ->> 'user', t.person) AS person
     UNION ALL
     SELECT jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'people')
-        WHEN 'array' THEN m.provenance -> 'people' END)
-    UNION ALL
-    SELECT coalesce(s.provenance ->> 'user', o.labels ->> 'user_id')
-    FROM jsonb_array_elements_text(CASE jsonb_typeof(m.provenance -> 'from')
-        WHEN 'array' THEN m.provenance -> 'from' END) AS source
-    JOIN agent_memories s ON s.namespace = m.namespace
-        AND s.id = CASE WHEN source ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN source::uuid END
-    LEFT JOIN trajectories o ON o.namespace = s.namespace AND o.trajectory_id =
-        CASE WHEN starts_with(s.origin, 'trajectory/') THEN substr(s.origin, 12) END
-) AS known"""
+        WHEN 'array' THEN m.provenance -> 'people' END)) AS named"""
 _PAGE = f"""
 SELECT m.id, m.agent_id, m.memory_type, m.content, m.importance, m.origin, m.source, m.session_id,
     m.speaker, m.position, m.pinned, m.state,
@@ -145,7 +136,7 @@ class ExportedMemory(StoreMemory):
 
 
 def read_line(agent: str, number: int, line: bytes) -> ExportedMemory:
-    """Raises Invalid: the line is no exported memory."""
+    """Raises Invalid: the line does not hold an exported memory."""
     try:
         fields = orjson.loads(line)
         if not isinstance(fields, dict):

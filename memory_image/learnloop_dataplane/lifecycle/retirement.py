@@ -11,8 +11,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from learnloop_common.redaction.fields import safe_origin
-from learnloop_dataplane.audit.chain import note, note_memories
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.redaction import redact_text
 
@@ -42,14 +41,6 @@ _FOLLOW = """
 UPDATE memory_index v SET visible_to = m.ends_at FROM agent_memories m
 WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
     AND m.namespace = v.namespace AND m.id = v.memory_id
-"""
-# A memory that outlived its time while pinned ends when it is unpinned; `as_of` still finds it before that.
-_PIN = """
-UPDATE agent_memories m SET pinned = $3, ends_at = CASE WHEN $3 OR m.pinned
-    THEN coalesce(least(CASE WHEN NOT $3 THEN greatest(expires_at, now()) END, valid_to), 'infinity') ELSE ends_at END
-FROM (SELECT pinned FROM agent_memories WHERE namespace = $1 AND id = $2 FOR UPDATE) AS before
-WHERE m.namespace = $1 AND m.id = $2 AND m.state = 'active' AND m.ends_at > now()
-RETURNING m.agent_id, before.pinned <> $3 AS changed
 """
 # A trailing * takes every origin that begins like this.
 _FROM_IT = "CASE WHEN $4 THEN starts_with(origin, $3) ELSE origin = $3 END"
@@ -116,22 +107,6 @@ async def revive(connection: Any, namespace: str, agent: str, ids: Sequence[UUID
     rows = await connection.fetch(_REVIVE, namespace, agent, list(ids), timeout=SECONDS)
     back = [row["id"] for row in rows]
     await connection.execute(_FOLLOW, namespace, agent, back, timeout=SECONDS)
-
-
-async def pin(db: Database, namespace: str, identity: UUID, pinned: bool) -> None:
-    """Pins a memory, so that it neither expires nor is forgotten, or unpins it; the audit trail has it.
-
-    Raises:
-        ApiError: 404, no active memory has this id.
-    """
-    async with db.tenant(namespace) as connection:
-        row = await connection.fetchrow(_PIN, namespace, identity, pinned)
-        if row is None:
-            raise ApiError(404, "no active memory has this id in this namespace", field="id", value=identity)
-        await connection.execute(_FOLLOW, namespace, row["agent_id"], [identity])
-        if row["changed"]:
-            action = "memory.pinned" if pinned else "memory.unpinned"
-            await note_memories(connection, namespace, action, row["agent_id"], [identity])
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,6 @@ class Origin(Input):
     dry_run: bool = Field(default=False, description="only say how far it reached")
 
 
-class Pin(Input):
-    """Pinned memories neither expire nor are forgotten."""
-
-    pinned: bool
-
-
 class Delete(Input):
     """Memories to delete for good."""
 
@@ -126,13 +120,6 @@ async def get_entries(
     rows = await moving.page(db, caller.namespace, agent_id, limit=limit, after=place, ended=ended)
     more = following(rows[-1]["created_at"], str(rows[-1]["id"])) if len(rows) == limit else None
     return answer({"memories": rows, "next": more})
-
-
-@router.put("/entries/{id}/pin", status_code=204)
-async def put_pin(id: UUID, body: Annotated[Pin, json_body(Pin)], db: Db, caller: Caller) -> Response:
-    """Pins a memory, so that it neither expires nor is forgotten, or unpins it."""
-    await retirement.pin(db, caller.namespace, id, body.pinned)
-    return Response(status_code=204)
 
 
 @router.post("/delete", dependencies=[only("delete", "memories")])

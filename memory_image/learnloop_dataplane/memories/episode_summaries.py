@@ -1,6 +1,6 @@
 """Every episode leaves one short episodic memory: what was tried, how it went, and of text what was said and done.
 
-Numbers tell nothing to a search by words: of steps that are numbers there is no text. System messages are left out:
+Numbers tell nothing to a search by words: steps that are numbers have none. System messages are left out:
 they hold what the agent was given before, its recalled memories among them, and a memory made of recalled ones would
 come back as if it had happened again.
 """
@@ -73,8 +73,8 @@ class EpisodeMemories:
         opened = orjson.loads(log.steps or "[]")
         if not opened:
             return ""
-        seen, done = opened[0]["observation"], opened[0]["action"]
-        if isinstance(seen, list) and not isinstance(done, str | dict):
+        observation, done = opened[0]["observation"], opened[0]["action"]
+        if isinstance(observation, list) and not isinstance(done, str | dict):
             return ""
         return said_and_done(opened if len(opened) <= 2 * ENDS else opened[:ENDS] + opened[-ENDS:])
 
@@ -137,11 +137,11 @@ def said_and_done(steps: Sequence[Any]) -> str:
 
 
 def _of_step(step: dict[str, Any]) -> Iterator[str]:
-    seen, done = step.get("observation"), step.get("action")
-    if isinstance(seen, dict) and isinstance(seen.get("messages"), list):
-        for message in seen["messages"]:
+    observation, done = step.get("observation"), step.get("action")
+    if isinstance(observation, dict) and isinstance(observation.get("messages"), list):
+        for message in observation["messages"]:
             yield from _of_message(message, "user")
-    elif text := _text(seen):
+    elif text := _text(observation):
         yield f"saw: {text}"
     if isinstance(done, dict) and ("content" in done or "tool_calls" in done):
         yield from _of_message(done, "assistant")
@@ -171,8 +171,8 @@ def _text(value: Any) -> str:
         parts = [part.get("text") for part in value if isinstance(part, dict)]
         return _cut(" ".join(part for part in parts if isinstance(part, str)))
     if isinstance(value, dict):
-        known = next((value[name] for name in ("text", "content") if isinstance(value.get(name), str)), None)
-        return _cut(known if known is not None else json.dumps(value, ensure_ascii=False)) if value else ""
+        text = next((value[name] for name in ("text", "content") if isinstance(value.get(name), str)), None)
+        return _cut(text if text is not None else json.dumps(value, ensure_ascii=False)) if value else ""
     return _cut(value) if isinstance(value, str) else ""
 
 

@@ -203,16 +203,16 @@ class Indexing:
 
     async def _compared(self, connection: Any, namespace: str, old: str, new: str) -> tuple[float, float, int]:
         """Recall@10 of replies by the question before them, with the old vectors and the new; of how many questions."""
-        found = np.zeros(2)
+        hits = np.zeros(2)
         questions = 0
         for agent in await connection.fetch(_AGENTS, namespace):
             row = await connection.fetchrow(_QUESTIONS, namespace, old, new, agent["agent_id"])
             if row is None:
                 continue
-            asked = np.array(row["asked"][:MOST_QUESTIONS])
-            questions += len(asked)
-            found += [_found(_matrix(row[name]), asked) for name in ("old", "new")]
-        before, after = found / max(questions, 1)
+            places = np.array(row["asked"][:MOST_QUESTIONS])
+            questions += len(places)
+            hits += [_hits(_matrix(row[name]), places) for name in ("old", "new")]
+        before, after = hits / max(questions, 1)
         return float(before), float(after), questions
 
     def _terms(self, row: Any) -> bytes:
@@ -223,9 +223,9 @@ def _matrix(vectors: Any) -> NDArray[np.float32]:
     return np.array([vector.to_numpy() for vector in vectors], np.float32)
 
 
-def _found(vectors: NDArray[np.float32], asked: NDArray[np.intp]) -> int:
+def _hits(vectors: NDArray[np.float32], places: NDArray[np.intp]) -> int:
     """How many of the questions have their reply, the next row, among the ten nearest others."""
-    cosines = vectors[asked] @ vectors.T
-    cosines[np.arange(len(asked)), asked] = -np.inf
-    replies = cosines[np.arange(len(asked)), asked + 1]
+    cosines = vectors[places] @ vectors.T
+    cosines[np.arange(len(places)), places] = -np.inf
+    replies = cosines[np.arange(len(places)), places + 1]
     return int(((cosines > replies[:, None]).sum(axis=1) < K).sum())

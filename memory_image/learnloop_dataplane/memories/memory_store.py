@@ -89,7 +89,7 @@ def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, .
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
     speaker = redact_text(speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
-    found = index(content, speaker, memory.session_id, analyzer)
+    columns = index(content, speaker, memory.session_id, analyzer)
     return (
         memory.id,
         memory.agent,
@@ -109,12 +109,12 @@ def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, .
         ends,
         speaker,
         memory.position,
-        int(memory.kind if memory.kind is not None else found.kind),
+        int(memory.kind if memory.kind is not None else columns.kind),
         CODES[memory.memory_type],
-        found.speaker,
-        found.person,
-        found.session,
-        found.terms,
+        columns.speaker,
+        columns.person,
+        columns.session,
+        columns.terms,
     )
 
 
@@ -168,7 +168,7 @@ async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemor
         return {}
     agents, keys = [memory.agent for memory in memories], [memory.idempotency_key for memory in memories]
     rows = {(row[1], row[2]): row for row in await connection.fetch(_BY_KEY, namespace, agents, keys)}
-    found = {}
+    ids = {}
     for memory in memories:
         row = rows.get((memory.agent, memory.idempotency_key))
         if row is None or row["memory_type"] != memory.memory_type or not _same(row["content"], memory.content):
@@ -178,8 +178,8 @@ async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemor
                 field="idempotency_key",
                 value=memory.idempotency_key,
             )
-        found[memory.id] = row["id"]
-    return found
+        ids[memory.id] = row["id"]
+    return ids
 
 
 def _same(stored: str, content: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
 from learnloop_dataplane.access.callers import Identity
@@ -33,8 +33,6 @@ from learnloop_dataplane.text.tokenizer import question_of
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
 MAX_TTL_SECONDS = 10 * 366 * 86_400
-LEAST = 2.0**-126
-"""Memories are ranked in single precision; PostgreSQL refuses what is less than its smallest number and is not 0."""
 
 
 class StoreMemory(Input):
@@ -43,9 +41,7 @@ class StoreMemory(Input):
     agent_id: Name
     memory_type: MemoryType
     content: dict[str, JsonValue] = Field(min_length=1, max_length=256, description="`text` is what is searched")
-    importance: Annotated[float, AfterValidator(lambda value: value if value >= LEAST else 0.0)] = Field(
-        default=0.5, ge=0, le=1
-    )
+    importance: float = Field(default=0.5, ge=0, le=1)
     session_id: Identifier | None = Field(
         default=None, description="conversation or episode it belongs to; its neighbours there are its context"
     )
@@ -69,7 +65,8 @@ class StoreMemory(Input):
     valid_to: Timestamp | None = Field(default=None, description="when it stopped being true; default: not yet")
     idempotency_key: Identifier | None = Field(default=None, description="the same key stores the same memory once")
     user_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        default=None, description="whom it is about, kept as a pseudonym: an opt-out or erasure of theirs reaches it"
+        default=None,
+        description="person that it is about, kept as a pseudonym: their opt-out or erasure reaches it",
     )
 
     @model_validator(mode="after")
@@ -104,7 +101,7 @@ class StoreBatch(Input):
 
 
 class Retrieve(Input):
-    """What is going on now; the best matching memories come back."""
+    """The present context; the best matching memories come back."""
 
     agent_id: Name
     context: dict[str, JsonValue] | str = Field(max_length=65_536)
@@ -132,13 +129,7 @@ class Retrieve(Input):
         )
 
 
-class RetrieveBatch(Input):
-    """Several questions in one request, each answered as if it were alone."""
-
-    queries: list[Retrieve] = Field(min_length=1, max_length=50)
-
-
-READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve, RetrieveBatch)
+READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve)
 _BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
 
 
@@ -180,23 +171,6 @@ async def retrieve(request: Request) -> Response:
         return quick(await memory.recall(caller.namespace, await in_thread_if_large(caller.namespace, body.ask)))
 
 
-@router.post("/retrieve/batch", openapi_extra=by_hand(RetrieveBatch))
-async def retrieve_batch(request: Request) -> Response:
-    """One answer for each query, in their order."""
-    memory = data_plane(request).memory
-    caller = await identify(request)
-    body: RetrieveBatch = await _read(request, caller, RetrieveBatch)
-    async with memory.places.of(caller.namespace):
-        answers = []
-        for query in body.queries:
-            ask = await in_thread_if_large(caller.namespace, query.ask)
-            answers.append(await memory.recall(caller.namespace, ask))
-        return quick({"answers": answers})
-
-
-feedback = APIRouter(prefix="/api/v1/memory", tags=["memory"])
-
-
 class GiveFeedback(Input):
     """How a recall turned out. Episodes that name their recalls need not send this: their reward teaches by itself."""
 
@@ -213,10 +187,10 @@ class GiveFeedback(Input):
         return self
 
 
-@feedback.post("/feedback")
+@router.post("/feedback")
 async def give_feedback(
     body: Annotated[GiveFeedback, json_body(GiveFeedback)], memory: Memory, caller: Caller
 ) -> Response:
     """Moves the outcomes of the recalled memories; the same recall teaches once."""
-    found = await memory.outcomes.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
-    return answer(found)
+    done = await memory.outcomes.give(caller.namespace, body.retrieval_id, reward=body.reward, helpful=body.helpful)
+    return answer(done)

@@ -83,7 +83,7 @@ class ModelServer:
         )
 
     async def post(self, path: str, body: Any, read: Callable[[Any], T]) -> T:
-        """What `read` makes of the answer's JSON.
+        """Returns `read` of the answer's JSON.
 
         Args:
             read: raises ValueError, LookupError or TypeError for what cannot be used.
@@ -209,7 +209,7 @@ class ChatModel:
         self._fields = ChatFields()
 
     async def ask(self, messages: Sequence[dict[str, str]], read: Callable[[Any], T]) -> T:
-        """What `read` makes of the answer; raises as ModelServer.post."""
+        """Returns `read` of the answer; raises as ModelServer.post."""
         body = {"model": self._model, "messages": list(messages), "temperature": 0, "max_tokens": self._most}
         first: NotTaken | None = None
         while True:

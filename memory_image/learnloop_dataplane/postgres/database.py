@@ -35,7 +35,7 @@ ACQUIRE_SECONDS = 5.0
 
 
 class Database:
-    """PostgreSQL, migrated and pooled. `start` returns at once and keeps trying until the database answers."""
+    """PostgreSQL, migrated and pooled. `start` returns immediately and keeps trying until the database answers."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Database:
         self._starting = asyncio.create_task(self._connect_forever(), name="database")
 
     async def close(self) -> None:
-        """Gives every connection back."""
+        """Closes every connection."""
         await cancel([self._starting])
         if self._pool:
             try:
@@ -155,7 +155,7 @@ class Database:
                     init=_prepare,
                     # Every setting is made with SET LOCAL, so a returned connection has nothing to reset.
                     reset=_keep,
-                    # Planning a hot statement anew takes as long as running it twice, and every plan here goes by keys.
+                    # Planning a hot statement takes as long as running it twice, and every plan here goes by keys.
                     server_settings={
                         "application_name": "learnloop-memory",
                         "jit": "off",
@@ -175,13 +175,13 @@ async def _upgrade(dsn: str) -> None:
     """Migrates unless the database is at the newest revision already: a restart then needs no Alembic at all."""
     connection = await asyncpg.connect(dsn, timeout=5)
     try:
-        known = await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL")
-        found = str(await connection.fetchval("SELECT version_num FROM alembic_version")) if known else ""
-        if found == HEAD:
+        migrated = await connection.fetchval("SELECT to_regclass('alembic_version') IS NOT NULL")
+        revision = str(await connection.fetchval("SELECT version_num FROM alembic_version")) if migrated else ""
+        if revision == HEAD:
             return
-        if found > HEAD:
+        if revision > HEAD:
             raise RuntimeError(
-                f"the database has schema {found}, and this version knows {HEAD}: install the newer version again, "
+                f"the database has schema {revision}, and this version knows {HEAD}: install the newer version again, "
                 "or restore the backup from before the upgrade"
             )
     finally:

@@ -74,7 +74,7 @@ class UserKey(SQLModel, table=True):
 
 
 class UserOptOut(SQLModel, table=True):
-    """A person, by hash, of whom nothing is stored."""
+    """A person, by hash, who opted out: nothing about them is stored."""
 
     __tablename__ = "user_opt_outs"
     namespace: str = _column(Text, key=True)
@@ -100,7 +100,7 @@ class UserFeedbackRow(SQLModel, table=True):
 
 
 class PreferenceRow(SQLModel, table=True):
-    """Which of two answers somebody preferred, as wire.Preference; `sessions`: conversations that either is of."""
+    """A preference between two answers, as wire.Preference; `sessions`: the conversations of both."""
 
     __tablename__ = "preferences"
     __table_args__ = (
@@ -119,7 +119,7 @@ class PreferenceRow(SQLModel, table=True):
 
 
 class WarehouseErasure(SQLModel, table=True):
-    """What the warehouse has yet to delete: the episodes with this `user_hash`, `agent_id` or `trajectory_id`."""
+    """A deletion that waits for the warehouse: episodes with this `user_hash`, `agent_id` or `trajectory_id`."""
 
     __tablename__ = "warehouse_erasures"
     namespace: str = _column(Text, key=True)
@@ -131,7 +131,7 @@ class WarehouseErasure(SQLModel, table=True):
 
 
 class IdempotencyKey(SQLModel, table=True):
-    """What was answered to a request of this key; without a `status` it is being worked on since `claimed_at`.
+    """The answer to a request of this key; without a `status` it is being worked on since `claimed_at`.
 
     `digest` is that of the whole request: the same key with another one is a mistake of the client's.
     """
@@ -192,7 +192,7 @@ class AuditCheckpoint(SQLModel, table=True):
 
 
 class Erasure(SQLModel, table=True):
-    """What came from a subject (`user/user:<hash>`, `agent/<name>`) and ended up to `erased_at` never comes back."""
+    """Episodes of a subject (`user/user:<hash>`, `agent/<name>`) that ended up to `erased_at` never come back."""
 
     __tablename__ = "erasures"
     namespace: str = _column(Text, key=True)
@@ -236,7 +236,7 @@ class GateReportRow(SQLModel, table=True):
 
 
 class GateVerdictRow(SQLModel, table=True):
-    """How the gates of one candidate ended; one that is tried again begins anew."""
+    """How the gates of one candidate ended; one that is tried again starts over."""
 
     __tablename__ = "gate_verdicts"
     namespace: str = _column(Text, key=True)

@@ -6,7 +6,7 @@ Decisions that differ from the specification's literal schema:
 - All times are timestamptz; agents and jobs are known by their Kubernetes names, so their ids are text.
 - `training_transitions` holds one row per *trajectory* with the steps as one document, not one row per step: an
   episode is always read whole, its next_state is the next step's state (storing both doubles the volume), and 500
-  index entries per CartPole episode buy nothing. `trajectories` beside it is the narrow row that gets counted, and
+  index entries per CartPole episode buy nothing. `trajectories` has the narrow row that gets counted, and
   has the columns that are the same in every step: its `agent_id` is the steps' agent_id. `done` is `terminated` or
   `truncated` of the last step; a learner needs to know which of the two. There is no `batch_id`: learners read
   episodes by agent and time and draw their own batches.
@@ -167,7 +167,7 @@ class TrainingTransitions(SQLModel, table=True):
 
 
 class RewardStatistics(SQLModel, table=True):
-    """What normalisation knows of an agent's raw rewards; `recent` only under a policy that ranks."""
+    """Statistics of an agent's raw rewards, for normalisation; `recent` only under a policy that ranks."""
 
     __tablename__ = "reward_statistics"
     namespace: str = _column(Text, key=True)
@@ -222,7 +222,7 @@ class Artifact(SQLModel, table=True):
 
 
 class TrainingRunRow(SQLModel, table=True):
-    """What one TrainingJob reported: its newest heartbeat and, once, its manifest."""
+    """Reports of one TrainingJob: its newest heartbeat and, once, its manifest."""
 
     __tablename__ = "training_runs"
     namespace: str = _column(Text, key=True)
@@ -286,7 +286,7 @@ class TaskResultRow(SQLModel, table=True):
 
 
 class TaskScore(SQLModel, table=True):
-    """What one component's evaluator made of an episode's output; `value` NULL: it could not tell, `note` says why."""
+    """One component's score of an episode's output; `value` NULL: the evaluator has none, `note` says why."""
 
     __tablename__ = "task_scores"
     __table_args__ = (

@@ -103,7 +103,7 @@ class MemoryIndex(SQLModel, table=True):
 
 
 class MemoryEmbedder(SQLModel, table=True):
-    """Whose vectors answer in a namespace, and which embedder found less than they do and was refused."""
+    """The embedder whose vectors answer in a namespace, and the one that was refused because it finds less."""
 
     __tablename__ = "memory_embedders"
     namespace: str = column(Text, key=True)
@@ -112,7 +112,7 @@ class MemoryEmbedder(SQLModel, table=True):
 
 
 class MemoryCopy(SQLModel, table=True):
-    """Which agents a vector store beside PostgreSQL holds, in which of its collections, and when that was looked at."""
+    """An agent that a vector store next to PostgreSQL holds, in which collection, and when that was checked."""
 
     __tablename__ = "memory_copies"
     namespace: str = column(Text, key=True)
@@ -122,7 +122,7 @@ class MemoryCopy(SQLModel, table=True):
 
 
 class MemoryWord(SQLModel, table=True):
-    """Which memories of a large agent have which stem (24 bits of its hash). Equality alone finds them, which an index
+    """A stem (24 bits of its hash) of a memory of a large agent. Equality alone finds them, which an index
     may answer before row-level security looks at a row; a text search may not, and reads every text of the agent."""
 
     __tablename__ = "memory_words"
@@ -173,7 +173,7 @@ class RecallRecord(SQLModel, table=True):
 
 
 class RecallReward(SQLModel, table=True):
-    """What rewards of an agent's recalls are usually like: a mean in which older ones fade."""
+    """The usual reward of an agent's recalls: a mean in which older ones fade."""
 
     __tablename__ = "recall_rewards"
     namespace: str = column(Text, key=True)
@@ -184,7 +184,7 @@ class RecallReward(SQLModel, table=True):
 
 
 class MemoryBudgetRow(SQLModel, table=True):
-    """What one agent may keep (`own`, a wire.MemoryBudget; NULL: only the service's limit holds) and what it keeps."""
+    """An agent's budget (`own`, a wire.MemoryBudget; NULL: only the service's limit holds) and what it keeps."""
 
     __tablename__ = "memory_budgets"
     namespace: str = column(Text, key=True)

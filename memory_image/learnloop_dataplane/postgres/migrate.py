@@ -1,4 +1,4 @@
-"""Brings the database to the newest schema. Safe to run from several processes at once."""
+"""Brings the database to the newest schema. Safe to run from several processes at the same time."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ async def migrate(dsn: str) -> None:
 def prepare_role(connection: Connection) -> None:
     """Creates the role the service works under, and grants it what it needs.
 
-    Where this login may not create roles, and is no member of that one, it keeps its own name: FORCE ROW LEVEL SECURITY
+    A login that may not create roles, and does not belong to that one, keeps its own name: FORCE ROW LEVEL SECURITY
     binds it as well, and `Database` refuses to run as a login that bypasses policies.
     """
     row = connection.execute(

@@ -16,7 +16,7 @@ from learnloop_dataplane.postgres.database import TRANSIENT, Database
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 ANALYZE_SECONDS = 60.0
-# Anew each time a table has doubled; a few pages are read at once whatever the plan.
+# Again each time a table has doubled; a few pages are read quickly whatever the plan.
 _GROWN = """
 SELECT quote_ident(relname) FROM pg_class
 WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_has_role(session_user, relowner, 'USAGE')

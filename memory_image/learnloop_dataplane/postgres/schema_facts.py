@@ -1,4 +1,4 @@
-"""What the running service and the migrations must agree on, importable without SQLAlchemy and Alembic (1 s, 30 MB)."""
+"""Facts that the running service and the migrations share, importable without SQLAlchemy and Alembic (1 s, 30 MB)."""
 
 HEAD = "0001"  # the newest migration; a test compares it with the files
 SERVICE_ROLE = "learnloop_service"  # the database role the service works under

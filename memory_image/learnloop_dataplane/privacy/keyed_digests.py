@@ -1,7 +1,7 @@
 """Digests of what can be guessed: ids that people chose, requests that name a person.
 
-Made with the installation's pseudonym key, which is not in the database: whoever reads its rows, or a dump of them,
-cannot try names. A plain SHA-256 would tell them. A process without that key makes plain ones; the chart gives one.
+Made with the installation's pseudonym key, which is not in the database: a reader of its rows, or of a dump of them,
+cannot try names. A process without that key makes plain SHA-256; the chart gives one.
 """
 
 import hmac
@@ -21,19 +21,14 @@ def use_keys(keys: KeyLines | None) -> None:
 
 def digest(purpose: str, content: bytes) -> str:
     """HMAC-SHA256 in hexadecimal digits; the same content has another one for each purpose."""
-    return plain(content) if _keys is None else _keyed(_keys.current(), purpose, content)
+    return sha256(content).hexdigest() if _keys is None else _keyed(_keys.current(), purpose, content)
 
 
-def known(purpose: str, content: bytes) -> tuple[str, ...]:
-    """What `digest` says, or said before the key was another one."""
+def valid(purpose: str, content: bytes) -> tuple[str, ...]:
+    """The digests by all keys: `digest` gives one, or gave it before the key was rotated."""
     if _keys is None:
-        return (plain(content),)
+        return (digest(purpose, content),)
     return tuple(_keyed(key, purpose, content) for key in _keys.values)
-
-
-def plain(content: bytes) -> str:
-    """SHA-256 in hexadecimal digits: what there was before there was a key."""
-    return sha256(content).hexdigest()
 
 
 def _keyed(key: str, purpose: str, content: bytes) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Protocol
 
 from learnloop_api.wire.trajectory import Trajectory
@@ -39,7 +40,7 @@ class Users:
         await note(connection, namespace, "user.opted-out", f"user/{user}")
 
     async def opt_in(self, namespace: str, user_id: str) -> None:
-        """Takes the opt-out back."""
+        """Ends the opt-out."""
         async with self._db.tenant(namespace) as connection:
             user = (await self.hashes(connection, namespace, [user_id]))[user_id]
             await connection.execute(_OPT_IN, namespace, user)
@@ -52,13 +53,13 @@ class Users:
             trajectories: by any key; the answer has the same keys.
 
         Raises:
-            Unavailable: nothing is known.
+            Unavailable: PostgreSQL does not answer.
         """
-        asked = {item.metadata[METADATA_KEY] for item in trajectories.values() if METADATA_KEY in item.metadata}
-        if not asked:
+        users = {item.metadata[METADATA_KEY] for item in trajectories.values() if METADATA_KEY in item.metadata}
+        if not users:
             return dict(trajectories)
         async with self._db.tenant(namespace) as connection:
-            hashes = await self.hashes(connection, namespace, asked)
+            hashes = await self.hashes(connection, namespace, users)
             out = await self.opted_out(connection, namespace, hashes.values())
         return {key: _shielded(item, hashes, out) for key, item in trajectories.items()}
 
@@ -123,7 +124,7 @@ RETURNING erased_at
 
 
 class ErasableEpisode(Protocol):
-    """What tells whether an episode was erased."""
+    """Fields by which an erased episode is recognised."""
 
     @property
     def trajectory_id(self) -> str:
@@ -131,7 +132,7 @@ class ErasableEpisode(Protocol):
 
     @property
     def agent(self) -> str:
-        """Whose episode it is."""
+        """The agent that played it."""
 
     @property
     def user(self) -> str | None:
@@ -143,9 +144,9 @@ class ErasableEpisode(Protocol):
 
 
 def digests_of(namespace: str, trajectory_id: str) -> tuple[str, ...]:
-    """How an erased episode is or was remembered: by the installation's keys, and before there was one."""
+    """The digests of an erased episode, by the installation's keys and of a time without any."""
     content = _content(namespace, trajectory_id)
-    return (*keyed_digests.known("erased episode", content), keyed_digests.plain(content))
+    return (*keyed_digests.valid("erased episode", content), sha256(content).hexdigest())
 
 
 def _content(namespace: str, trajectory_id: str) -> bytes:
@@ -167,7 +168,7 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[ErasableEp
         _REFUSED,
         namespace,
         [item.trajectory_id for item in episodes],
-        [" ".join(known) for known in digests],
+        [" ".join(each) for each in digests],
         [f"agent/{item.agent}" for item in episodes],
         [None if item.user is None else f"user/{item.user}" for item in episodes],
         [item.ended_at for item in episodes],
@@ -176,7 +177,7 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[ErasableEp
 
 
 async def is_erased(connection: Any, namespace: str, trajectory_id: str) -> bool:
-    """Was this episode erased? Until the caller's transaction ends, no erasure of this namespace begins."""
+    """Whether this episode was erased. Until the caller's transaction ends, no erasure of this namespace begins."""
     await hold_off(connection, namespace)
     return bool(await connection.fetchval(_ERASED, namespace, digests_of(namespace, trajectory_id)))
 

@@ -25,12 +25,16 @@ BATCH = 2000  # memories that are listed in one transaction
 AFTER = 500  # memories of a listed agent that may wait to be listed
 MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
 _FACTS = np.dtype(
-    [("session", ">i8"), ("said", ">f8"), ("speaker", ">i8"), ("kind", ">i2"), ("person", ">i2"), ("outcome", ">f4")]
+    [
+        *(("session", ">i8"), ("said", ">f8"), ("speaker", ">i8"), ("kind", ">i2")),
+        *(("person", ">i2"), ("outcome", ">f4"), ("cosine", ">f4")),
+    ]
 )
 
 # Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL part depends on the
 # row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
 SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
+# $5 and $6 are the embedder and the question's vector, or NULL.
 _READ = """
 SELECT x.*, EXISTS(SELECT 1 FROM memory_word_counts c
     WHERE c.namespace = s.namespace AND c.agent_id = ANY($2::text[]) AND c.word = -1) AS large
@@ -38,21 +42,20 @@ SELECT x.*, EXISTS(SELECT 1 FROM memory_word_counts c
     string_agg(uuid_send(v.memory_id), '') AS ids,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
-    string_agg(int8send(v.session) || float8send(extract(epoch FROM v.said_at)::float8) || int8send(v.speaker)
-        || int2send(v.kind) || int2send(v.person::int::int2) || float4send(v.outcome), '') AS facts{cosines}
-FROM (SELECT m.memory_id, m.terms, m.said_at, m.speaker, m.kind, m.person, m.outcome{vectors},
-        CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.session
-            ELSE m.session # hashtextextended(m.agent_id, 0) END AS session
+    string_agg(int8send(v.thread) || float8send(extract(epoch FROM v.said_at)::float8) || int8send(v.speaker)
+        || int2send(v.kind) || int2send(v.person::int::int2) || float4send(v.outcome)
+        || CASE $5 WHEN v.embedder THEN float4send((-(v.embedding <#> $6))::real)
+            WHEN v.next_embedder THEN float4send((-(v.next_embedding <#> $6))::real)
+            ELSE '\\x7fc00000'::bytea END, '') AS facts
+FROM (SELECT m.*, CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.session
+        ELSE m.session # hashtextextended(m.agent_id, 0) END AS thread
     FROM memory_index m
     WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[]) AND m.memory_type = ANY($3::smallint[])
-        AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) {which}
+        AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) AND {which}
     ORDER BY m.agent_id, m.session, m.position, m.said_at, m.memory_id) v) x
 """
-_COSINES = """,
-    string_agg(CASE WHEN v.embedder = $5 THEN float4send((-(v.embedding <#> $6))::real)
-        WHEN v.next_embedder = $5 THEN float4send((-(v.next_embedding <#> $6))::real)
-        ELSE '\\x7fc00000'::bytea END, '')
-    AS cosines"""
+_EVERYTHING = _READ.format(scope=SCOPE, which="NOT m.listed")
+_NAMED = _READ.format(scope=SCOPE, which="m.memory_id = ANY($7::uuid[])")
 _COUNTS = f"""
 SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
     WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) AND word = ANY($3::int[]) GROUP BY word) c
@@ -119,22 +122,6 @@ SELECT count(*) FROM marked
 """
 
 
-def _statement(which: str, *, vectors: bool) -> str:
-    return _READ.format(
-        scope=SCOPE,
-        cosines=_COSINES if vectors else "",
-        vectors=", m.embedder, m.embedding, m.next_embedder, m.next_embedding" if vectors else "",
-        which=which,
-    )
-
-
-_EVERYTHING = {vectors: _statement("AND NOT m.listed", vectors=vectors) for vectors in (False, True)}
-_NAMED = {
-    vectors: _statement(f"AND m.memory_id = ANY(${7 if vectors else 5}::uuid[])", vectors=vectors)
-    for vectors in (False, True)
-}
-
-
 @dataclass(frozen=True)
 class Wanted:
     """Agents, types and instant (None: now) of the memories, and the question's vector with its embedder."""
@@ -147,9 +134,9 @@ class Wanted:
     embedder: str | None = None
 
     def arguments(self) -> tuple[Any, ...]:
-        """$2 and what follows of the statements that read."""
-        first = (self.agents, [CODES[name] for name in self.types], self.at)
-        return first if self.vector is None else (*first, self.embedder, HalfVector(self.vector))
+        """$2 to $6 of the statements that read."""
+        vector = None if self.vector is None else HalfVector(self.vector)
+        return self.agents, [CODES[name] for name in self.types], self.at, self.embedder, vector
 
 
 class Candidates:
@@ -171,19 +158,19 @@ class Candidates:
         Raises:
             Unavailable: PostgreSQL does not answer.
         """
-        [row] = await self._db.fetch_as(wanted.namespace, _EVERYTHING[wanted.vector is not None], *wanted.arguments())
+        [row] = await self._db.fetch_as(wanted.namespace, _EVERYTHING, *wanted.arguments())
         if not row["large"]:
             return memories_of(row), None
         words = question.stems.astype(np.int64).tolist()
         rows = await self._db.fetch_as(wanted.namespace, _COUNTS, wanted.agents, [*words, ALL, STEMS])
-        counts = {found["word"]: found["n"] for found in rows}
+        counts = {each["word"]: each["n"] for each in rows}
         size = int(counts.get(ALL, 0)) + row["n"]
         frequency = np.array([counts.get(word, 0.0) for word in words])
         rarity = np.log1p((np.maximum(size - frequency, 0) + 0.5) / (frequency + 0.5))
         looked_at = _rarest(frequency)
         ids = [
-            found["memory_id"]
-            for found in await self._db.fetch_as(
+            each["memory_id"]
+            for each in await self._db.fetch_as(
                 wanted.namespace,
                 _CHOSEN,
                 wanted.agents,
@@ -197,8 +184,7 @@ class Candidates:
 
     async def named(self, wanted: Wanted, ids: Sequence[UUID]) -> Memories:
         """Those of these ids that the question may see."""
-        statement = _NAMED[wanted.vector is not None]
-        [row] = await self._db.fetch_as(wanted.namespace, statement, *wanted.arguments(), list(ids))
+        [row] = await self._db.fetch_as(wanted.namespace, _NAMED, *wanted.arguments(), list(ids))
         return memories_of(row)
 
     async def sizes(self, namespace: str, agents: Sequence[str]) -> dict[str, int]:
@@ -223,10 +209,10 @@ class Candidates:
     async def _nearest(self, wanted: Wanted) -> list[UUID]:
         if wanted.vector is None or self._vectors is None:
             return []
-        found: list[UUID] = []
+        ids: list[UUID] = []
         for agent in wanted.agents:
-            found += await self._vectors.nearest(wanted.namespace, agent, wanted.embedder or "", wanted.vector, NEAREST)
-        return found
+            ids += await self._vectors.nearest(wanted.namespace, agent, wanted.embedder or "", wanted.vector, NEAREST)
+        return ids
 
 
 def _rarest(frequency: Any) -> list[int]:
@@ -246,8 +232,6 @@ def _rarest(frequency: Any) -> list[int]:
 def memories_of(row: Any) -> Memories:
     """The columns of an answer."""
     facts = np.frombuffer(row["facts"] or b"", _FACTS)
-    n = len(facts)
-    cosines = row.get("cosines")
     return Memories(
         ids=np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16),
         words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
@@ -258,5 +242,5 @@ def memories_of(row: Any) -> Memories:
         kinds=facts["kind"].astype(np.int64),
         persons=facts["person"].astype(bool),
         outcomes=facts["outcome"].astype(np.float64),
-        cosines=np.frombuffer(cosines, ">f4").astype(np.float64) if cosines else np.full(n, np.nan),
+        cosines=facts["cosine"].astype(np.float64),
     )

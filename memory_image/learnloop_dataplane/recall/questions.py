@@ -70,8 +70,7 @@ def question_of(text: str, analyzer: Analyzer) -> Question:
     stems = list(dict.fromkeys(analyzer.terms(about(text, form)))) or list(dict.fromkeys(analyzer.terms(text)))
     if len(stems) > MOST_STEMS:
         stems = stems[: MOST_STEMS // 2] + stems[-MOST_STEMS // 2 :]
-    asked = words(text)
-    names = {name_hash(word) for word in asked if len(word) > 1}
+    names = {name_hash(word) for word in words(text) if len(word) > 1}
     for run in _UNSPACED.findall(text):
         names |= {name_hash(run[i : i + n]) for n in (2, 3, 4) for i in range(len(run) - n + 1)}
     speakers = [name_hash("user")] if says_i(text) else []

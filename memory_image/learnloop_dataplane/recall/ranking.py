@@ -263,8 +263,8 @@ def _counts(memories: Memories, stems: NDArray[np.uint32]) -> tuple[Floats, Floa
         order = np.argsort(stems)
         hashes = memories.words >> 8
         places = order[np.minimum(np.searchsorted(stems, hashes, sorter=order), len(stems) - 1)]
-        found = stems[places] == hashes
-        counts[places[found], owners[found]] = memories.words[found] & 255
+        has = stems[places] == hashes
+        counts[places[has], owners[has]] = memories.words[has] & 255
     return counts, _lengths(memories)
 
 
@@ -301,9 +301,9 @@ def _in_force(memories: Memories) -> NDArray[np.int64]:
 
 def _z_scores(values: Floats) -> Floats:
     """z-scores; 0 for NaN."""
-    known = ~np.isnan(values)
-    deviation = float(values[known].std())
+    present = ~np.isnan(values)
+    deviation = float(values[present].std())
     z: Floats = np.zeros(len(values))
     if deviation > 0:
-        z[known] = (values[known] - values[known].mean()) / deviation
+        z[present] = (values[present] - values[present].mean()) / deviation
     return z

@@ -128,12 +128,12 @@ class Recaller:
             log.warning("the vector store does not answer, words choose the memories to rank: %s", error)
             degraded.append("vector store")
             memories, population = await self._read(Wanted(namespace, agents, ask.types, ask.at), question)
-        found = rank(memories, question, ask.k, population)
-        ids = [UUID(bytes=memories.ids[row].tobytes()) for row in found.rows]
+        best = rank(memories, question, ask.k, population)
+        ids = [UUID(bytes=memories.ids[row].tobytes()) for row in best.rows]
         rows = {row[0]: row for row in await self._db.fetch_as(namespace, _TEXTS, agents, ids)}
         hits = [
             Hit(row[0], row[1], orjson.Fragment(row[2]), row[3], row[4], score, why, *row[5:10])
-            for identity, score, why in zip(ids, found.scores, found.why, strict=True)
+            for identity, score, why in zip(ids, best.scores, best.why, strict=True)
             if (row := rows.get(identity)) is not None
         ]
         retrieval_id = uuid7()
@@ -172,10 +172,10 @@ class Recaller:
             async with turns:
                 own = Wanted(wanted.namespace, [agent], wanted.types, wanted.at, wanted.vector, wanted.embedder)
                 memories, population = await self._candidates.read(own, question)
-            found = rank(memories, question, OWN_BEST, population)
-            return [UUID(bytes=memories.ids[row].tobytes()) for row in found.rows]
+            rows = rank(memories, question, OWN_BEST, population).rows
+            return [UUID(bytes=memories.ids[row].tobytes()) for row in rows]
 
-        ids = [identity for found in await asyncio.gather(*map(best, agents)) for identity in found]
+        ids = [identity for own in await asyncio.gather(*map(best, agents)) for identity in own]
         memories = await self._candidates.named(wanted, ids)
         frequency = np.array([np.count_nonzero(memories.words >> 8 == stem) for stem in question.stems], float)
         length = float((memories.words & 255).sum()) / max(len(memories), 1)

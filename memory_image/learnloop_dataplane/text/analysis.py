@@ -46,7 +46,7 @@ class Analyzer:
 
     def __init__(self, language: str = "english") -> None:
         if language not in LANGUAGES:
-            raise ValueError(f"{language!r} is no language with a stemmer; the languages are {', '.join(LANGUAGES)}")
+            raise ValueError(f"unknown language {language!r}: name one of {', '.join(LANGUAGES)}")
         self.name = f"{language}-2"
         self._terms = _Terms(language)
 
@@ -58,8 +58,8 @@ class Analyzer:
         tokens = words(text)
         if not text.isascii():
             tokens = [part for token in tokens for part in _cut(token)]
-        found = list(filter(None, map(self._terms.__getitem__, tokens)))
-        return found or [self._terms.stem(token) for token in tokens]
+        terms = list(filter(None, map(self._terms.__getitem__, tokens)))
+        return terms or [self._terms.stem(token) for token in tokens]
 
 
 class _Terms(dict[str, str]):
@@ -90,7 +90,7 @@ def _cut(token: str) -> list[str]:
     parts, last = [], 0
     for run in _UNSPACED.finditer(token):
         parts += [token[last : run.start()]] if run.start() > last else []
-        found = run.group()
-        parts += [found[i : i + 2] for i in range(len(found) - 1)] or [found]
+        text = run.group()
+        parts += [text[i : i + 2] for i in range(len(text) - 1)] or [text]
         last = run.end()
     return parts + ([token[last:]] if last < len(token) else [])

@@ -60,11 +60,11 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         lower = text.lower()
-        found: list[str] = _WORD.findall(lower)
+        tokens: list[str] = _WORD.findall(lower)
     else:
         lower = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_PARTS)
-        found = _MARKED_WORD.findall(lower)
-    return found if len(lower) <= 64 else [word[:64] for word in found]
+        tokens = _MARKED_WORD.findall(lower)
+    return tokens if len(lower) <= 64 else [word[:64] for word in tokens]
 
 
 class _Parts(dict[int, int | None]):

@@ -60,13 +60,13 @@ async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts
     operator: Operator, controller: MemoryServiceController
 ) -> None:
     await agent(operator, "first", memories=100)
-    await agent(operator, "second", size="2Mi", perType={"episodic": 4})
+    await agent(operator, "second", size="2Mi")
     await agent(operator, "unlimited")
     await operator.create("MemoryService", "mem", {"storage": {}})
     await operator.settle(controller, "mem")
     assert await told(operator) == {
         "first": {"memories": 100},
-        "second": {"bytes": 2 * 2**20, "per_type": {"episodic": 4}},
+        "second": {"bytes": 2 * 2**20},
     }
     await operator.settle(operator.agent, "first")
     assert not any("memory-budget" in name for name in operator.data.agents), "the data plane is told nothing"

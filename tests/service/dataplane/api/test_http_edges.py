@@ -63,7 +63,7 @@ async def test_old_experience_is_forgotten_and_young_is_not(api: Api, dsn: str) 
         assert await eventually(forgotten)
 
 
-async def test_what_is_trimmed_and_what_is_pinned_is_on_record(
+async def test_what_is_trimmed_is_on_record(
     api: Api, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("learnloop_dataplane.erasure.retention.MAX_EPISODE_MEMORIES", 2)
@@ -77,21 +77,13 @@ async def test_what_is_trimmed_and_what_is_pinned_is_on_record(
         )
     ids = [row["id"] for row in rows]  # the newest first
     await api.privacy.retention.run()
-    for pinned in (True, True, False):
-        path = f"/api/v1/memory/entries/{ids[0]}/pin"
-        await api.call("PUT", path, 204, json={"pinned": pinned}, namespace="trimmed")
 
     async def told() -> Any:
         records = (await api.call("GET", "/api/v1/audit/records", namespace="trimmed"))["records"]
-        found = [(record["action"], record["detail"]) for record in records if record["subject"] == "agent/writer"]
-        return found[-3:] if found and found[-1][0] == "memory.unpinned" else None
+        return [record["detail"] for record in records if record["action"] == "retention.trimmed"]
 
-    (trimmed, what), *pins = await eventually(told)
-    assert (trimmed, what["count"], what["ids_sha256"]) == ("retention.trimmed", 2, digest_of(sorted(ids[3:])))
-    assert [(action, which["first"]) for action, which in pins] == [
-        ("memory.pinned", str(ids[0])),
-        ("memory.unpinned", str(ids[0])),
-    ]
+    [what] = await eventually(told)
+    assert (what["count"], what["ids_sha256"]) == (2, digest_of(sorted(ids[3:])))
 
 
 async def test_the_stats_never_scan_the_table(api: Api, dsn: str) -> None:

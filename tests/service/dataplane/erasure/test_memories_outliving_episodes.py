@@ -1,7 +1,6 @@
 """Memories that outlive the episode they came from: still known as its person's when the episode is gone by age."""
 
 import orjson
-import pytest
 
 from learnloop_dataplane.erasure.retention import Retention
 
@@ -55,14 +54,9 @@ async def _held(dsn: str, namespace: str) -> list[tuple[str, str, str]]:
         return [tuple(row) for row in await connection.fetch(query, namespace)]
 
 
-@pytest.mark.parametrize("unnamed", [False, True], ids=["named when stored", "named by retention"])
-async def test_an_erasure_reaches_what_outlived_its_episodes(api: Api, dsn: str, unnamed: bool) -> None:
-    namespace = f"outlived-{unnamed}".lower()
+async def test_an_erasure_reaches_what_outlived_its_episodes(api: Api, dsn: str) -> None:
+    namespace = "outlived"
     await _lived(api, dsn, namespace)
-    if unnamed:  # as it was stored before memories of episodes named their person
-        async with superuser(dsn) as connection:
-            forget = "UPDATE agent_memories SET provenance = nullif(provenance - 'user' - 'people', '{}')"
-            await connection.execute(f"{forget} WHERE namespace = $1", namespace)
     await _aged(api, dsn, namespace)
     fact = ("consolidation", "distilled/semantic/cartpole")
     pinned, notes = ("episode", "trajectory/a0"), [("api", ""), ("api", "trajectory/a2")]

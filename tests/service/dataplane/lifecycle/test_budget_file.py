@@ -85,12 +85,12 @@ async def test_an_agent_over_its_own_budget_forgets_and_its_neighbour_does_not(s
 
 
 async def test_of_all_limits_the_smallest_holds(dsn: str, tmp_path: Path, told: Told) -> None:
-    told.budgets({"many": {"memories": 7, "per_type": {"semantic": 5}}})
+    told.budgets({"many": {"memories": 5}})
     changes = {"index_check_seconds": 0.1, "agent_budgets_file": str(told.file), "memories_per_agent": 6}
     async with running(**settings(dsn, tmp_path, **changes)) as api:
         await store(api, "many", [f"thing {index}" for index in range(9)])
         found = await down_to(api, "many", 5)
-        assert found["budget"] == {"memories": 6, "bytes": None, "per_type": {"semantic": 5}}
+        assert found["budget"] == {"memories": 5, "bytes": None}
         await api.call("PUT", path("many"), json={"memories": 3})
         found = await used(api, "many", 3)
         assert found["budget"]["memories"] == 3

@@ -64,7 +64,7 @@ async def test_half_of_the_memories_go_and_most_of_their_value_stays(swift: Api,
     value = sum(value for identity, value in zip(ids, worth, strict=True) if identity in kept)
     assert value >= 0.95 * np.sort(worth)[200:].sum(), "an oracle would have kept the rest, too"
     [record] = await records(swift, "memory.budget.set")
-    assert (record["subject"], record["detail"]) == ("agent/hoarder", {"memories": 200, "per_type": {}})
+    assert (record["subject"], record["detail"]) == ("agent/hoarder", {"memories": 200})
 
 
 async def records(api: Api, action: str) -> list[Any]:
@@ -75,11 +75,11 @@ async def records(api: Api, action: str) -> list[Any]:
     return found
 
 
-async def test_bytes_and_types_have_limits_of_their_own_and_what_is_pinned_stays(swift: Api) -> None:
+async def test_bytes_have_a_limit_of_their_own_and_what_is_pinned_stays(swift: Api) -> None:
     await store(swift, "mixed", [f"{'x' * 400} {index}" for index in range(20)], importance=0.9)
     await store(swift, "mixed", [f"deed {index}" for index in range(10)], memory_type="episodic")
     await store(swift, "mixed", ["never lose this"], memory_type="episodic", pinned=True, importance=0.0)
-    await swift.call("PUT", path("mixed"), json={"per_type": {"episodic": 4}})
+    await swift.call("PUT", path("mixed"), json={"memories": 24})
     found = await used(swift, "mixed", 24)
     await swift.call("PUT", path("mixed"), json={"bytes": found["bytes"] // 2})
 
@@ -105,7 +105,7 @@ async def test_a_budget_taken_back_and_a_bad_one(swift: Api) -> None:
     await swift.call("GET", path("nobody"), 404)
     await swift.call("PUT", path("brief"), json={"memories": 1})
     await swift.call("PUT", path("brief"), json={"memories": 1})
-    assert (await swift.call("GET", path("brief")))["own"] == {"memories": 1, "bytes": None, "per_type": {}}
+    assert (await swift.call("GET", path("brief")))["own"] == {"memories": 1, "bytes": None}
     await swift.call("GET", path("brief"), 404, namespace="team-b")
     await swift.call("DELETE", path("brief"), 204)
     await swift.call("GET", path("brief"), 404)
@@ -115,7 +115,6 @@ async def test_a_budget_taken_back_and_a_bad_one(swift: Api) -> None:
     assert len(left["memories"]) == 2
     for bad, field in (
         ({"memories": -1}, "memories"),
-        ({"per_type": {"dreams": 1}}, "per_type.dreams"),
         ({"x": 1}, "x"),
     ):
         refused = await swift.call("PUT", path("brief"), 422, json=bad)

@@ -1,8 +1,5 @@
 """Housekeeping costs nothing true: what is no junk stays, and what was thrown out does not come back."""
 
-from datetime import UTC, datetime, timedelta
-from uuid import UUID
-
 from learnloop_dataplane.erasure.retention import Retention
 
 from ..conftest import Api, eventually, superuser, trajectory
@@ -97,21 +94,6 @@ async def test_a_released_fact_beside_its_successor_is_one_again_after_the_next_
     assert facts == {"betting: 12 episodes, 12 of 12 succeeded"}
     found = await ask(api, "twice", "x", k=100, memory_types=["semantic"])
     assert len(found["memories"]) == 1
-
-
-async def test_a_pin_that_is_rolled_back_leaves_the_time_to_live(api: Api, dsn: str) -> None:
-    [identity] = await store(api, "pinner", ["brief"], ttl_seconds=3600, pinned=True)
-    [other] = await store(api, "pinner", ["gone"], ttl_seconds=1)
-    async with superuser(dsn) as connection:
-        back = "UPDATE agent_memories SET expires_at = now() - interval '1 hour', ends_at = $2 WHERE id = $1"
-        await connection.execute(back, UUID(identity), datetime.max.replace(tzinfo=UTC))
-        await connection.execute(back, UUID(other), datetime.now(UTC) - timedelta(hours=1))
-        meanwhile = await connection.fetchval("SELECT clock_timestamp()")
-    await api.call("PUT", f"{BASE}/entries/{other}/pin", 404, json={"pinned": True})
-    assert "brief" in await texts(api, "pinner")
-    await api.call("PUT", f"{BASE}/entries/{identity}/pin", 204, json={"pinned": False})
-    assert "brief" not in await texts(api, "pinner")
-    assert "brief" in await texts(api, "pinner", as_of=meanwhile.isoformat())
 
 
 async def test_an_import_keeps_how_long_a_memory_lives_and_since_when_it_is_true(api: Api) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -216,18 +216,6 @@ async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api)
     assert await post(api, "delete", **body) == {"deleted": 2}
     async with api.db.tenant("team-a") as connection:
         assert not await connection.fetchval("SELECT count(*) FROM memory_index WHERE agent_id = 'erased'")
-
-
-@pytest.mark.parametrize("pinned", [True, False])
-async def test_pinning_holds_against_time(api: Api, pinned: bool) -> None:
-    [identity] = await store(api, f"pin-{pinned}".lower(), ["brief"], ttl_seconds=3600)
-    await api.call("PUT", f"{BASE}/entries/{identity}/pin", 204, json={"pinned": pinned})
-    async with api.db.tenant("team-a") as connection:
-        ends = await connection.fetchval(
-            "SELECT ends_at = 'infinity' FROM agent_memories WHERE id = $1", UUID(identity)
-        )
-    assert ends is pinned
-    await api.call("PUT", f"{BASE}/entries/{uuid4()}/pin", 404, json={"pinned": pinned})
 
 
 async def test_what_ended_long_ago_is_deleted(api: Api) -> None:

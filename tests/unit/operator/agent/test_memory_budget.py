@@ -10,10 +10,10 @@ from learnloop_operator.core.plan import Call, Plan
 
 from .test_learning_agent import spec, world
 
-BUDGET = {"memories": 1000, "size": "1Mi", "perType": {"episodic": 400}}
+BUDGET = {"memories": 1000, "size": "1Mi"}
 PATH = "/api/v1/agents/la/memory-budget"
 BARE = {"registered": "solving/r1"}
-PUT = Call("PUT", PATH, {"memories": 1000, "bytes": 2**20, "per_type": {"episodic": 400}})
+PUT = Call("PUT", PATH, {"memories": 1000, "bytes": 2**20})
 
 
 def decided(before: Any = BARE, memory: Any = None, **changes: Any) -> Plan:
@@ -31,7 +31,7 @@ def test_a_budget_is_put_once_and_again_when_it_changes_or_the_data_plane_forgot
     assert decided(first.status, {"budget": BUDGET}).calls == ()
     assert budget_calls(decided(first.status, {"budget": BUDGET}, stats=None)) == [PUT]
     fewer = decided(first.status, {"budget": {"memories": 1}})
-    assert budget_calls(fewer) == [Call("PUT", PATH, {"memories": 1, "per_type": {}})]
+    assert budget_calls(fewer) == [Call("PUT", PATH, {"memories": 1})]
 
 
 @pytest.mark.parametrize("memory", [None, {"serviceRef": {"name": "m"}, "budget": BUDGET}])

@@ -13,7 +13,6 @@ from .test_memory_service import world
 LONGEST = ToldAgent(
     memories=10_000_000,
     bytes=999_999 * 2**30,
-    per_type=dict.fromkeys(("episodic", "semantic", "procedural", "working"), 10_000_000),
 )
 
 
@@ -30,7 +29,7 @@ def config_map(plan: Plan) -> dict[str, Any]:
 
 def test_of_all_agents_those_count_that_name_it_and_have_a_budget_or_a_group() -> None:
     agents = [
-        agent("b", memories=20, size="1Mi", perType={"episodic": 4}),
+        agent("b", memories=20, size="1Mi"),
         agent("a", memories=10),
         agent("elsewhere", "other", memories=1),
         agent("at-home", None, memories=1),
@@ -41,7 +40,7 @@ def test_of_all_agents_those_count_that_name_it_and_have_a_budget_or_a_group() -
     ]
     assert budgets_of("mem", agents) == {
         "a": ToldAgent(memories=10),
-        "b": ToldAgent(memories=20, bytes=2**20, per_type={"episodic": 4}),
+        "b": ToldAgent(memories=20, bytes=2**20),
         "together": ToldAgent(group="support"),
     }
 
