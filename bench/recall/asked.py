@@ -15,7 +15,7 @@ from bench.recall.conversations import Conversation
 from testing.servers.data_plane_process import Product, postgres
 
 STORE, RETRIEVE = "/api/v1/memory/store/batch", "/api/v1/memory/retrieve"
-BATCH, K, TOGETHER = 1000, 10, 50
+BATCH, K = 1000, 10
 TRIES, PAUSE_SECONDS = 10, 1.0  # for an answer that is whole
 INDEXED_SECONDS = 1800.0  # until everything stored has its vector
 TIMED = 300  # questions that are asked one at a time, for the time that each takes
@@ -90,12 +90,8 @@ class Asked:
         answers: list[Any] = [None] * len(queries)
         left = list(range(len(queries)))
         for _ in range(TRIES):
-            for start in range(0, len(left), TOGETHER):
-                places = left[start : start + TOGETHER]
-                body = {"queries": [queries[place] for place in places]}
-                found = self.product.post(f"{RETRIEVE}/batch", body)["answers"]
-                for place, answer in zip(places, found, strict=True):
-                    answers[place] = answer
+            for place in left:
+                answers[place] = self.product.post(RETRIEVE, queries[place])
             left = [place for place in left if answers[place]["degraded"]]
             if not left:
                 return answers
