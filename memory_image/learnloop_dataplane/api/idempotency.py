@@ -143,7 +143,7 @@ async def claim(db: Database, namespace: str, own: str, content: bytes, key: str
         Unavailable: PostgreSQL does not answer.
     """
     digest = keyed_digests.digest("request", content)
-    digests = [digest, *keyed_digests.known("request", content)]
+    digests = [digest, *keyed_digests.valid("request", content)]
     async with db.tenant(namespace) as connection:
         since: datetime | None = await connection.fetchval(_CLAIM, namespace, own, digest, CLAIM_SECONDS, digests)
         if since is not None:

@@ -1,1 +1,1 @@
-"""How memories live: budgets, forgetting, consolidation, provenance, snapshots, export and import."""
+"""How memories live: budgets, forgetting, consolidation, origins, export and import."""
