@@ -11,7 +11,6 @@ from learnloop_api import names
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
 from learnloop_common.key_lines import KeyLines
 from learnloop_common.redaction.fields import safe_measurements
-from learnloop_common.redaction.keys import SuccessiveRedaction
 from learnloop_common.redaction.redactor import Redaction, user_as_sent
 from learnloop_sdk.errors import Counters, InvalidObservation, LearnloopError
 
@@ -63,7 +62,7 @@ def default_redactor() -> Redaction:
     """
     key = os.environ.get(names.ENV_PSEUDONYM_KEY)
     try:
-        return SuccessiveRedaction(KeyLines.parse(key)) if key else Redaction()
+        return Redaction(KeyLines.parse(key) if key else None)
     except ValueError as error:
         raise LearnloopError(f"{names.ENV_PSEUDONYM_KEY}: {error}") from None
 

@@ -128,9 +128,8 @@ def _phrase(rng: random.Random, name: str, words: tuple[str, ...]) -> str:
 
 
 PLAIN = ("token", "password", "phrase", "named", "url", "email", "card", "iban", "pem", "bearer")
-DISGUISED = ("full-width", "zero-width", "homoglyphs", "base64", "pieces", "phone", "ip", "ssn")
+DISGUISED = ("full-width", "zero-width", "base64", "pieces", "phone", "ip", "ssn")
 _WIDE = {ord(sign): ord(sign) + 0xFEE0 for sign in string.ascii_letters + string.digits}
-_LOOKS = str.maketrans("aceopxyACEHKMOPTX", "асеорхуАСЕНКМОРТХ")
 
 
 def disguised(rng: random.Random, kind: str) -> tuple[tuple[str, ...], Any]:
@@ -144,9 +143,6 @@ def disguised(rng: random.Random, kind: str) -> tuple[tuple[str, ...], Any]:
         unseen = rng.choice("\u200b\u200c\u200d\u2060\ufeff\u00ad")
         shown = "".join(sign + (unseen if index % 3 == 2 else "") for index, sign in enumerate(secret))
         return (secret, shown), shown
-    if kind == "homoglyphs":
-        core = _password(rng)
-        return (core,), f"{rng.choice(('password', 'api_key', 'passphrase')).translate(_LOOKS)}: {core}"
     if kind == "base64":
         shown = base64.b64encode(f"password={_password(rng)} of the database".encode()).decode()
         return (shown, shown[8:32]), shown

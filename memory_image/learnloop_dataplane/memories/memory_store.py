@@ -11,7 +11,6 @@ import orjson
 from pydantic_core import to_json
 
 from learnloop_common.redaction.fields import safe_origin
-from learnloop_common.redaction.redactor import harmless
 from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.concurrency.offload import in_thread_if_large
 from learnloop_dataplane.errors import ApiError
@@ -119,13 +118,7 @@ def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, .
 
 
 def redacted_content(content: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Without what looks like a secret, and its JSON text. Most have none, and their JSON text shows it."""
-    try:
-        encoded = orjson.dumps(content).decode()
-    except orjson.JSONEncodeError:  # a lone surrogate, a long integer
-        encoded = None
-    if encoded is not None and harmless(encoded):
-        return content, encoded
+    """The content without secrets, and its JSON text."""
     content = redact(content)
     return content, to_json(content, inf_nan_mode="null").decode()
 

@@ -6,7 +6,6 @@ Defence in depth behind the publisher's own hook, which applies the same rules.
 from typing import Any
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_common.redaction.keys import SuccessiveRedaction
 from learnloop_common.redaction.redactor import Redaction
 
 _rules = Redaction()
@@ -19,7 +18,7 @@ def use_keys(keys: KeyLines | None) -> None:
         ValueError: a key is shorter than 16 bytes.
     """
     global _rules
-    _rules = SuccessiveRedaction(keys) if keys else Redaction()
+    _rules = Redaction(keys)
 
 
 def redact_text(value: str) -> str:

@@ -2,9 +2,7 @@
 
 import random
 import time
-from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from bench.pipeline.ordinary import KINDS, UNDECIDABLE
 from bench.pipeline.redaction import KEY, run, taken_for_secrets
 from learnloop_common.redaction.checks import cards, iban_length, luhn
-from learnloop_common.redaction.redactor import MAX_DEPTH, Redaction, harmless, user_as_sent
+from learnloop_common.redaction.redactor import Redaction, user_as_sent
 from learnloop_common.redaction.rules import SEPARATORS
 
 
@@ -189,42 +187,12 @@ def test_redacting_what_looks_like_secrets_twice_changes_nothing(text: str, keye
     assert rules.text(once) == once
 
 
-SOME = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
-DOCUMENTS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40) | SOME,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9) | SOME, inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(DOCUMENTS)
-def test_a_document_whose_json_is_harmless_is_left_alone(document: Any) -> None:
-    try:
-        encoded = orjson.dumps(document).decode()
-    except orjson.JSONEncodeError:
-        return
-    if harmless(encoded):
-        assert repr(Redaction(KEY).value(document)) == repr(document)
-
-
 @pytest.mark.parametrize("before", ["", "\n", "\x1f", '"', "\\", "{", "é"])
 @pytest.mark.parametrize(
     "found", ["GB82WEST12345698765432", "4111111111111111", "a@b.de", "token: abcd1234", "\0", "https://:pass@host"]
 )
 def test_json_hides_nothing_that_is_redacted(found: str, before: str) -> None:
     assert Redaction().value([before + found]) != [before + found]
-    assert not harmless(orjson.dumps([before + found]).decode())
-
-
-@pytest.mark.parametrize("name", ["cookie", "authorızation", "credentıals", "Paſſword", "dbPwd"])
-def test_a_name_of_a_secret_is_not_harmless(name: str) -> None:
-    assert not harmless(orjson.dumps({name: "abc"}).decode())
-
-
-def test_ordinary_documents_are_harmless_and_deep_ones_are_not() -> None:
-    assert harmless(orjson.dumps({"text": "the meeting is at 10:30, room 204", "n": [1, 2.5]}).decode())
-    assert harmless("[" * MAX_DEPTH + "]" * MAX_DEPTH)
-    assert not harmless("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
 
 
 @given(st.from_regex(r"[2-6][0-9]{12,17}", fullmatch=True), st.sampled_from(["", *SEPARATORS]))
@@ -255,7 +223,6 @@ def test_four_times_as_much_hostile_text_is_about_four_times_the_work(piece: str
         text = (piece * size)[:size]
         started = time.thread_time_ns()
         rules.text(text)
-        harmless(text)
         return time.thread_time_ns() - started + 1
 
     # Quadratic work would be sixteen times as much whenever it is looked at; a busy machine is not busy each time.
