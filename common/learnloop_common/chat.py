@@ -81,7 +81,7 @@ def pieces(rendered: str) -> list[str]:
 
 
 def _beginning(tokens: Collection[str]) -> re.Pattern[str] | None:
-    """Finds the first character of each token, overlapping ones included; a token of one character is no command."""
+    """Finds the first character of each token, overlapping ones included; tokens of one character are left out."""
     texts = sorted(re.escape(token) for token in tokens if len(token) > 1)
     return re.compile(rf"(?=(?:{'|'.join(texts)}))(.)", re.DOTALL) if texts else None
 

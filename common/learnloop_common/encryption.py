@@ -36,7 +36,7 @@ class DataKey(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """Bytes that are no envelope of this key and context, or not all of it."""
+    """Not a complete envelope of this key and context."""
 
 
 def is_sealed(head: bytes) -> bool:
@@ -48,7 +48,7 @@ def key_id_of(header: bytes) -> UUID:
     """Id of the key that opens it.
 
     Raises:
-        Unreadable: that is no header.
+        Unreadable: not a header.
     """
     if len(header) < HEADER_BYTES or not is_sealed(header):
         raise Unreadable("no envelope begins so")

@@ -57,7 +57,7 @@ class DrainingServer(uvicorn.Server):
         self._stop_at = float("inf")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """uvicorn's signal handler; a second signal stops at once."""
+        """uvicorn's signal handler; a second signal stops immediately."""
         if self._arm.draining or sig != signal.SIGTERM:
             super().handle_exit(sig, frame)
             return
@@ -149,7 +149,7 @@ def uvicorn_config(
     """For `app` at `host`:`port`.
 
     Args:
-        connections: at once; more are answered 503.
+        connections: concurrent ones at most; others are answered 503.
         drain_seconds: for what is under way when the server ends; None: as long as it takes.
     """
     return uvicorn.Config(

@@ -58,7 +58,7 @@ class KeyLines:
         """The text with a new first line.
 
         Raises:
-            ValueError: there is no room for one more.
+            ValueError: it has the most lines already.
         """
         self._has_room()
         return "\n".join([_line(value, since), *starmap(_line, self.lines)])
@@ -67,7 +67,7 @@ class KeyLines:
         """The text with a new last line: all readers know the value before it is used.
 
         Raises:
-            ValueError: there is no room for one more.
+            ValueError: it has the most lines already.
         """
         self._has_room()
         return "\n".join([*starmap(_line, self.lines), value])

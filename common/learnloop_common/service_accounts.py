@@ -58,7 +58,7 @@ class KeySource:
 
 
 class KeysUnavailable(Exception):
-    """Nobody can tell now whether a token holds."""
+    """Tokens cannot be verified now."""
 
     def __init__(self, what: str, retry_after: int) -> None:
         super().__init__(f"{what} does not answer")

@@ -17,7 +17,7 @@ ALGORITHMS = ["RS256", "ES256"]
 REFRESH_SECONDS = 10.0
 MAX_AGE_SECONDS = 3600.0
 MAX_STALE_SECONDS = 6 * 3600.0
-"""How long keys that cannot be fetched again are believed: a key that the cluster withdrew must not hold for ever."""
+"""How long keys that cannot be fetched again are believed: a key that the cluster withdrew must stop working."""
 MAX_JWKS_BYTES = 2**18
 LEEWAY_SECONDS = 30
 

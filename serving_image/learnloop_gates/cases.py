@@ -68,6 +68,18 @@ class Labelled:
     fails: bool
 
 
+def tried(items: Sequence[Mapping[str, Any]], case: Case | None = None, **words: str) -> list[Labelled]:
+    """Labelled replies of suites.json, to `case` or to cases with their own facts; `words` are filled in."""
+    labelled = []
+    for item in items:
+        text = str(item.get("text", ""))
+        for word, value in words.items():
+            text = text.replace(f"{{{word}}}", value)
+        reply = Reply(text, tuple(ToolCall(*call) for call in item.get("calls", ())))
+        labelled.append(Labelled(case or Case((), facts=item["facts"]), reply, item["fails"]))
+    return labelled
+
+
 def asking(text: str, system: str = "") -> tuple[Message, ...]:
     """The messages of one question."""
     question = {"role": "user", "content": text}

@@ -18,12 +18,12 @@ from learnloop_gates.cases import (
     Reply,
     Suite,
     SuiteError,
-    ToolCall,
     asking,
     case_of,
     digest_of,
     need,
     rows,
+    tried,
 )
 from learnloop_gates.model_client import TRIES, Unanswered
 from learnloop_gates.settings import SuiteSettings
@@ -51,7 +51,7 @@ def replay(settings: SuiteSettings) -> Suite:
             raise SuiteError(f"a task cannot be judged: {str(row)[:120]}: set one of {', '.join(FACTS)}")
         _check_pattern(row.get("pattern"))
     cases = [case_of(row) for row in result]
-    return Suite(cases, _fails, _labelled(), "recorded-results", _DIGEST, kind="pairs")
+    return Suite(cases, _fails, tried(DATA["replay"]["labelled"]), "recorded-results", _DIGEST, kind="pairs")
 
 
 def cost(settings: SuiteSettings) -> Suite:
@@ -100,21 +100,6 @@ def _questions() -> list[Case]:
     return [Case(asking(f"{ask.format(thing)} Answer briefly.")) for ask, thing in pairs]
 
 
-def _labelled() -> list[Labelled]:
-    exact, holds = Case(asking("2+2?"), facts={"expected": "4"}), Case(asking("Capital?"), facts={"contains": "Paris"})
-    match, call = Case(asking("Date?"), facts={"pattern": r"\d{4}-\d\d"}), Case(asking("Look."), facts={"call": "find"})
-    return [
-        Labelled(exact, Reply("4"), False),
-        Labelled(exact, Reply("It is 4"), True),
-        Labelled(holds, Reply("It is paris."), False),
-        Labelled(holds, Reply("It is Rome."), True),
-        Labelled(match, Reply("2026-01"), False),
-        Labelled(match, Reply("January"), True),
-        Labelled(call, Reply("", (ToolCall("find", "{}"),)), False),
-        Labelled(call, Reply("I found it."), True),
-    ]
-
-
 NEAR = 0.05
 """Continuous actions agree where no number differs by more than this share of its range, or of 1."""
 
@@ -134,7 +119,9 @@ def policy_replay(found: list[dict[str, Any]]) -> Suite:
         if len(need(row, "observations", list)) != len(need(row, "actions", list)):
             raise SuiteError(f"actions: one for each observation is needed: {str(row)[:120]}")
     cases = [Case((), facts=row) for row in found]
-    return Suite(cases, _invalid, _labelled_episodes(), "action-spaces", _DIGEST, kind="pairs", score=_agreement)
+    return Suite(
+        cases, _invalid, tried(DATA["replay"]["episodes"]), "action-spaces", _DIGEST, kind="pairs", score=_agreement
+    )
 
 
 class PolicyClient:
@@ -218,18 +205,3 @@ def _alike(one: Any, other: Any, case: Case) -> bool:
     low, high = case.facts.get("low") or [0.0] * len(own), case.facts.get("high") or [1.0] * len(own)
     ranges = zip(own, others, low, high, strict=False)
     return len(own) == len(others) and all(abs(a - b) <= NEAR * max(up - down, 1e-9) for a, b, down, up in ranges)
-
-
-def _labelled_episodes() -> list[Labelled]:
-    discrete = Case((), facts={"actions_allowed": 2, "actions": [0, 1]})
-    wide = Case((), facts={"low": [-1.0], "high": [1.0], "actions": [[0.0]]})
-    return [
-        Labelled(discrete, Reply("[0, 1]"), False),
-        Labelled(discrete, Reply("[0, 2]"), True),
-        Labelled(discrete, Reply("[0, -1]"), True),
-        Labelled(discrete, Reply("[0, 0.5]"), True),
-        Labelled(discrete, Reply("[0, null]"), True),
-        Labelled(wide, Reply("[[0.9]]"), False),
-        Labelled(wide, Reply("[[1.5]]"), True),
-        Labelled(wide, Reply("[[-1.5]]"), True),
-    ]

@@ -12,7 +12,7 @@ from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
 from learnloop_common.tls.contexts import client_context
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Outgoing
 from learnloop_gateway.requests import ChatRequest
-from learnloop_gateway.upstream import noting_reuse, posted
+from learnloop_gateway.upstream import FIRST_SECONDS, SECONDS, noting_reuse, posted
 from learnloop_serving.arm_draw import stable_arm
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.routing_table import RoutingState
@@ -82,7 +82,9 @@ class Arms:
     def pin(self, revision: str) -> Place:
         """A conversation with the arm that the caller names; raises ApiError 404."""
         if self._arm(revision) is None and revision != self._revision:
-            raise ApiError(404, f"x-learnloop-arm: {revision[:80]!r} is no arm of this ModelDeployment", code="no_arm")
+            raise ApiError(
+                404, f"x-learnloop-arm: {revision[:80]!r} is not an arm of this ModelDeployment", code="no_arm"
+            )
         opening = self._pinned.read(self._pinned.make(revision))
         assert opening is not None
         return Place(opening, self._url(revision), pinned=True, is_new=True)
@@ -187,7 +189,7 @@ class Unreachable(Exception):
 class Forwarding:
     """Connections to the gateways of the other arms."""
 
-    def __init__(self, first_seconds: float, seconds: float) -> None:
+    def __init__(self, first_seconds: float = FIRST_SECONDS, seconds: float = SECONDS) -> None:
         self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=2.0, sock_read=first_seconds)
         self._session: aiohttp.ClientSession | None = None
 

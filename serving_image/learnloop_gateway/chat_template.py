@@ -106,7 +106,7 @@ class ToolCallReader:
             yield blank
 
     def _say(self, text: str) -> Iterator[str]:
-        """Blanks around calls are no content: they wait until text follows them."""
+        """Hold back blanks around calls until text follows: they are not content."""
         if not text:
             return
         if self._on:
@@ -143,7 +143,7 @@ def _call(raw: str) -> ToolCall | None:
         return None
     arguments = result.get("arguments", {})
     try:
-        # What no client could read as JSON, or no wire carry, is no call: NaN, and halves of surrogate pairs.
+        # NaN and halves of surrogate pairs have no JSON that a client could read.
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False) if isinstance(arguments, dict) else ""
         f"{result['name']}{text}".encode()
     except (ValueError, RecursionError):
@@ -237,7 +237,7 @@ class ChatTokens:
             NoContinuation: the template does not end an answer in a way that could be recognised.
         """
         answer = PLACEHOLDER
-        while answer in json.dumps([list(messages), list(tools)]):  # whoever says it is not to be taken for it
+        while answer in json.dumps([list(messages), list(tools)]):  # a message may contain it
             answer += "-"
         begun = [QUESTION, {"role": "assistant", "content": answer}]
         try:
@@ -319,7 +319,7 @@ def _compiled(text: str) -> Any:
     try:
         return environment.from_string(text)
     except TemplateError as error:
-        raise TokeniserError(f"the chat template is no template: {str(error)[:200]}") from None
+        raise TokeniserError(f"invalid chat template: {str(error)[:200]}") from None
 
 
 def _tojson(value: Any, indent: int | None = None, **more: Any) -> str:

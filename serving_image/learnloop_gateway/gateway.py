@@ -66,7 +66,7 @@ class Gateway:
         self.drain_seconds = settings.serving.drain_seconds
         self._arms, self._episodes, self._upstream = arms, episodes, upstream
         self._own, self._fallback, self._sessions, self._language = own, fallback, sessions, language
-        self._forwarding = Forwarding(settings.server.first_seconds, settings.server.seconds)
+        self._forwarding = Forwarding()
         self._in_flight = 0
 
     @property
@@ -138,7 +138,7 @@ class Gateway:
         if override.instead == "stop":
             raise stopped(override)
         if self._fallback is None:
-            text = f"there is no fallback, and it is ordered {override.told()}"
+            text = f"no fallback is configured, and an override orders it {override.told()}"
             raise ApiError(503, text, code="no_fallback", retry_after=60)
         out.headers |= {names.HEADER_REVISION: FALLBACK, names.HEADER_OVERRIDE: "fallback"}
         await self._ask_fallback(request, body, out)

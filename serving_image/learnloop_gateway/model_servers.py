@@ -18,19 +18,10 @@ class Vllm:
         model: what the server calls the base model.
         adapter: name and folder of the arm's adapter, as the server sees it; None: the base alone.
         stops: ids that end an answer.
-        processed: its log-probabilities are those after the temperature.
     """
 
-    def __init__(
-        self,
-        server: ModelServer,
-        model: str,
-        adapter: tuple[str, str] | None,
-        stops: Sequence[int],
-        *,
-        processed: bool = True,
-    ) -> None:
-        self._server, self._adapter, self._stops, self._processed = server, adapter, sorted(stops), processed
+    def __init__(self, server: ModelServer, model: str, adapter: tuple[str, str] | None, stops: Sequence[int]) -> None:
+        self._server, self._adapter, self._stops = server, adapter, sorted(stops)
         self._model = adapter[0] if adapter else model
 
     async def prepare(self) -> None:
@@ -54,7 +45,7 @@ class Vllm:
     async def draw(
         self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
     ) -> AsyncGenerator[Drawn, None]:
-        """See TokenUpstream. Every number is said: the server has defaults of the model's own."""
+        """See TokenUpstream. Every number is given, because the server has defaults of the model's own."""
         body: dict[str, Any] = {
             "model": self._model,
             "prompt": list(prompt),
@@ -74,10 +65,9 @@ class Vllm:
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed
-        matches = self._processed or sampling.temperature == 1.0
         async with aclosing(self._server.ask("/v1/completions", body)) as pieces:
             async for piece in pieces:
-                if drawn := _drawn_by_vllm(piece, matches, self._server.url):
+                if drawn := _drawn_by_vllm(piece, self._server.url):
                     yield drawn
 
     async def close(self) -> None:
@@ -85,7 +75,7 @@ class Vllm:
         await self._server.close()
 
 
-def _drawn_by_vllm(piece: Any, known: bool, url: str) -> Drawn | None:
+def _drawn_by_vllm(piece: Any, url: str) -> Drawn | None:
     try:
         choices = piece["choices"]
         if not choices:
@@ -97,7 +87,7 @@ def _drawn_by_vllm(piece: Any, known: bool, url: str) -> Drawn | None:
         ids = token_ids(ids)
         chances = (choice.get("logprobs") or {}).get("token_logprobs")
         log_probs = None
-        if known and isinstance(chances, list) and len(chances) == len(ids) and None not in chances:
+        if isinstance(chances, list) and len(chances) == len(ids) and None not in chances:
             log_probs = [_bounded(chance) for chance in chances]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{url} gives no token ids ({error!r}): use vLLM 0.10.2 or newer"
@@ -110,16 +100,10 @@ def _bounded(log_prob: float) -> float:
 
 
 class LlamaCpp:
-    """See TokenUpstream.
+    """See TokenUpstream. The arm's adapter is loaded at the server's start."""
 
-    Args:
-        adapter: number of the arm's adapter among those the server was started with; None: the base alone.
-        adapters: how many it was started with: the others are switched off in each request.
-    """
-
-    def __init__(self, server: ModelServer, adapter: int | None = None, adapters: int = 0) -> None:
+    def __init__(self, server: ModelServer) -> None:
         self._server = server
-        self._scales = [{"id": one, "scale": 1.0 if one == adapter else 0.0} for one in range(adapters)]
 
     async def prepare(self) -> None:
         """Wait for its model."""
@@ -129,7 +113,7 @@ class LlamaCpp:
         self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
     ) -> AsyncGenerator[Drawn, None]:
         """See TokenUpstream."""
-        # Before the sampler chain the server says what the logits alone give: right at temperature 1, and at 0.
+        # Before the sampler chain the server reports the probability by the logits: right at temperature 1 and 0.
         after = sampling.temperature not in (0.0, 1.0)
         body: dict[str, Any] = {
             "prompt": list(prompt),
@@ -151,8 +135,6 @@ class LlamaCpp:
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed % 2**32
-        if self._scales:
-            body["lora"] = self._scales
         async with aclosing(self._server.ask("/completion", body)) as pieces:
             async for piece in pieces:
                 yield _drawn_by_llama_cpp(piece, self._server.url)
@@ -178,14 +160,13 @@ def _drawn_by_llama_cpp(piece: Any, url: str) -> Drawn:
 
 
 def _log_prob(token: Mapping[str, Any]) -> float | None:
-    message = token.get("logprob")
-    if message is None:
-        chance = token.get("prob")
-        if chance is None or float(chance) <= 0.0:
+    log_prob = token.get("logprob")
+    if log_prob is None:
+        chance = float(token.get("prob") or 0.0)
+        if chance <= 0.0:
             return None
-        message = math.log(min(1.0, float(chance)))
-    message = float(message)
-    return max(LOWEST, min(0.0, message)) if math.isfinite(message) else LOWEST
+        log_prob = math.log(min(1.0, chance))
+    return _bounded(float(log_prob))
 
 
 class OpenAiChat:

@@ -66,7 +66,7 @@ class Recording:
         """Write a turn to disk before returning; False, counted and logged, if that fails."""
         try:
             self._journal.write(session, step)
-        except OSError as error:  # a full disk is no reason for an agent to get no answer
+        except OSError as error:  # an agent gets its answer in spite of a full disk
             self.counters.trajectories_dropped += 1
             log.error("a turn of %s is lost, it cannot be written: %s", session.episode_id, error)
             return False

@@ -31,17 +31,16 @@ CONNECTIONS = 4096
 
 def model_server(server: ServerSettings) -> ModelServer:
     """The connection to a server."""
-    return ModelServer(server.url, server.key(), first_seconds=server.first_seconds, seconds=server.seconds)
+    return ModelServer(server.url, server.key())
 
 
 def token_upstream(server: ServerSettings, tokens: ChatTokens) -> TokenUpstream:
     """A server of tokens."""
     connection = model_server(server)
-    if server.kind == "vllm":
-        adapter = (str(server.adapter), server.adapter_folder) if server.adapter is not None else None
-        return Vllm(connection, server.model, adapter, tuple(tokens.stops), processed=server.processed_log_probs)
-    number = server.adapter if isinstance(server.adapter, int) else None
-    return LlamaCpp(connection, number, server.adapters)
+    if server.kind == "llama.cpp":
+        return LlamaCpp(connection)
+    adapter = (server.adapter, server.adapter_folder) if server.adapter is not None else None
+    return Vllm(connection, server.model, adapter, tuple(tokens.stops))
 
 
 def read_tokens(settings: GatewaySettings) -> ChatTokens | None:

@@ -17,11 +17,8 @@ class ServerSettings(BaseModel):
 
     Attributes:
         model: the server's name of the model; llama.cpp ignores it.
-        adapter: vllm: name of the arm's adapter. llama.cpp: its number among those the server was started with.
-        adapter_folder: vllm: folder of the adapter, as the server sees it.
-        adapters: llama.cpp: how many adapters it was started with.
+        adapter: vllm: name of the arm's adapter, which is loaded from `adapter_folder` as the server sees it.
         key_file: a file with the server's bearer token.
-        processed_log_probs: vllm: it runs with --logprobs-mode processed_logprobs.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -29,16 +26,12 @@ class ServerSettings(BaseModel):
     kind: Literal["vllm", "llama.cpp", "openai"]
     url: str = Field(pattern=r"^https?://[^\s/]+[^\s]*$", max_length=2048)
     model: str = Field(default="default", min_length=1, max_length=256)
-    adapter: str | int | None = None
+    adapter: str | None = None
     adapter_folder: str = ""
-    adapters: int = Field(default=0, ge=0, le=256)
     key_file: Path | None = None
-    processed_log_probs: bool = True
-    first_seconds: float = Field(default=120.0, gt=0, le=3600)
-    seconds: float = Field(default=600.0, gt=0, le=86_400)
 
     def key(self) -> str:
-        """The bearer token; empty where the server needs none."""
+        """The bearer token; empty if the server needs none."""
         return "" if self.key_file is None else self.key_file.read_text(encoding="utf-8").strip()
 
 

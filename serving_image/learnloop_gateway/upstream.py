@@ -16,7 +16,7 @@ from learnloop_common.tls.contexts import client_context
 
 
 class UpstreamDown(Exception):
-    """The server does not answer, answers with an error of its own, or was left alone for a while."""
+    """The server does not answer, fails, or is left alone for a while."""
 
     def __init__(self, message: str, *, retry_after: int = 0) -> None:
         super().__init__(message[:500])
@@ -24,15 +24,15 @@ class UpstreamDown(Exception):
 
 
 class UpstreamBusy(UpstreamDown):
-    """The server answers 429: it works, and takes no more for now."""
+    """The server answers 429."""
 
 
 class UpstreamFailed(UpstreamDown):
-    """The server answers 500: it works, and failed on this request."""
+    """The server answers 500: it failed on this request."""
 
 
 class UpstreamRefused(Exception):
-    """The server works, and does not take this request: the message says why."""
+    """The server refuses this request; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Drawn:
     Attributes:
         ids: the tokens.
         log_probs: natural log of the probability each was drawn with, after the temperature; at temperature 0 before
-            it. None: the server does not say, or says it of another distribution.
-        finish: why there are no more; None: there may be.
-        total: tokens the server says it has drawn in all, where it says so with the last ones.
+            it. None: unknown.
+        finish: why the answer ended; None: it has not.
+        total: tokens drawn in all, if the server reports it with the last ones.
     """
 
     ids: Sequence[int]
@@ -53,18 +53,18 @@ class Drawn:
     total: int | None = None
 
 
-def token_ids(found: Any) -> list[int]:
-    """The ids a server gave; raises TypeError for anything else."""
-    if not isinstance(found, list) or not all(type(one) is int and 0 <= one < 2**31 for one in found):
-        raise TypeError(f"{str(found)[:80]!r} are no token ids")
-    return found
+def token_ids(value: Any) -> list[int]:
+    """`value` as token ids; raises TypeError for anything else."""
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 2**31 for one in value):
+        raise TypeError(f"{str(value)[:80]!r}: not a list of token ids")
+    return value
 
 
 class TokenUpstream(Protocol):
     """A server that takes token ids and gives token ids."""
 
     def draw(self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
-        """Draw an answer to `prompt`, in pieces or at once.
+        """Draw an answer to `prompt`, in pieces or whole.
 
         Raises:
             UpstreamDown, UpstreamBusy, UpstreamRefused.
@@ -72,16 +72,16 @@ class TokenUpstream(Protocol):
         ...
 
     async def prepare(self) -> None:
-        """Return when the server has the arm's weights and answers; raises UpstreamDown while it does not."""
+        """Return when the server has the arm's weights and answers; raises UpstreamDown until then."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 
 class ChatUpstream(Protocol):
-    """A server that speaks OpenAI's format and says nothing of tokens: what it says is recorded as text."""
+    """A server of OpenAI's API without tokens: its answers are recorded as text."""
 
     def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The server's answer to `body`, the pieces of its stream or the whole; raises as TokenUpstream.draw."""
@@ -99,6 +99,8 @@ class ChatUpstream(Protocol):
 Upstream = TokenUpstream | ChatUpstream
 
 
+FIRST_SECONDS, SECONDS = 120.0, 600.0
+"""Until the first byte of an answer, and for a whole answer."""
 CLOSED = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError, aiohttp.ClientOSError)
 
 
@@ -126,7 +128,7 @@ async def _answered(session: aiohttp.ClientSession, url: str, options: dict[str,
         try:
             return await session.post(url, trace_request_ctx=taken, **options)
         except CLOSED as error:
-            # Each closed connection leaves the pool, so this ends with a new one.
+            # Each closed connection leaves the pool: the last try is by a new one.
             if not taken.get("reused") or isinstance(error, aiohttp.ClientConnectorError):
                 raise
 
@@ -148,7 +150,9 @@ class ModelServer:
         seconds: for a whole answer.
     """
 
-    def __init__(self, url: str, key: str = "", *, first_seconds: float = 120.0, seconds: float = 600.0) -> None:
+    def __init__(
+        self, url: str, key: str = "", *, first_seconds: float = FIRST_SECONDS, seconds: float = SECONDS
+    ) -> None:
         self.url = url.rstrip("/")
         self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
         self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=3.0, sock_read=first_seconds)
@@ -204,7 +208,7 @@ class ModelServer:
                 async for piece in pieces:
                     yield piece
         except (UpstreamBusy, UpstreamRefused, UpstreamFailed):
-            self._breaker.worked()  # it answers: one request that fails does not close it to others
+            self._breaker.worked()  # it answers: other requests may succeed
             raise
         except (asyncio.CancelledError, GeneratorExit):
             self._breaker.gave_up()

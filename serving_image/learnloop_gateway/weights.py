@@ -1,7 +1,7 @@
 """`python -m learnloop_gateway.weights`: verify the base model and fetch what the arm adds, before its server starts.
 
 What was fetched is laid out as the server of this kind reads it, and the arguments that name it are written to the file
-`arguments` beside it:
+`arguments` next to it:
 
     base://            the base model alone
     an adapter         vLLM: adapter_model.safetensors and adapter_config.json; llama.cpp: adapter.gguf, made of it
@@ -75,11 +75,11 @@ def metadata_of(file: Path) -> Mapping[str, str]:
         head = opened.read(8)
         size = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
         if not 0 < size <= LONGEST_HEADER:
-            raise ModelError("the arm's weights are no safetensors file: serve what a language algorithm trained")
+            raise ModelError("the arm's weights are not a safetensors file: serve what a language algorithm trained")
         try:
             header: Any = json.loads(opened.read(size))
         except (ValueError, RecursionError):
-            raise ModelError("the arm's weights are no safetensors file: their header is no JSON") from None
+            raise ModelError("the arm's weights are not a safetensors file: invalid JSON header") from None
     metadata = header.get("__metadata__") if isinstance(header, dict) else None
     return metadata if isinstance(metadata, dict) else {}
 

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 PREFIX = "/v1/episodes"
 MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
-Fault = Literal["nobody", "arm"] | Apart
-"""The side at fault for a request: nobody, this arm, or why it is no arm."""
+Outcome = Literal["fine", "arm"] | Apart
+"""Outcome of a request: evidence for this arm, against it, or the reason why it is not evidence."""
 NEW = Opening("")
 """The episode of a request that opens one."""
 
@@ -71,32 +71,32 @@ class Arm:
             self.metrics.unproven[verb].inc()
             return refused(_unknown(episode_id))
         start = time.perf_counter()
-        answer, fault = await self._result(verb, opening, arm, body)
-        self._count(verb, opening, fault, time.perf_counter() - start)
+        answer, outcome = await self._result(verb, opening, arm, body)
+        self._count(verb, opening, outcome, time.perf_counter() - start)
         return answer
 
-    def _count(self, verb: str, opening: Opening, fault: Fault, seconds: float) -> None:
+    def _count(self, verb: str, opening: Opening, outcome: Outcome, seconds: float) -> None:
         """Count a request as evidence of this arm, unless its caller is at fault, a person decided, or its episode
         failed before."""
-        if fault not in ("nobody", "arm"):
-            self.metrics.apart[verb, fault].inc()
+        if outcome not in ("fine", "arm"):
+            self.metrics.apart[verb, outcome].inc()
             return
-        if fault == "arm" and verb == "act" and not self.episodes.fails_first(opening):
+        if outcome == "arm" and verb == "act" and not self.episodes.fails_first(opening):
             self.metrics.apart["act", "again"].inc()
             return
-        if fault == "arm":
+        if outcome == "arm":
             self.metrics.failed(verb)
         self.metrics.observe[verb](seconds)
 
-    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[Response, Fault]:
+    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[Response, Outcome]:
         try:
             if verb == "act" and (override := self.episodes.by_person(opening)) is not None:
                 return _json(self._fixed(override)), "overridden"
             if verb == "act":
                 self.episodes.count_decision(opening)
-            return _json(await self._do(verb, opening, arm, body)), "nobody"
+            return _json(await self._do(verb, opening, arm, body)), "fine"
         except Refusal as refusal:
-            return refused(refusal), refusal.apart or "nobody"
+            return refused(refusal), refusal.apart or "fine"
         except PolicyError as error:
             log.error("policy failed: %s", error)
             return refused(Refusal(500, "PolicyError", str(error))), "arm"

@@ -45,7 +45,7 @@ class DecisionBuckets:
         """Count a decision for the agent of `tag` ("": unknown).
 
         Raises:
-            Refusal: 429 with the time to wait: there is no decision left.
+            Refusal: 429 with the time to wait: the decisions are used up.
         """
         now = self._clock()
         rates = {key: rate for key, rate in zip((None, tag), self._rates(), strict=True) if rate is not None}

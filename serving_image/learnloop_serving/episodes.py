@@ -162,7 +162,7 @@ class Episodes:
         """Override of an episode, where it fixes the action.
 
         Raises:
-            Refusal: 403, 409: nobody here answers.
+            Refusal: 403, 409: another override is in force.
         """
         override = self._routing.overrides.now(opening.tag)
         if override is not None and (override.instead != "fixed" or override.answer is not None):
@@ -225,8 +225,7 @@ class Episodes:
         return True
 
     def fails_first(self, opening: Opening) -> bool:
-        """Whether this is the first request of the episode that failed here: whoever repeats a request that the policy
-        cannot answer has one bad episode to show, and no more."""
+        """Is this the episode's first request that failed here? Repeating it makes no further bad episode."""
         return self._failed.is_new(opening.episode_id)
 
     def serving(self) -> Policy:
@@ -245,7 +244,7 @@ class Episodes:
                 self.mirror.decided(None, row.tolist(), chosen.tolist())
 
     def _check_serves(self) -> None:
-        """An arm that was withdrawn and one in shadow answer nobody; raises Refusal 410."""
+        """Raises Refusal 410 if this arm was withdrawn or is in shadow."""
         if not self._routing.lists(self._revision):
             raise self._withdrawn(self._revision)
         if self.shadow.on:
@@ -263,7 +262,7 @@ class Episodes:
                 raise self._elsewhere(named)
 
     def loaded(self) -> Policy:
-        """The policy, whoever asks; raises Refusal 503."""
+        """The policy; raises Refusal 503."""
         self._table()
         if self.policy is None:
             raise Refusal(503, "NotReady", "the policy is still being loaded")

@@ -17,10 +17,10 @@ Apart = Literal["invalid", "overridden", "throttled"]
 
 
 class Refusal(Exception):
-    """A request that is not served. None of them is the arm's fault, and `apart` says which are nobody's evidence.
+    """A request that is not served. `apart` says whether it is left out of the arm's evidence.
 
     Attributes:
-        retry_after: seconds until it is worth asking again; 0: nobody knows.
+        retry_after: seconds until a retry may work; 0: unknown.
     """
 
     def __init__(self, status: int, reason: Reason, message: str, *, retry_after: int = 0) -> None:
@@ -37,7 +37,7 @@ class Refusal(Exception):
 
     @property
     def apart(self) -> Apart | None:
-        """Why this is no evidence of any arm; None where it is."""
+        """Why this is left out of the evidence; None if it counts."""
         if self.by_caller:
             return "invalid"
         if self.reason in ("FallbackOrdered", "Stopped"):
@@ -120,8 +120,8 @@ class Callers:
         return None
 
     def subject(self, authorization: bytes) -> str | None:
-        """The account of a caller that was not refused, system:serviceaccount:NAMESPACE:NAME; None: everybody is
-        served, and nobody is known."""
+        """The account of a caller that was not refused, system:serviceaccount:NAMESPACE:NAME; None: callers are not
+        checked."""
         return None if self._tokens is None else self._believed.get(authorization, _NEVER)[1]
 
     def _believe(self, authorization: bytes, expires: float, subject: str) -> None:

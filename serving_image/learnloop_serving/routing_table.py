@@ -94,7 +94,7 @@ class RoutingState:
         """The table with `expires_at` as this machine's clock will show it; the operator's clock may say another time.
 
         A moment that is new to a server which had a table before was written just now: it is `DEAD_MAN_SECONDS` away.
-        Of the first table nobody knows the age. There both clocks must do, and the switch is never later than that.
+        The age of the first table is unknown: the earlier of both clocks counts.
         """
         message, now = table.expires_at, datetime.now(UTC)
         if message is None:

@@ -112,7 +112,7 @@ class MirrorQueue:
         return table.mirrored(datetime.now(UTC)) if table else None
 
     def _forget(self) -> None:
-        """Mirroring is over: copies still queued are for nobody."""
+        """Drop the queued copies: mirroring is over."""
         with self._lock:
             self._queue.clear()
             self._numbers = 0

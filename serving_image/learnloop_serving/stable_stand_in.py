@@ -1,12 +1,11 @@
-"""Requests that know no episodes and reach an arm that may not answer are answered by stable.
+"""Requests without an episode that reach an arm which may not answer are answered by stable.
 
-Routes and Services follow a verdict only after a while, and not at all when the operator is gone: until then a canary
-that was withdrawn, is in shadow, or whose table has expired hands on what its users cannot know to send elsewhere. An
-episode's requests are refused instead, for agents know how to reopen.
+Routes and Services follow a verdict after a while, or not at all without an operator: until then a canary that was
+withdrawn, is in shadow, or whose table has expired hands such requests on. Those with an episode are refused, because
+agents can reopen it.
 
-In service mode the address that users know leads to every arm's pods, whatever their weights. So an arm of weight 0
-hands such requests on as well: a canary before its first step or on hold there, the old arm while the new one is
-guarded. The episodes that were opened on it go on where they began.
+In service mode the ModelDeployment's address leads to every arm's pods, whatever their weights. So an arm of weight 0
+hands such requests on as well. Episodes that were opened on it continue there.
 """
 
 from datetime import UTC, datetime
@@ -19,15 +18,13 @@ from learnloop_api.names import HEADER_ARM
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arm_draw import stable_arm
-from learnloop_serving.inference_protocol import HEADER_JSON_LENGTH
 from learnloop_serving.refusal import Refusal
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.shadow import Shadow
 
 TIMEOUT_SECONDS = 10.0
-_PASSED = ("content-type", HEADER_JSON_LENGTH)
-_ASKED_WITH = (*_PASSED, "authorization")
-"""The caller is the stable arm's caller, too: it knows whom it serves by itself."""
+_ASKED_WITH = ("content-type", "authorization")
+"""The stable arm checks the caller, too."""
 
 
 class StandIn:
@@ -40,12 +37,11 @@ class StandIn:
         self._client: httpx.AsyncClient | None = None
 
     def arm(self, request: Request) -> Arm | None:
-        """The stable arm when it has to answer `request` in this arm's place; None when this arm answers or refuses.
+        """The stable arm if it has to answer `request` in this arm's place; None if this arm answers or refuses.
 
-        Raises Refusal 503 where this arm may not answer and no arm may: the first model of all is at its gates.
-
-        Who names an arm, by the header or by the version in the path, means it; so does one that hands on, and nothing
-        is handed on twice.
+        A request that names an arm, by the header or by the version in the path, is answered by that arm. One that was
+        handed on names it, so that nothing is handed on twice. Raises Refusal 503 while no arm may answer: the first
+        model is at its gates.
         """
         table = self._routing.table
         if table is None or HEADER_ARM in request.headers or "version" in request.path_params:
@@ -69,12 +65,11 @@ class StandIn:
         except httpx.HTTPError as error:
             message = f"revision {self._revision} may not answer, and stable does not answer in its place: {error}"
             raise Refusal(503, "NotReady", message[:500]) from error
-        fields = {name: answer.headers[name] for name in _PASSED if name in answer.headers}
-        return Response(answer.content, answer.status_code, headers=fields)
+        return Response(answer.content, answer.status_code, media_type=answer.headers.get("content-type"))
 
 
 def _has_traffic(table: RoutingTable, revision: str) -> bool:
-    """Whether requests that know no episodes are meant for `revision`, should they reach it.
+    """May `revision` answer requests without an episode?
 
     In gateway mode the HTTPRoute has the weights, and the table gives all of them to stable: there, listed is enough.
     """

@@ -85,7 +85,7 @@ def _object(entry: str, text: str) -> dict[str, object]:
     except ValueError:
         result = None
     if not isinstance(result, dict):
-        raise ValueError(f"metadata {entry}: {text[:80]!r} is no JSON object")
+        raise ValueError(f"metadata {entry}: {text[:80]!r} is not a JSON object")
     return result
 
 

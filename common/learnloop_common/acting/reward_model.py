@@ -43,8 +43,8 @@ class RewardModel:
     def __init__(self, body: bytes, threads: int = 1, weights_folder: str = os.devnull) -> None:
         """Reads and checks the file; raises NoRewardModel, or MemoryError.
 
-        A reward model is one file. ONNX lets a model name other files that hold its weights, and whoever loads it reads
-        them; they are looked for in `weights_folder`, which has none.
+        A reward model is one file. ONNX lets a model name other files for its weights; they are looked for in
+        `weights_folder`, which has none.
         """
         import onnxruntime
 
@@ -59,7 +59,7 @@ class RewardModel:
             )
         except Exception as error:  # onnxruntime's own errors have no common class
             _no_memory(error)
-            raise NoRewardModel(f"it is no ONNX file ({' '.join(str(error).split())[:200]})") from None
+            raise NoRewardModel(f"it is not an ONNX file ({' '.join(str(error).split())[:200]})") from None
         self.facts = dict(self._session.get_modelmeta().custom_metadata_map)
         if self.facts.get(KIND) != REWARD_MODEL:
             raise NoRewardModel(f"it says {KIND} {self.facts.get(KIND, '(nothing)')!r}, not {REWARD_MODEL!r}")
@@ -91,7 +91,7 @@ class RewardModel:
         try:
             value = float(np.asarray(score).reshape(-1)[0])
         except (IndexError, TypeError, ValueError):  # empty, a list or a word: the file says what it likes
-            raise NoRewardModel("its score is no number") from None
+            raise NoRewardModel("its score is not a number") from None
         if not math.isfinite(value):
             raise NoRewardModel("its score is not a finite number")
         return value

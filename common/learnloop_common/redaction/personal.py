@@ -15,7 +15,7 @@ _AFTER = r"(?![\w-]|[.,:]\d)"
 _PHONE = r"\+[1-9](?=(?:[ ()./-]{0,2}\d){7,14}(?!\d))(?:[ ()./-]{0,2}\d){7,14}"
 # The North American Numbering Plan: area and exchange begin with 2 to 9.
 _PHONE_US = r"(?:\([2-9]\d\d\)[ /-]?|[2-9]\d\d[/-])[2-9]\d\d[ /-]\d{4}"
-# Numbers that the Social Security Administration gives nobody are left out.
+# Without numbers that the Social Security Administration never assigns.
 _SSN = r"(?!000|666|9)\d{3}(?P<dash>[/-])(?!00)\d\d(?P=dash)(?!0000)\d{4}"
 _IPV4 = r"(?<![vV])\d{1,3}(?:\.\d{1,3}){3}"
 _IPV6 = r"(?=(?:[0-9a-fA-F]{1,4}:){5}|[0-9a-fA-F:]{1,24}::)[0-9a-fA-F]{1,4}:(?:[0-9a-fA-F]{0,4}:){1,6}[0-9a-fA-F]{1,4}"
@@ -31,7 +31,7 @@ _HEXTETS = 4
 
 
 def is_address(text: str) -> bool:
-    """Is this the IP address of somebody? Loopback, unspecified and multicast ones are nobody's."""
+    """Is this the IP address of somebody? Loopback, unspecified and multicast ones are not personal."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -36,7 +36,7 @@ _SECRET_NAME = re.compile(
 )
 _BEGIN = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----")
 _END = re.compile(r"-----END [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----")
-# Beside hexadecimal letters a run of digits, and after such a group an IBAN's, is part of a hash or a UUID. What stands
+# Next to hexadecimal letters a run of digits, and after such a group an IBAN's, is part of a hash or a UUID. The text
 # before is looked at last: a pattern that begins with its own characters finds nothing eight times as fast.
 _IBAN = re.compile(
     rf"[A-Za-z]{{2}}\d\d(?<![A-Za-z0-9].{{4}})(?<![0-9a-fA-F]-.{{4}})(?:{GROUPED}?[A-Za-z0-9]){{11,30}}", re.ASCII

@@ -56,7 +56,7 @@ class RedactionRule(NamedTuple):
     pattern: re.Pattern[str]
 
 
-# What has a part in front of it is no key but the end of another word.
+# With a letter or digit in front it is the end of another word.
 _BARE = r"(?<![A-Za-z0-9])"
 _NO_WORD = r"(?=[\w-]{0,255}[\dA-Z])"
 _NAMED = RedactionRule(
@@ -131,11 +131,11 @@ RULES = (
 _BY_GATE = [(gate, list(rules)) for gate, rules in groupby(RULES, lambda rule: rule.gate)]
 
 
-def plain_address(found: str) -> str:
+def plain_address(address: str) -> str:
     """An e-mail address in its one form, whichever way it was written."""
     for pattern, sign in _SPELLED:
-        found = pattern.sub(sign, found)
-    return found.lower().replace("%40", "@")
+        address = pattern.sub(sign, address)
+    return address.lower().replace("%40", "@")
 
 
 def rules_for(text: str) -> list[RedactionRule]:

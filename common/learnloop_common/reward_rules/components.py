@@ -152,7 +152,7 @@ class Episode:
 
     Attributes:
         episode_return: undiscounted sum of the environment's rewards.
-        success: did the task succeed; None when nobody said.
+        success: did the task succeed; None: not reported.
         steps: length of the episode.
         values: the named outcome values.
         log: the steps themselves (wire.Step as JSON objects); only read by what `needs_log` names.

@@ -27,7 +27,7 @@ class Shares:
 
     Attributes:
         to_others: of this episode's own worth, what other agents were credited with; None: it was not divided.
-        from_others: what this episode earns of the tasks that it helped others with; None: it helped nobody.
+        from_others: what this episode earns of the tasks that it helped others with; None: it helped no other.
     """
 
     to_others: float | None = None
@@ -111,7 +111,7 @@ def divided(
 
 def _shaped(spec: RewardPolicySpec, parts: list[float], episode: Episode, last_observation: Any) -> list[float]:
     """With discount × potential(next) - potential(now) added to each step (Ng, Harada & Russell, ICML 1999): 0 is the
-    potential where the episode terminated, and the last step's term where nobody knows what was seen after it."""
+    potential where the episode terminated, and the last step's term where the next observation is unknown."""
     rule = spec.shaping
     if rule is None or not parts:
         return parts

@@ -12,11 +12,11 @@ Labels = tuple[str, ...]
 
 
 class BoundedLabels:
-    """At most `most` label sets at once. A new one takes the place of the one that was silent longest, if that was an
-    hour or more; else what is told of it is added to the set whose labels are all `_other`.
+    """At most `most` label sets. A new one takes the place of the one that was silent longest, if that was an
+    hour or more; else its values are added to the set whose labels are all `_other`.
 
     Args:
-        removed: is told each set whose series are to go.
+        removed: called with each set whose series are to be removed.
         clock: seconds, never going back.
     """
 
@@ -44,7 +44,7 @@ class BoundedLabels:
         return labels
 
     def knows(self, labels: Labels) -> bool:
-        """These are told apart now; asking is no use of them."""
+        """The label sets with series of their own."""
         return labels in self._used
 
     def drop(self, labels: Labels) -> None:
@@ -53,6 +53,6 @@ class BoundedLabels:
             self._removed(labels)
 
     def silent(self, seconds: float) -> list[Labels]:
-        """Those that nobody has told anything of for so long."""
+        """The sets without a new value for that long."""
         before = self._clock() - seconds
         return [labels for labels, at in self._used.items() if at <= before]

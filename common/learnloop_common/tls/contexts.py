@@ -64,12 +64,11 @@ class FollowingContext(ssl.SSLContext):
         return self.newest.wrap_socket(*arguments, **options)
 
 
-def server_context(certificate: Path, key: Path, clients: Path | None = None) -> FollowingContext:
+def server_context(certificate: Path, key: Path) -> FollowingContext:
     """The context of a server.
 
     Args:
         certificate: PEM, the leaf first and what it was made by after it; key: PEM.
-        clients: authorities of the clients that may connect; None: any client may.
 
     Raises:
         OSError: a file is missing, or the two do not fit.
@@ -79,12 +78,9 @@ def server_context(certificate: Path, key: Path, clients: Path | None = None) ->
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(certificate, key)
-        if clients is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(clients)
         return context
 
-    return FollowingContext(ssl.PROTOCOL_TLS_SERVER, make, (certificate, key, *([clients] if clients else [])))
+    return FollowingContext(ssl.PROTOCOL_TLS_SERVER, make, (certificate, key))
 
 
 def own_context(env: Mapping[str, str] = os.environ) -> FollowingContext | None:
@@ -103,7 +99,7 @@ def own_context(env: Mapping[str, str] = os.environ) -> FollowingContext | None:
 def client_context(env: Mapping[str, str] = os.environ) -> FollowingContext:
     """Trusts the system's authorities, and learnloop's where they are mounted.
 
-    The file is that of $LEARNLOOP_TLS_CA, else the one beside the token; it may appear later. Where
+    The file is that of $LEARNLOOP_TLS_CA, else the one next to the token; it may appear later. Where
     $LEARNLOOP_TLS_CERTIFICATE and $LEARNLOOP_TLS_KEY are set and there, servers that ask are shown that certificate.
     """
     bundle = authorities(env)
@@ -128,7 +124,7 @@ def authorities(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def scheme(env: Mapping[str, str] = os.environ) -> str:
-    """`https` where learnloop's authorities are mounted, for addresses that nobody has given."""
+    """`https` where learnloop's authorities are mounted, for addresses without a scheme."""
     return "https" if authorities(env).is_file() else "http"
 
 

@@ -86,7 +86,7 @@ def test_what_are_no_token_ids_are_no_answer(ids: Any) -> None:
         model_servers._drawn_by_llama_cpp({"tokens": ids, "completion_probabilities": []}, "http://x")
     with pytest.raises(UpstreamDown, match="token ids"):
         model_servers._drawn_by_vllm(
-            {"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": [0.0]}}]}, True, "http://x"
+            {"choices": [{"token_ids": ids, "logprobs": {"token_logprobs": [0.0]}}]}, "http://x"
         )
 
 
@@ -95,7 +95,7 @@ def test_what_are_no_probabilities_are_no_answer() -> None:
         model_servers._drawn_by_llama_cpp({"tokens": [1], "completion_probabilities": [{"logprob": "x"}]}, "http://x")
     with pytest.raises(UpstreamDown):
         model_servers._drawn_by_vllm(
-            {"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}, True, "http://x"
+            {"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}, "http://x"
         )
 
 

@@ -119,7 +119,7 @@ def test_an_adapter_is_made_into_what_llama_cpp_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", [b"", b"\xff" * 8, struct.pack("<Q", 4) + b"nope"])
 def test_what_is_no_safetensors_file_says_so(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "fetched").write_bytes(body)
-    with pytest.raises(ModelError, match="no safetensors file"):
+    with pytest.raises(ModelError, match="not a safetensors file"):
         lay_out(tmp_path / "fetched", "vllm", Path("/base"), tmp_path, rank=1, gguf="")
 
 

@@ -1,11 +1,9 @@
-"""A stock Open Inference Protocol v2 client, request for request: JSON as KServe's, binary as Triton's client."""
+"""A stock Open Inference Protocol v2 client, request for request: JSON as KServe's."""
 
 import gzip
-import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from testing.servers.policy_servers import OTHER, STABLE, LiveServer, table
@@ -54,18 +52,6 @@ def test_only_the_outputs_asked_for_come_back(server: LiveServer) -> None:
     assert [o["name"] for o in server.post("/v2/models/cart/infer", body).json()["outputs"]] == ["action"]
 
 
-def test_binary_tensors_go_both_ways(server: LiveServer) -> None:
-    raw = np.array(OBSERVATION, dtype="<f4").tobytes()
-    entry = {"name": "observation", "datatype": "FP32", "shape": [2, 4], "parameters": {"binary_data_size": len(raw)}}
-    head = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
-    answer = server.post("/v2/models/cart/infer", head + raw, **{"Inference-Header-Content-Length": str(len(head))})
-    length = int(answer.headers["Inference-Header-Content-Length"])
-    sizes = [o["parameters"]["binary_data_size"] for o in json.loads(answer.content[:length])["outputs"]]
-    assert sizes == [16, 16]
-    assert np.frombuffer(answer.content[length : length + 16], dtype="<i8").tolist() == [0, 1]
-    assert np.frombuffer(answer.content[length + 16 :], dtype="<f4").tolist() == [1.0, -1.0, -1.0, 1.0]
-
-
 @pytest.mark.parametrize(
     ("body", "names"),
     [
@@ -85,7 +71,6 @@ def test_binary_tensors_go_both_ways(server: LiveServer) -> None:
         ({"inputs": [tensor(data=["a"] * 8)]}, "data"),
         ({"inputs": [tensor(data=None)]}, "data"),
         ({"inputs": [tensor(data=[1e300] * 8)]}, "finite"),
-        ({"inputs": [tensor(parameters={"binary_data_size": 3})]}, "binary_data_size"),
         ({"inputs": [tensor()], "outputs": [{"name": "q"}]}, "outputs[0]"),
         ({"inputs": [tensor()], "outputs": 3}, "outputs"),
         ({"inputs": [tensor()], "id": 5}, "id"),
@@ -95,11 +80,6 @@ def test_a_malformed_request_is_told_what_is_wrong(server: LiveServer, body: obj
     answer = server.post("/v2/models/cart/infer", body)
     assert answer.status_code == 400
     assert names in answer.json()["error"]
-
-
-def test_a_header_length_beyond_the_body_is_refused(server: LiveServer) -> None:
-    answer = server.post("/v2/models/cart/infer", b"{}", **{"Inference-Header-Content-Length": "99"})
-    assert answer.status_code == 400
 
 
 def test_a_model_or_version_that_is_not_here_is_not_found(server: LiveServer) -> None:

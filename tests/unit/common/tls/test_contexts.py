@@ -180,7 +180,9 @@ async def test_a_server_that_asks_for_clients_certificates_takes_those_of_its_au
         await writer.drain()
         writer.close()
 
-    context = server_context(files.certificate, files.key, files.bundle)
+    context = server_context(files.certificate, files.key)
+    context.newest.verify_mode = ssl.CERT_REQUIRED
+    context.newest.load_verify_locations(files.bundle)
     async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]
         await ask(port, client_context(friend.environment()))

@@ -135,7 +135,7 @@ async def test_a_namespace_sees_its_own_reward_models_alone(scorers: Scorers) ->
 async def test_what_is_no_reward_model_is_refused_and_not_fetched_again(scorers: Scorers, store: Store) -> None:
     store.found["here", OTHER] = b"\x00" * 1000
     store.found["here", "c" * 64] = reward_model(**{"learnloop.kind": "adapter"})
-    for digest, told in ((OTHER, "no ONNX file"), ("c" * 64, "adapter")):
+    for digest, told in ((OTHER, "not an ONNX file"), ("c" * 64, "adapter")):
         for _ in range(2):
             with pytest.raises(NoScore, match=told):
                 await scorers.score("here", digest, "q", "good")
@@ -174,12 +174,12 @@ async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
     )
     body = reader_of(beside if folder == "/" else "secret")
     told, _ = await shown.communicate(len(body).to_bytes(8, "big") + body)
-    assert orjson.loads(told)["refused"].startswith("it is no ONNX file"), "wherever the process was started"
+    assert orjson.loads(told)["refused"].startswith("it is not an ONNX file"), "wherever the process was started"
     store.found["here", OTHER] = body
-    with pytest.raises(NoScore, match="no ONNX file"):
+    with pytest.raises(NoScore, match="not an ONNX file"):
         await scorers.score("here", OTHER, "q", "good")
     store.found["here", "c" * 64] = reader_of("/proc/self/environ")
-    with pytest.raises(NoScore, match="no ONNX file"):
+    with pytest.raises(NoScore, match="not an ONNX file"):
         await scorers.score("here", "c" * 64, "q", "good")
 
 

@@ -208,7 +208,7 @@ def test_the_file_scores_texts_as_the_trainer_scores_tokens(file: tuple[bytes, B
 
 
 def test_a_damaged_file_and_too_long_an_answer_are_refused_in_one_sentence(file: tuple[bytes, BradleyTerry]) -> None:
-    with pytest.raises(NoRewardModel, match="no ONNX file"):
+    with pytest.raises(NoRewardModel, match="not an ONNX file"):
         RewardModel(b"\x80\x04 not a model")
     with pytest.raises(TooLong, match=r"tokens, the model reads 200"):
         RewardModel(file[0]).score("key 7", "1 " * 400)

@@ -164,7 +164,7 @@ def test_a_policy_with_another_digest_or_none_at_all_is_refused(make_order: Orde
     with pytest.raises(ConfigError, match=r"spec.initialPolicy.sha256: '0+' is not the digest"):
         begin(make_order(initialPolicy=wrong), Alone(), CPU, store)
     text = store.put_artifact(b"no graph at all")
-    with pytest.raises(ConfigError, match=r"spec.initialPolicy: .* (is no ONNX file|was trained by)"):
+    with pytest.raises(ConfigError, match=r"spec.initialPolicy: .* (is not an ONNX file|was trained by)"):
         begin(make_order(initialPolicy={"uri": text}), Alone(), CPU, store)
 
 
