@@ -14,13 +14,11 @@ import json
 import logging
 import os
 import shutil
-import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageModel
@@ -34,7 +32,6 @@ from learnloop_serving.settings import Settings
 log = logging.getLogger(__name__)
 CHUNK = 1 << 20
 MOST_BYTES = 1 << 40
-LONGEST_HEADER = 64 * 2**20
 GGUF = b"GGUF"
 SERVED = "arm"
 ELSEWHERE = "-elsewhere"
@@ -71,17 +68,12 @@ def _uncovered(path: Path) -> bool:
 
 def metadata_of(file: Path) -> Mapping[str, str]:
     """The metadata of a safetensors file; raises ModelError for another file."""
-    with file.open("rb") as opened:
-        head = opened.read(8)
-        size = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
-        if not 0 < size <= LONGEST_HEADER:
-            raise ModelError("the arm's weights are not a safetensors file: serve what a language algorithm trained")
-        try:
-            header: Any = json.loads(opened.read(size))
-        except (ValueError, RecursionError):
-            raise ModelError("the arm's weights are not a safetensors file: invalid JSON header") from None
-    metadata = header.get("__metadata__") if isinstance(header, dict) else None
-    return metadata if isinstance(metadata, dict) else {}
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            return dict(opened.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        problem = f"the arm's weights are not a safetensors file ({str(error)[:100]})"
+        raise ModelError(f"{problem}: serve what a language algorithm trained") from None
 
 
 def lay_out(file: Path, kind: str, base: Path, folder: Path, *, rank: int, gguf: str) -> list[str]:

@@ -17,7 +17,6 @@ Credits are counted in whole hundredths, so the bound is exact.
 
 import random
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Protocol
 
 from learnloop_api.wire.routing import Arm, RoutingTable
@@ -75,14 +74,13 @@ def stable_arm(table: RoutingTable) -> Arm | None:
 
 
 def choose_arm(
-    table: RoutingTable, bank: CreditBank, *, stable_only: bool, now: datetime, reached: Callable[[Arm], bool]
+    table: RoutingTable, bank: CreditBank, *, stable_only: bool, reached: Callable[[Arm], bool]
 ) -> Arm | None:
-    """The arm of a new episode in service mode; None when the table has no arm to give.
+    """The arm of a new episode in service mode; None if the table has none.
 
-    A table past `expires_at` (its operator is gone), a caller that asks for stable and a canary that has not been
-    `reached` yet earn no credit.
+    A caller that asks for stable and a canary that has not been `reached` yet earn no credit.
     """
     stable = stable_arm(table)
-    if stable_only or table.expired(now):
+    if stable_only:
         return stable
     return bank.draw([arm for arm in table.arms if arm.role == "canary" and reached(arm)]) or stable

@@ -2,7 +2,6 @@
 
 import random
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -109,12 +108,11 @@ class Episodes:
         override = self._routing.overrides.now(agent_tag(request.agent))
         if override is not None and override.instead != "fixed":
             raise ordered(override)
-        now = datetime.now(UTC)
+        stable_only = request.stable_only or self._routing.expired
         if self._mode == "service":
-            stable_only, reached = request.stable_only, self.reach.reached
-            arm = choose_arm(table, self._bank, stable_only=stable_only, now=now, reached=reached)
+            arm = choose_arm(table, self._bank, stable_only=stable_only, reached=self.reach.reached)
         else:
-            arm = self._routed_arm(table, request.stable_only or table.expired(now))
+            arm = self._routed_arm(table, stable_only)
         if arm is None:
             raise Refusal(503, "NotReady", f"routing generation {table.generation} has no arm for new episodes")
         if counted:

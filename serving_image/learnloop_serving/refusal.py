@@ -133,9 +133,6 @@ class Callers:
             self._believed.popitem(last=False)
 
 
-EVERYBODY = Callers(None, frozenset())
-
-
 def _tokens(source: KeySource) -> "Tokens":
     # PyJWT and cryptography, for those alone who verify.
     from learnloop_common.token_verification import Tokens

@@ -5,14 +5,13 @@ import json
 import logging
 import ssl
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 from pydantic import ValidationError
 
-from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Override, RoutingTable, agent_tag
+from learnloop_api.wire.routing import ROUTING_KEY, Override, RoutingTable, agent_tag
 from learnloop_common.cluster_clock import ClusterClock
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.settings import Settings
@@ -64,7 +63,6 @@ class RoutingState:
         self.table: RoutingTable | None = None
         self.clock = ClusterClock()
         self.overrides = Overrides(self.clock)
-        self._expiry: tuple[datetime, datetime] | None = None
         self._listed: frozenset[str] = frozenset()
         self._model_deployment = model_deployment
         self._metrics = metrics
@@ -81,7 +79,6 @@ class RoutingState:
             self._metrics.routing_broken.inc()
             log.error("routing table from %s refused, the last good one stays in force: %s", source, _sentence(error))
             return False
-        table = self._by_own_clock(table)
         if self.table is None or table.generation != self.table.generation:
             log.info("routing generation %d: %s", table.generation, _summary(table))
         self.table = table
@@ -90,22 +87,10 @@ class RoutingState:
         self._metrics.routing_generation.set(table.generation)
         return True
 
-    def _by_own_clock(self, table: RoutingTable) -> RoutingTable:
-        """The table with `expires_at` as this machine's clock will show it; the operator's clock may say another time.
-
-        A moment that is new to a server which had a table before was written just now: it is `DEAD_MAN_SECONDS` away.
-        The age of the first table is unknown: the earlier of both clocks counts.
-        """
-        message, now = table.expires_at, datetime.now(UTC)
-        if message is None:
-            self._expiry = None
-            return table
-        if self._expiry is None or self._expiry[0] != message:
-            latest = now + timedelta(seconds=DEAD_MAN_SECONDS)
-            # What is over for longer than it lasts was not written just now by any clock: the watch was away.
-            fresh = self.table is not None and latest - message < timedelta(seconds=2 * DEAD_MAN_SECONDS)
-            self._expiry = message, latest if fresh else min(message, latest)
-        return table.model_copy(update={"expires_at": self._expiry[1]})
+    @property
+    def expired(self) -> bool:
+        """Has the dead-man switch of the table gone off, by the API server's clock?"""
+        return self.table is not None and self.table.expired(self.clock.moment())
 
     def lists(self, revision: str) -> bool:
         """Is `revision` in the table? One that is not has been withdrawn."""

@@ -7,7 +7,6 @@ import threading
 import time
 import zlib
 from collections import deque
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import httpx
@@ -72,7 +71,7 @@ class MirrorQueue:
         if stable is None or stable.revision != self._revision:
             return None
         place = random.random() * 100 if episode_id is None else zlib.crc32(episode_id.encode()) % 100
-        return table.mirrored(datetime.now(UTC)) if place < table.mirror.percent else None
+        return table.mirrored(self._routing.clock.moment()) if place < table.mirror.percent else None
 
     def decided(self, episode_id: str | None, observation: list[float], greedy: int | list[float]) -> None:
         """Queue a copy of stable's decision, if its episode is copied."""
@@ -109,7 +108,7 @@ class MirrorQueue:
 
     def _receiver(self) -> Arm | None:
         table = self._routing.table
-        return table.mirrored(datetime.now(UTC)) if table else None
+        return table.mirrored(self._routing.clock.moment()) if table else None
 
     def _forget(self) -> None:
         """Drop the queued copies: mirroring is over."""

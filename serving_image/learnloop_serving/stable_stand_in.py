@@ -8,8 +8,6 @@ In service mode the ModelDeployment's address leads to every arm's pods, whateve
 hands such requests on as well. Episodes that were opened on it continue there.
 """
 
-from datetime import UTC, datetime
-
 import httpx
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,7 +45,7 @@ class StandIn:
         if table is None or HEADER_ARM in request.headers or "version" in request.path_params:
             return None
         serves = _has_traffic(table, self._revision) and not self._shadow.on
-        if serves and not table.expired(datetime.now(UTC)):
+        if serves and not self._routing.expired:
             return None
         stable = stable_arm(table)
         if stable is None and any(arm.revision == self._revision for arm in table.arms):

@@ -1,6 +1,5 @@
 import itertools
 import random
-from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 from hypothesis import given
@@ -10,7 +9,6 @@ from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_serving.arm_draw import CreditBank, choose_arm
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 weights = st.integers(0, 100)
 
 
@@ -101,9 +99,9 @@ def test_several_canaries_each_keep_their_own_bound(seed: int, one: int, two: in
         assert seen[OTHER] * 100 <= two * opened
 
 
-def _routing(weight: int, expires_at: datetime | None = None) -> RoutingTable:
+def _routing(weight: int) -> RoutingTable:
     text = table((STABLE, "stable", 100 - weight), (CANARY, "canary", weight))
-    return RoutingTable.model_validate_json(text).model_copy(update={"expires_at": expires_at})
+    return RoutingTable.model_validate_json(text)
 
 
 def _everybody(arm: Arm) -> bool:
@@ -111,31 +109,21 @@ def _everybody(arm: Arm) -> bool:
 
 
 def test_who_asks_for_stable_gets_stable() -> None:
-    arm = choose_arm(_routing(100), CreditBank(), stable_only=True, now=NOW, reached=_everybody)
+    arm = choose_arm(_routing(100), CreditBank(), stable_only=True, reached=_everybody)
     assert arm is not None
     assert arm.revision == STABLE
 
 
-def test_a_table_past_its_expiry_sends_everything_to_stable() -> None:
-    bank = CreditBank()
-    after = NOW + timedelta(seconds=1)
-    late = [choose_arm(_routing(100, NOW), bank, stable_only=False, now=after, reached=_everybody) for _ in range(50)]
-    assert {arm.revision for arm in late if arm} == {STABLE}
-    early = choose_arm(_routing(100, NOW), bank, stable_only=False, now=NOW - timedelta(seconds=1), reached=_everybody)
-    assert early is not None
-    assert early.revision == CANARY
-
-
 def test_a_table_without_arms_gives_none() -> None:
     empty = RoutingTable(model_deployment="cart", generation=1, arms=[])
-    assert choose_arm(empty, CreditBank(), stable_only=False, now=NOW, reached=_everybody) is None
+    assert choose_arm(empty, CreditBank(), stable_only=False, reached=_everybody) is None
 
 
 def test_a_canary_that_nobody_reached_yet_earns_nothing_that_is_paid_back_later() -> None:
     bank = CreditBank(random.Random(1))
-    before = [choose_arm(_routing(50), bank, stable_only=False, now=NOW, reached=lambda arm: False) for _ in range(99)]
+    before = [choose_arm(_routing(50), bank, stable_only=False, reached=lambda arm: False) for _ in range(99)]
     assert {arm.revision for arm in before if arm} == {STABLE}
-    after = [choose_arm(_routing(50), bank, stable_only=False, now=NOW, reached=_everybody) for _ in range(100)]
+    after = [choose_arm(_routing(50), bank, stable_only=False, reached=_everybody) for _ in range(100)]
     for count in range(1, 101):
         assert 2 * sum(arm is not None and arm.revision == CANARY for arm in after[:count]) <= count
     assert any(arm is not None and arm.revision == CANARY for arm in after)

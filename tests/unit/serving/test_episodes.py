@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -257,3 +258,14 @@ def test_returns_are_counted_in_buckets_on_both_sides_of_zero(server: LiveServer
         ended = {"status": "completed", "episode_return": value, "length": 1}
         assert server.post(f"/v1/episodes/{server.opened()}/end", ended).status_code == 200
     assert (at_most("-5.0"), at_most("3.0"), at_most("+Inf")) == (before[0] + 1, before[1] + 2, before[2] + 3)
+
+
+@pytest.mark.parametrize(("seconds", "revision"), [(-1, STABLE), (60, CANARY)])
+def test_a_table_past_its_expiry_sends_every_new_episode_to_stable(
+    server: LiveServer, seconds: int, revision: str
+) -> None:
+    expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+    server.route(table((STABLE, "stable", 0), (CANARY, "canary", 100), expires_at=expires))
+    assert server.routing.table is not None
+    server.arm.episodes.reach.answered(server.routing.table.arms[1])
+    assert {server.post("/v1/episodes", {}).json()["revision"] for _ in range(20)} == {revision}

@@ -30,7 +30,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     if snapshot.spec.routing.mode == "gateway":
         # The HTTPRoute draws. A table that repeated its weights would be written at every step; no server reads them.
         arms = [arm.model_copy(update={"weight": 100 if arm.role == "stable" else 0}) for arm in arms]
-    expires = _expiry(live.expires_at if live else None, snapshot.now) if mortal else None
+    expires = _expiry(live.expires_at if live else None, snapshot.cluster_now) if mortal else None
     bounds = limits(snapshot)
     text = (arms, snapshot.spec.routing.mode, expires, mirror, bounds)
     gone = retired(snapshot, state)
