@@ -11,8 +11,23 @@ from learnloop_gateway.upstream import Drawn, ModelServer, UpstreamDown, Upstrea
 LOWEST = -1e9
 
 
-class Vllm:
-    """See TokenUpstream.
+class Upstream:
+    """A model server. Its answers raise UpstreamDown, UpstreamBusy and UpstreamRefused."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+
+    async def prepare(self) -> None:
+        """Return when the server has the arm's weights and answers; raises UpstreamDown until then."""
+        await self._server.get("/v1/models")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._server.close()
+
+
+class Vllm(Upstream):
+    """vLLM: takes and gives token ids.
 
     Args:
         model: what the server calls the base model.
@@ -21,7 +36,8 @@ class Vllm:
     """
 
     def __init__(self, server: ModelServer, model: str, adapter: tuple[str, str] | None, stops: Sequence[int]) -> None:
-        self._server, self._adapter, self._stops = server, adapter, sorted(stops)
+        super().__init__(server)
+        self._adapter, self._stops = adapter, sorted(stops)
         self._model = adapter[0] if adapter else model
 
     async def prepare(self) -> None:
@@ -45,7 +61,7 @@ class Vllm:
     async def draw(
         self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
     ) -> AsyncGenerator[Drawn, None]:
-        """See TokenUpstream. Every number is given, because the server has defaults of the model's own."""
+        """Draw an answer. Every number is given, because the server has defaults of the model's own."""
         body: dict[str, Any] = {
             "model": self._model,
             "prompt": list(prompt),
@@ -69,10 +85,6 @@ class Vllm:
             async for piece in pieces:
                 if drawn := _drawn_by_vllm(piece, self._server.url):
                     yield drawn
-
-    async def close(self) -> None:
-        """See TokenUpstream."""
-        await self._server.close()
 
 
 def _drawn_by_vllm(piece: Any, url: str) -> Drawn | None:
@@ -99,11 +111,8 @@ def _bounded(log_prob: float) -> float:
     return max(LOWEST, min(0.0, float(log_prob))) if math.isfinite(log_prob) else LOWEST
 
 
-class LlamaCpp:
-    """See TokenUpstream. The arm's adapter is loaded at the server's start."""
-
-    def __init__(self, server: ModelServer) -> None:
-        self._server = server
+class LlamaCpp(Upstream):
+    """llama.cpp: takes and gives token ids. The arm's adapter is loaded at its start."""
 
     async def prepare(self) -> None:
         """Wait for its model."""
@@ -112,7 +121,7 @@ class LlamaCpp:
     async def draw(
         self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
     ) -> AsyncGenerator[Drawn, None]:
-        """See TokenUpstream."""
+        """Draw an answer."""
         # Before the sampler chain the server reports the probability by the logits: right at temperature 1 and 0.
         after = sampling.temperature not in (0.0, 1.0)
         body: dict[str, Any] = {
@@ -138,10 +147,6 @@ class LlamaCpp:
         async with aclosing(self._server.ask("/completion", body)) as pieces:
             async for piece in pieces:
                 yield _drawn_by_llama_cpp(piece, self._server.url)
-
-    async def close(self) -> None:
-        """See TokenUpstream."""
-        await self._server.close()
 
 
 def _drawn_by_llama_cpp(piece: Any, url: str) -> Drawn:
@@ -169,28 +174,24 @@ def _log_prob(token: Mapping[str, Any]) -> float | None:
     return _bounded(float(log_prob))
 
 
-class OpenAiChat:
-    """See ChatUpstream.
+class OpenAiChat(Upstream):
+    """A server of OpenAI's API: its answers are recorded as text.
 
     Args:
-        model: what the server calls its model: it replaces the name in each request.
+        model: the server's name of its model; it replaces the name in each request.
     """
 
     def __init__(self, server: ModelServer, model: str) -> None:
-        self._server, self.model = server, model
-
-    async def prepare(self) -> None:
-        """It lists its models."""
-        await self._server.get("/v1/models")
+        super().__init__(server)
+        self.model = model
 
     async def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """See ChatUpstream."""
+        """The server's answer to `body`, the pieces of its stream or the whole."""
         async with aclosing(self._server.ask(path, body | {"model": self.model})) as pieces:
             async for piece in pieces:
                 if not isinstance(piece, dict):
                     raise UpstreamDown(f"{self._server.url}: answers {str(piece)[:80]!r} in place of an object")
                 yield piece
 
-    async def close(self) -> None:
-        """See ChatUpstream."""
-        await self._server.close()
+
+TokenServer = Vllm | LlamaCpp

@@ -11,12 +11,12 @@ from learnloop_gateway.arms import Arms
 from learnloop_gateway.chat_template import ChatTokens, TokeniserError
 from learnloop_gateway.gateway import Gateway
 from learnloop_gateway.metrics import LanguageMetrics
-from learnloop_gateway.model_servers import LlamaCpp, OpenAiChat, Vllm
+from learnloop_gateway.model_servers import LlamaCpp, OpenAiChat, TokenServer, Upstream, Vllm
 from learnloop_gateway.recording import OpenSessions, Recording
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
-from learnloop_gateway.upstream import ModelServer, TokenUpstream
+from learnloop_gateway.upstream import ModelServer
 from learnloop_sdk.http_client import Http, Identity
 from learnloop_sdk.outbox import Service
 from learnloop_serving.episodes import Episodes
@@ -34,7 +34,7 @@ def model_server(server: ServerSettings) -> ModelServer:
     return ModelServer(server.url, server.key())
 
 
-def token_upstream(server: ServerSettings, tokens: ChatTokens) -> TokenUpstream:
+def token_upstream(server: ServerSettings, tokens: ChatTokens) -> TokenServer:
     """A server of tokens."""
     connection = model_server(server)
     if server.kind == "llama.cpp":
@@ -82,7 +82,7 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     answering: Answering | Relaying
     if tokens is None:
         relayed = OpenAiChat(model_server(settings.server), settings.server.model)
-        upstream: TokenUpstream | OpenAiChat = relayed
+        upstream: Upstream = relayed
         answering = Relaying(relayed, sessions, recording, language)
     else:
         drawn = token_upstream(settings.server, tokens)

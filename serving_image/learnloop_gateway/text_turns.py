@@ -8,12 +8,13 @@ import orjson
 from learnloop_api.wire.base import MOST
 from learnloop_gateway.chat_template import MOST_CALLS
 from learnloop_gateway.metrics import LanguageMetrics
+from learnloop_gateway.model_servers import OpenAiChat
 from learnloop_gateway.recording import OpenSessions, Recording
 from learnloop_gateway.replies import DONE, ApiError, Outgoing, event
 from learnloop_gateway.requests import ChatRequest
 from learnloop_gateway.session import Session, newest
 from learnloop_gateway.token_turns import text_step
-from learnloop_gateway.upstream import ChatUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
+from learnloop_gateway.upstream import UpstreamBusy, UpstreamDown, UpstreamRefused
 
 PATH = "/v1/chat/completions"
 OURS = ("metadata", "store")
@@ -93,7 +94,7 @@ class Relaying:
     """Answers by a server of OpenAI's API."""
 
     def __init__(
-        self, upstream: ChatUpstream, sessions: OpenSessions, recording: Recording, metrics: LanguageMetrics
+        self, upstream: OpenAiChat, sessions: OpenSessions, recording: Recording, metrics: LanguageMetrics
     ) -> None:
         self._upstream, self._sessions, self._recording = upstream, sessions, recording
         self._metrics = metrics

@@ -13,12 +13,13 @@ from typing import Any
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, Usage
 from learnloop_gateway.chat_template import ChatTokens, NoContinuation, StopTexts, ToolCallReader
 from learnloop_gateway.metrics import LanguageMetrics
+from learnloop_gateway.model_servers import TokenServer
 from learnloop_gateway.recording import OpenSessions, Recording
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, call
 from learnloop_gateway.requests import ChatMessage, ChatRequest, canonical
 from learnloop_gateway.session import Row, Session, newest, results
 from learnloop_gateway.settings import GatewaySettings
-from learnloop_gateway.upstream import Drawn, TokenUpstream, UpstreamBusy, UpstreamDown, UpstreamRefused
+from learnloop_gateway.upstream import Drawn, UpstreamBusy, UpstreamDown, UpstreamRefused
 
 Shown = list[str | ToolCall]
 
@@ -137,7 +138,7 @@ class Answering:
         self,
         settings: GatewaySettings,
         tokens: ChatTokens,
-        upstream: TokenUpstream,
+        upstream: TokenServer,
         sessions: OpenSessions,
         recording: Recording,
         metrics: LanguageMetrics,

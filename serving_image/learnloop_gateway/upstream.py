@@ -5,12 +5,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import aiohttp
 import orjson
 
-from learnloop_api.wire.language import TokenSampling
 from learnloop_common.circuit_breaker import Breaker
 from learnloop_common.tls.contexts import client_context
 
@@ -58,45 +57,6 @@ def token_ids(value: Any) -> list[int]:
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 2**31 for one in value):
         raise TypeError(f"{str(value)[:80]!r}: not a list of token ids")
     return value
-
-
-class TokenUpstream(Protocol):
-    """A server that takes token ids and gives token ids."""
-
-    def draw(self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool) -> AsyncGenerator[Drawn, None]:
-        """Draw an answer to `prompt`, in pieces or whole.
-
-        Raises:
-            UpstreamDown, UpstreamBusy, UpstreamRefused.
-        """
-        ...
-
-    async def prepare(self) -> None:
-        """Return when the server has the arm's weights and answers; raises UpstreamDown until then."""
-        ...
-
-    async def close(self) -> None:
-        """Close the connections."""
-        ...
-
-
-class ChatUpstream(Protocol):
-    """A server of OpenAI's API without tokens: its answers are recorded as text."""
-
-    def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """The server's answer to `body`, the pieces of its stream or the whole; raises as TokenUpstream.draw."""
-        ...
-
-    async def prepare(self) -> None:
-        """See TokenUpstream."""
-        ...
-
-    async def close(self) -> None:
-        """See TokenUpstream."""
-        ...
-
-
-Upstream = TokenUpstream | ChatUpstream
 
 
 FIRST_SECONDS, SECONDS = 120.0, 600.0

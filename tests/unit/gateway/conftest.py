@@ -20,7 +20,7 @@ from learnloop_gateway.recording import OpenSessions, Recording
 from learnloop_gateway.settings import GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
-from learnloop_gateway.upstream import ChatUpstream, Drawn, UpstreamDown
+from learnloop_gateway.upstream import Drawn, UpstreamDown
 from learnloop_sdk.outbox import Parcel
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
@@ -33,7 +33,7 @@ BASE = "b" * 64
 
 
 class Says:
-    """A TokenUpstream: each answer is the next text of `texts`, or the error that stands there."""
+    """A server of tokens: each answer is the next text of `texts`, or the error that stands there."""
 
     def __init__(self, tokens: ChatTokens) -> None:
         self.tokens = tokens
@@ -131,8 +131,8 @@ def turns(trajectory: Trajectory) -> list[LanguageTurn]:
 def build(
     tmp_path: Path,
     *,
-    fallback: ChatUpstream | None = None,
-    chat: ChatUpstream | None = None,
+    fallback: Any = None,
+    chat: Any = None,
     model: dict[str, Any] | None = None,
     context: int = 4096,
     arms: str | None = None,

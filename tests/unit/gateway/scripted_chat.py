@@ -5,7 +5,7 @@ from typing import Any
 
 
 class Chat:
-    """A ChatUpstream."""
+    """A server of text."""
 
     def __init__(self, *pieces: dict[str, Any]) -> None:
         self.pieces = pieces

@@ -327,8 +327,8 @@ BROKEN_TOKENISER = json.loads(Tokenizer(models.WordLevel({"Q": 2**31 - 1}, unk_t
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (saying(TensorProto.FLOAT, [0]), "its score is no number"),
-        (saying(TensorProto.STRING, [1]), "its score is no number"),
+        (saying(TensorProto.FLOAT, [0]), "its score is not a number"),
+        (saying(TensorProto.STRING, [1]), "its score is not a number"),
         (reward_model(**{"learnloop.centre": "nan"}), "centre"),
         (reward_model(**{"learnloop.centre": "1e999"}), "centre"),
         (reward_model(**{"learnloop.context_length": "0"}), "context length"),
@@ -343,7 +343,7 @@ def test_a_model_that_can_never_score_says_so_in_a_sentence(body: bytes, said: s
 
 async def test_a_model_that_can_never_score_is_refused_and_not_asked_for_ever(scorers: Scorers, store: Store) -> None:
     store.found["here", DIGEST] = saying(TensorProto.FLOAT, [0])
-    with pytest.raises(NoScore, match="its score is no number"):
+    with pytest.raises(NoScore, match="its score is not a number"):
         await scorers.score("here", DIGEST, "q", "good")
     assert process_of(scorers).returncode is None, "the process lives on"
 
