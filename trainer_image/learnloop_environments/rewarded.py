@@ -53,19 +53,18 @@ class Rewarded(Wrapper):
         self._seen = inner.reset()
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         self._forget(np.ones(len(self.members), dtype=np.bool_))
         self._seen = self.inner.reset()
         return self._seen
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """See Simulation.impose: episodes under way end unrewarded."""
+        """Episodes under way end unrewarded."""
         self._forget(np.ones(len(self.members), dtype=np.bool_))
         self._seen = super().impose(parameters)
         return self._seen
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step; raises ConfigError where only success counts and is unknown."""
+        """Raises ConfigError where only success counts and is unknown."""
         if self._smooth:
             self._compare(actions)
         step = self.inner.step(actions)
@@ -115,7 +114,7 @@ class Rewarded(Wrapper):
             array[ended] = 0
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """See VectorEnvironment.state: with the rewards of episodes under way."""
+        """With the rewards of episodes under way."""
         inner = self.inner.state()
         if inner is None:
             return None
@@ -125,7 +124,6 @@ class Rewarded(Wrapper):
         return {**inner, **{PREFIX + name: array.copy() for name, array in own.items()}}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         self._return, self._advanced, self._changed = (
             np.array(state[PREFIX + name], dtype=np.float64) for name in ("return", "advanced", "changed")
         )

@@ -91,7 +91,6 @@ class Simulation(ABC):
         return names.index(name)
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         count = len(self.members)
         self.age = np.zeros(count, dtype=np.int64)
         self.episode = np.zeros(count, dtype=np.int64)
@@ -128,7 +127,7 @@ class Simulation(ABC):
         self._begin(which, seeds)
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step; numbers beyond the bounds are projected onto them."""
+        """Numbers beyond the bounds are projected onto them."""
         if self.bounds is not None:
             actions = np.clip(np.asarray(actions, dtype=np.float64), self.bounds.low, self.bounds.high)
         outcome = self._advance(actions)
@@ -179,14 +178,12 @@ class Simulation(ABC):
         """The present observations [n, observations], in memory of its own."""
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """See VectorEnvironment.state."""
         state: dict[str, NDArray[Any]] = {"age": self.age, "episode": self.episode, "seeds": self.seeds}
         state |= {f"parameter.{name}": array for name, array in self.parameter.items()}
         state |= {f"body.{name}": array for name, array in self.body.items()}
         return {name: array.copy() for name, array in state.items()}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         self.age, self.episode = (np.array(state[name], dtype=np.int64) for name in ("age", "episode"))
         self.seeds = np.array(state["seeds"], dtype=np.uint64)
         self.parameter = {name: np.array(state[f"parameter.{name}"], dtype=np.float64) for name in self.parameter}

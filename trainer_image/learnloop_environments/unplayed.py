@@ -37,7 +37,6 @@ class Unplayed:
 
     @property
     def bounds(self) -> Bounds | None:
-        """See VectorEnvironment.bounds."""
         return self._bounds
 
     def reset(self) -> Observations:
@@ -51,11 +50,9 @@ class Unplayed:
         raise ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """See VectorEnvironment.state."""
         return {"members": np.asarray(self.members)}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         del state
         return self.reset()
 

@@ -35,33 +35,27 @@ class Wrapper:
 
     @property
     def bounds(self) -> Bounds | None:
-        """See VectorEnvironment.bounds."""
         return self.inner.bounds
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         return self.inner.reset()
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """See Simulation.impose; raises TypeError where what is within has no physics to choose."""
+        """Raises TypeError where what is within has no physics to choose."""
         if not isinstance(self.inner, Imposable):
             raise TypeError(f"{type(self.inner).__name__} has no parameters that could be imposed")
         return self.inner.impose(parameters)
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         return self.inner.step(actions)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """See VectorEnvironment.state."""
         return self.inner.state()
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         return self.inner.restore(state)
 
     def close(self) -> None:
-        """See VectorEnvironment.close."""
         self.inner.close()
 
 
@@ -82,7 +76,6 @@ class Counted(Wrapper):
         self._total, self._running = 0.0, np.zeros(len(inner.members))
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         step = self.inner.step(actions)
         ended = step.terminated | step.truncated
         self._running += team_return(step.reward)
@@ -95,7 +88,7 @@ class Counted(Wrapper):
         return step
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """See Simulation.impose: episodes under way end uncounted."""
+        """Episodes under way end uncounted."""
         self._running[:] = 0.0
         return super().impose(parameters)
 
@@ -107,12 +100,11 @@ class Counted(Wrapper):
         return counts
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """See VectorEnvironment.state: the returns of episodes under way go with it."""
+        """The returns of episodes under way go with it."""
         inner = self.inner.state()
         return None if inner is None else {**inner, "counted.running": self._running.copy()}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         self._running = np.array(state["counted.running"], dtype=np.float64)
         return self.inner.restore({name: array for name, array in state.items() if name != "counted.running"})
 
@@ -140,17 +132,14 @@ class Shaped(Wrapper):
         self._seen = inner.reset()
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         self._seen = self.inner.reset()
         return self._seen
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """See Simulation.impose."""
         self._seen = super().impose(parameters)
         return self._seen
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         aligned = self._alignment(actions) if self._bonus else None
         step = self.inner.step(actions)
         reward = step.reward.astype(np.float64)
@@ -171,7 +160,6 @@ class Shaped(Wrapper):
         return np.asarray((done * best).sum(axis=2) / np.maximum(length, 1e-9))
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         self._seen = self.inner.restore(state)
         return self._seen
 
@@ -252,27 +240,21 @@ class Guarded(Wrapper):
         self._watchdog = watchdog
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         return self._watchdog.run("reset", self.inner.reset)
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """See Simulation.impose."""
         return self._watchdog.run("impose", lambda: super(Guarded, self).impose(parameters))
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         return self._watchdog.run("step", lambda: self.inner.step(actions))
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """See VectorEnvironment.state."""
         return self._watchdog.run("state", self.inner.state)
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         return self._watchdog.run("restore", lambda: self.inner.restore(state))
 
     def close(self) -> None:
-        """See VectorEnvironment.close."""
         self._watchdog.run("close", self.inner.close)
 
 

@@ -69,7 +69,6 @@ class Lookup:
         return open_one if key[:1] == OPEN else LARGEST - open_one
 
     def reply(self, message: Message) -> Sequence[Message]:
-        """See Conversation."""
         self._turns += 1
         if message.malformed or len(message.tool_calls) > 1:
             return self._finish(False)
@@ -104,8 +103,6 @@ class Lookup:
 
 
 class ToolLookup:
-    """See base.ConversationWorld."""
-
     def __init__(self, level: Level = "two-keys") -> None:
         """`level` one-key asks for one value and needs no calculator; guarded asks for private keys, too."""
         self._level = level
@@ -114,7 +111,6 @@ class ToolLookup:
         self.tools: Sequence[Mapping[str, Any]] = [lookup, calculate] if level != "one-key" else [lookup]
 
     def begin(self, split: Split, seed: int, number: int) -> Lookup:
-        """See ConversationWorld."""
         random = generator(Purpose.TASK, int(episode_seeds(split, seed, 0, number)[0]))
         values = random.integers(0, LARGEST + 1, KEYS).tolist()
         keys = random.choice(KEYS, 2, replace=False).tolist()

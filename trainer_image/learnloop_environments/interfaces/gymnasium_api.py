@@ -59,7 +59,6 @@ class Single(gymnasium.Env[Any, Any]):
         return self._inner.reset()[0], {}
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step."""
         if self._inner is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
         step = self._inner.step(_flat(SIMULATIONS[self._name], action)[None])
@@ -94,7 +93,7 @@ class Many(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def step(
         self, actions: Any
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """See gymnasium.vector.VectorEnv.step; final observations as with AutoresetMode.SAME_STEP."""
+        """Final observations as with AutoresetMode.SAME_STEP."""
         if self._inner is None:
             raise gymnasium.error.ResetNeeded("call reset before the first step")
         step = self._inner.step(_flat(SIMULATIONS[self._name], actions))

@@ -45,7 +45,7 @@ class Flattened(gymnasium.Env[Any, Any]):
         self.action_space = Discrete(actions.actions) if numbers is None else Box(-np.inf, np.inf, numbers, np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium.Env.reset; raises ConfigError for what a reset must not return."""
+        """Raises ConfigError for what a reset must not return."""
         del options  # there are none, and a class that knows none is played
         begun = self._inner.reset(seed=seed)
         if not isinstance(begun, tuple) or len(begun) != 2:
@@ -53,7 +53,7 @@ class Flattened(gymnasium.Env[Any, Any]):
         return row(self._name, self._space, begun[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step; raises ConfigError for what a step must not return. Of the info: `is_success`."""
+        """Raises ConfigError for what a step must not return. Of the info: `is_success`."""
         result = self._inner.step(self.decoder.decode(action))
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._wrong("step", result, "observation, reward, terminated, truncated and info")
@@ -72,7 +72,6 @@ class Flattened(gymnasium.Env[Any, Any]):
         return ConfigError(FIELD, self._name, f"returns {shown[:100]} from {method}", f"have it return {wanted}")
 
     def close(self) -> None:
-        """See gymnasium.Env.close."""
         close(self._inner)
 
 
@@ -132,11 +131,9 @@ class GymnasiumVector:
         return np.asarray(observations, dtype=np.float32).reshape(len(self.members), self.observations).copy()
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         return self._flat(begin(lambda seeds: self._inner.reset(seed=seeds)[0], self._seeds))
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         result = self._inner.step(actions)
         observation = self._flat(result[0])
         terminated, truncated = np.asarray(result[2], dtype=np.bool_), np.asarray(result[3], dtype=np.bool_)
@@ -164,7 +161,6 @@ class GymnasiumVector:
         return self.reset()
 
     def close(self) -> None:
-        """See VectorEnvironment.close."""
         self._inner.close()
 
 
@@ -212,11 +208,10 @@ class TeamVector:
         return self._look(n, observation)
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset; raises ConfigError for an observation that has not its space's form."""
+        """Raises ConfigError for an observation that has not its space's form."""
         return np.stack(begin(lambda seeds: [self._begin(n, seed) for n, seed in enumerate(seeds)], self._seeds))
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         count = len(self._all)
         successor = np.empty((count, self.agents, self.observations), dtype=np.float32)
         reward = np.zeros((count, self.agents), dtype=np.float32)
@@ -248,6 +243,5 @@ class TeamVector:
         return self.reset()
 
     def close(self) -> None:
-        """See VectorEnvironment.close."""
         for one in self._all:
             close(one)

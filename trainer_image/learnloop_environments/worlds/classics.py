@@ -24,11 +24,9 @@ class _Bodies:
     _episode: NDArray[np.int64]
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """See VectorEnvironment.state."""
         return {"body": self._body.T.copy(), "age": self._age.copy(), "episode": self._episode.copy()}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         self._body = np.array(state["body"].T, dtype=np.float64, order="C")
         self._age = np.array(state["age"], dtype=np.int64)
         self._episode = np.array(state["episode"], dtype=np.int64)
@@ -59,7 +57,6 @@ class CartPole(_Bodies):
         self.reset()
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         count = len(self.members)
         self._body = np.empty((4, count))  # x, velocity, angle, angular velocity
         self._age = np.zeros(count, dtype=np.int64)
@@ -75,7 +72,6 @@ class CartPole(_Bodies):
         return self._body.T.astype(np.float32, order="C")
 
     def step(self, actions: NDArray[np.int64]) -> Step:
-        """See VectorEnvironment.step."""
         body, rate = self._body, self._rate
         rate[::2] = body[1::2]  # the rates of position and angle are the speeds before this step
         angle, spin = body[2], rate[2]
@@ -135,7 +131,6 @@ class Pendulum(_Bodies):
         self.reset()
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         count = len(self.members)
         self._body = np.empty((2, count))  # angle (0 is up), angular velocity
         self._age = np.zeros(count, dtype=np.int64)
@@ -152,7 +147,7 @@ class Pendulum(_Bodies):
         return np.stack((np.cos(angle), np.sin(angle), speed), axis=1).astype(np.float32)
 
     def step(self, actions: NDArray[np.generic]) -> Step:
-        """See VectorEnvironment.step; torques [n, 1] beyond the bounds are clipped."""
+        """Torques [n, 1] beyond the bounds are clipped."""
         angle, speed = self._body
         torque = np.clip(np.asarray(actions, dtype=np.float64)[:, 0], -MAX_TORQUE, MAX_TORQUE)
         from_up = (angle + math.pi) % (2 * math.pi) - math.pi

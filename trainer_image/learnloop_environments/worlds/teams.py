@@ -127,7 +127,7 @@ class CooperativeContinuous(Cooperative):
         self.body["velocity"], self.body["signal"] = actions[:, :, :2].copy(), actions[:, :, 2].copy()
 
     def direction(self, actions: NDArray[Any]) -> Floats64:
-        """See Cooperative.direction: the signal has none."""
+        """The signal has none."""
         return np.asarray(actions[:, :, :2])
 
 
@@ -145,7 +145,7 @@ class CooperativeHybrid(Cooperative):
         self.body["signal"] = np.where(np.rint(actions[:, :, 0]) == SPEAK, actions[:, :, 3], 0.0)
 
     def direction(self, actions: NDArray[Any]) -> Floats64:
-        """See Cooperative.direction: who speaks stands still."""
+        """The agent that speaks stands still."""
         moves = np.rint(actions[:, :, 0]) == MOVE
         return np.asarray(np.where(moves[:, :, None], actions[:, :, 1:3], 0.0), dtype=np.float64)
 

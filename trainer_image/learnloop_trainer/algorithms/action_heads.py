@@ -70,49 +70,41 @@ class Categorical:
         self.outputs = choices
 
     def parameters(self) -> dict[str, Floats]:
-        """See Head."""
         return {}
 
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
-        """See Head: Gumbel noise."""
+        """Gumbel noise."""
         return gumbels(Purpose.ACTION, seed, steps, members, np.arange(self.outputs)[None, None, :])
 
     def room(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """See Head."""
         return np.empty(shape, dtype=np.int64)
 
     def draw(self, policy: Mapping[str, Floats], outputs: Floats, noise: Floats) -> NDArray[Any]:
-        """See Head."""
         del policy
         return np.asarray((outputs + noise).argmax(axis=1))
 
     def executed(self, taken: NDArray[Any]) -> NDArray[Any]:
-        """See Head."""
         return taken
 
     def log_prob(self, leaves: Leaves, outputs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         del leaves
         return torch.log_softmax(outputs, 1).gather(1, taken.unsqueeze(1)).squeeze(1)
 
     def entropy(self, leaves: Leaves, outputs: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         del leaves
         log_probs = torch.log_softmax(outputs, 1)
         return -(log_probs.exp() * log_probs).sum(1)
 
     def on(self, network: Network) -> "Categorical":
-        """See Head."""
         del network
         return self
 
     def evaluate(self, outputs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         self._log_probs, self._taken = torch.log_softmax(outputs, 1), taken.unsqueeze(1)
         return self._log_probs.gather(1, self._taken).squeeze(1)
 
     def backward(self, pull: torch.Tensor, entropy: float, out: torch.Tensor) -> None:
-        """See Head. With p the probabilities: pull (onehot(taken) - p) + entropy p (log p + H)."""
+        """With p the probabilities: pull (onehot(taken) - p) + entropy p (log p + H)."""
         pull, log_probs = pull.unsqueeze(1), self._log_probs
         probs = torch.exp(log_probs, out=out)
         negative_entropy = (probs * log_probs).sum(1, keepdim=True)
@@ -128,40 +120,34 @@ class Gaussian:
         self.outputs, self._bounds = len(bounds.low), bounds
 
     def parameters(self) -> dict[str, Floats]:
-        """See Head: log sigma, at first 0."""
+        """Log sigma, at first 0."""
         return {DEVIATION: np.zeros(self.outputs, dtype=np.float32)}
 
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
-        """See Head: standard normal (Box & Muller, 1958)."""
+        """Standard normal (Box & Muller, 1958)."""
         which = np.arange(self.outputs)[None, None, :]
         first, second = (uniforms(Purpose.NOISE, seed, steps, members, which, half) for half in (0, 1))
         return np.asarray(np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second), dtype=np.float32)
 
     def room(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """See Head."""
         return np.empty((*shape, self.outputs), dtype=np.float32)
 
     def draw(self, policy: Mapping[str, Floats], outputs: Floats, noise: Floats) -> NDArray[Any]:
-        """See Head."""
         return outputs + np.exp(np.clip(policy[DEVIATION], LEAST, MOST)) * noise
 
     def executed(self, taken: NDArray[Any]) -> NDArray[Any]:
-        """See Head."""
         return self._bounds.scale(np.tanh(taken))
 
     def log_prob(self, leaves: Leaves, outputs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         deviation = leaves[DEVIATION].clamp(LEAST, MOST)
         error = (taken - outputs) * torch.exp(-deviation)
         return -(0.5 * error.square() + deviation + 0.5 * math.log(2.0 * math.pi)).sum(1)
 
     def entropy(self, leaves: Leaves, outputs: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         each = leaves[DEVIATION].clamp(LEAST, MOST) + 0.5 * math.log(2.0 * math.pi * math.e)
         return each.sum().expand(len(outputs))
 
     def on(self, network: Network) -> "Gaussian":
-        """See Head."""
         head = Gaussian(self._bounds)
         head._raw = network.views(network.vector)[DEVIATION]
         head._gradient = network.views(network.gradient)[DEVIATION]
@@ -171,7 +157,6 @@ class Gaussian:
     _gradient: torch.Tensor
 
     def evaluate(self, outputs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         deviation = self._raw.clamp(LEAST, MOST)
         self._inside, self._inverse = deviation == self._raw, torch.exp(-deviation)
         self._error = (taken - outputs).mul_(self._inverse)
@@ -179,7 +164,7 @@ class Gaussian:
         return self._error.square().sum(1).mul_(-0.5).sub_(constant)
 
     def backward(self, pull: torch.Tensor, entropy: float, out: torch.Tensor) -> None:
-        """See Head. With z = (u - mu) / sigma: by mu pull z / sigma, by log sigma pull (z^2 - 1) - entropy."""
+        """With z = (u - mu) / sigma: by mu pull z / sigma, by log sigma pull (z^2 - 1) - entropy."""
         pull = pull.unsqueeze(1)
         torch.mul(self._error, self._inverse, out=out).mul_(pull)
         by_deviation = self._error.square_().sub_(1.0).mul_(pull).sub_(entropy).sum(0)
@@ -197,53 +182,43 @@ class Hybrid:
         self.outputs = self._split + self.numbers.outputs
 
     def parameters(self) -> dict[str, Floats]:
-        """See Head."""
         return self.numbers.parameters()
 
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
-        """See Head."""
         return np.concatenate(
             (self.choice.noise(seed, steps, members), self.numbers.noise(seed, steps, members)), axis=2
         )
 
     def room(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """See Head."""
         return np.empty((*shape, 1 + self.numbers.outputs), dtype=np.float32)
 
     def draw(self, policy: Mapping[str, Floats], outputs: Floats, noise: Floats) -> NDArray[Any]:
-        """See Head."""
         at = self._split
         chosen = self.choice.draw(policy, outputs[:, :at], noise[:, :at])
         numbers = self.numbers.draw(policy, outputs[:, at:], noise[:, at:])
         return np.concatenate((chosen[:, None].astype(np.float32), numbers), axis=1)
 
     def executed(self, taken: NDArray[Any]) -> NDArray[Any]:
-        """See Head."""
         return np.concatenate((taken[:, :1], self.numbers.executed(taken[:, 1:])), axis=1)
 
     def log_prob(self, leaves: Leaves, outputs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         chosen = self.choice.log_prob(leaves, outputs[:, : self._split], taken[:, 0].long())
         return chosen + self.numbers.log_prob(leaves, outputs[:, self._split :], taken[:, 1:])
 
     def entropy(self, leaves: Leaves, outputs: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         chosen = self.choice.entropy(leaves, outputs[:, : self._split])
         return chosen + self.numbers.entropy(leaves, outputs[:, self._split :])
 
     def on(self, network: Network) -> "Hybrid":
-        """See Head."""
         head = Hybrid(self._bounds)
         head.numbers = self.numbers.on(network)
         return head
 
     def evaluate(self, outputs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """See Head."""
         chosen = self.choice.evaluate(outputs[:, : self._split], taken[:, 0].long())
         return chosen.add_(self.numbers.evaluate(outputs[:, self._split :], taken[:, 1:]))
 
     def backward(self, pull: torch.Tensor, entropy: float, out: torch.Tensor) -> None:
-        """See Head."""
         self.choice.backward(pull, entropy, out[:, : self._split])
         self.numbers.backward(pull, entropy, out[:, self._split :])
 

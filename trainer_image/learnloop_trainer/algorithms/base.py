@@ -99,18 +99,16 @@ class StatefulLearner:
         network.adam(self.rate() if rate is None else rate, self.parameters.max_gradient_norm, clear=clear)
 
     def shared(self) -> Arrays:
-        """See Learner."""
         state: Arrays = self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)}
         for name, network in self.others.items():
             state |= {f"{name}:{key}": array for key, array in network.state().items()}
         return state | {_target(name): vector.cpu().numpy().copy() for name, vector in self.targets.items()}
 
     def own(self) -> Arrays:
-        """See Learner. Nothing, unless a subclass keeps something of each environment."""
+        """Nothing, unless a subclass keeps something of each environment."""
         return {}
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner."""
         del own
         self.network.restore(shared)
         for name, network in self.others.items():

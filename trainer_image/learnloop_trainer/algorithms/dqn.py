@@ -137,7 +137,7 @@ class Dqn(ReplayLearner):
         self._errors: torch.Tensor | None = None
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
+        """CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
         self.memory.ask(self.network.vector.device)
         explore, random = self._exploration()
@@ -240,14 +240,12 @@ class Dqn(ReplayLearner):
         self.follow()
 
     def shared(self) -> Arrays:
-        """See Learner."""
         state = super().shared() | self.memory.state()
         for part in (self.curiosity, self.priorities):
             state |= part.state() if part is not None else {}
         return state
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner."""
         super().restore(shared, own)
         self.memory.restore(shared, self.network.vector.device)
         for part in (self.curiosity, self.priorities):

@@ -98,7 +98,7 @@ class RecordingLearner(StatefulLearner, ABC):
         self.recording = recording
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner: UPDATES updates."""
+        """UPDATES updates."""
         if self.recording is None:
             self._begin(self.occasion.recording())
         assert self.recording is not None
@@ -109,11 +109,9 @@ class RecordingLearner(StatefulLearner, ABC):
         return observation, []
 
     def shared(self) -> Arrays:
-        """See Learner."""
         return super().shared() | ({} if self.recording is None else self.recording.arrays())
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner."""
         super().restore(shared, own)
         recording = Recording.of(shared)
         if recording is not None:

@@ -139,7 +139,7 @@ class HierarchicalDqn(ReplayLearner):
         self.goal, self.left = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
+        """CHUNK vector steps with the updates that are due between them."""
         environment, parameters = self.environment, self.parameters
         draws = uniforms(
             Purpose.EXPLORE,
@@ -181,11 +181,10 @@ class HierarchicalDqn(ReplayLearner):
             self.follow()
 
     def own(self) -> Arrays:
-        """See Learner: where each environment is heading, too."""
+        """Where each environment is heading, too."""
         return super().own() | {"goal": self.goal.copy(), "left": self.left.copy()}
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner."""
         super().restore(shared, own)
         self.goal, self.left = (np.array(own[name], dtype=np.int64) for name in ("goal", "left"))
 

@@ -143,7 +143,6 @@ class Maddpg(Team):
         super().__init__(parameters, environment, occasion, network, others={"critic": self.critic})
 
     def choose(self, observation: Observations, vector_step: int) -> NDArray[np.generic]:
-        """See Team.choose."""
         first, second = uniforms(
             Purpose.EXPLORE,
             self.occasion.seed,
@@ -163,7 +162,7 @@ class Maddpg(Team):
         return act(self.network, observation, deviation * normal, self.choices, random)
 
     def learn(self, batch: Transitions, count: int) -> None:
-        """See Team.learn: critic, then actor, then targets."""
+        """Critic, then actor, then targets."""
         parameters, central, choices = self.parameters, self.parameters.centralized, self.choices
         observation, successor = self.seen(batch.observation), self.seen(batch.successor)
         action, share = told(self.seen(batch.action), choices), count * self.agents
@@ -200,7 +199,6 @@ class Maddpg(Team):
 
     @property
     def updates(self) -> int:
-        """See Team.updates."""
         return self.critic.updates
 
 

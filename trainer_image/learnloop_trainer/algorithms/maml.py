@@ -118,7 +118,7 @@ class Maml(StatefulLearner):
         super().__init__(parameters, environment, occasion, network, targets={"meta": self._meta})
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: one meta-update over a batch of tasks; adapts to the nominal task after the last one."""
+        """One meta-update over a batch of tasks; adapts to the nominal task after the last one."""
         del observation
         experiences = self._meta_update()
         if self.step >= self.occasion.total_steps:

@@ -290,7 +290,7 @@ class Ppo(StatefulLearner):
         self._told_at = -TELL_SECONDS
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: one rollout and one update."""
+        """One rollout and one update."""
         observation, rollout = self._collect(observation)
         return observation, [self.learn(rollout)]
 
@@ -362,11 +362,9 @@ class Ppo(StatefulLearner):
         return observation, rollout
 
     def shared(self) -> Arrays:
-        """See Learner."""
         return super().shared() | (self._normaliser.state() if self._normaliser is not None else {})
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner."""
         super().restore(shared, own)
         if self._normaliser is not None:
             self._normaliser.restore(shared)

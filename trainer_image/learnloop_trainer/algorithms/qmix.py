@@ -82,7 +82,6 @@ class Qmix(DiscreteTeam):
         super().__init__(parameters, environment, occasion, init(parameters, *sizes, occasion.seed, device))
 
     def learn(self, batch: Transitions, count: int) -> None:
-        """See Team."""
         target = self.network.views(self.targets[""])
         error = loss(self.network.leaves, target, batch, self.parameters.discount, self.agents)
         torch.autograd.backward(error / count)

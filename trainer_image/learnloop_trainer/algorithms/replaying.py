@@ -74,16 +74,13 @@ class ReplayLearner(StatefulLearner):
             self.targets[""].copy_(self.network.vector)
 
     def shared(self) -> Arrays:
-        """See Learner."""
         ring = np.asarray([self.replay.position, self.replay.filled], dtype=np.int64)
         return super().shared() | {"ring": ring}
 
     def own(self) -> Arrays:
-        """See Learner."""
         return self.replay.state()
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner."""
         super().restore(shared, own)
         position, filled = (int(value) for value in shared["ring"])
         self.replay.restore(own, position, filled)
@@ -134,7 +131,7 @@ class Team(ReplayLearner, ABC):
         return self.network.updates
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner: CHUNK vector steps with the updates that are due between them."""
+        """CHUNK vector steps with the updates that are due between them."""
         environment, bounds = self.environment, self.environment.bounds
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
@@ -163,7 +160,6 @@ class DiscreteTeam(Team):
     """A team whose agents act by one Q-network `q` that they share: the best action, or now and then any."""
 
     def choose(self, observation: Observations, vector_step: int) -> NDArray[np.int64]:
-        """See Team."""
         parameters = self.parameters
         done = self.step / max(1.0, parameters.exploration_fraction * self.occasion.total_steps)
         rate = explored(parameters.epsilon_start, parameters.epsilon_end, done, warm=self.network.warm)

@@ -221,7 +221,7 @@ class Sac(ReplayLearner):
             self._draw()
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: CHUNK vector steps with the updates that are due between them."""
+        """CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
         self.begin_memory()
         uniform, normal = self._exploration()
@@ -277,11 +277,9 @@ class Sac(ReplayLearner):
         return mean_losses(self.occasion.group, *sums, self.memory)
 
     def shared(self) -> Arrays:
-        """See Learner."""
         return super().shared() | self.memory.state()
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
-        """See Learner."""
         super().restore(shared, own)
         self.memory.restore(shared, self.network.vector.device)
         self._draw()

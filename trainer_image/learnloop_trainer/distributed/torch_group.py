@@ -55,15 +55,12 @@ class Alone:
         """See Group."""
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """See Group."""
         return list(numbers)
 
     def gather(self, body: bytes) -> list[bytes]:
-        """See Group."""
         return [body]
 
     def broadcast(self, body: bytes | None) -> bytes:
-        """See Group."""
         return body or b""
 
     def close(self) -> None:
@@ -129,7 +126,7 @@ def _everybodys(meeting: Meeting, own: str) -> list[str]:
 
 
 class Peers:
-    """See Group. A broken or overdue collective raises PeerLost on every surviving rank."""
+    """A broken or overdue collective raises PeerLost on every surviving rank."""
 
     def __init__(self, meeting: Meeting, device: torch.device) -> None:
         """Collective: connect all ranks of the meeting."""
@@ -147,17 +144,15 @@ class Peers:
         )
 
     def add_up(self, tensor: torch.Tensor) -> None:
-        """See Group."""
         _guarded(lambda: dist.all_reduce(tensor))
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """See Group."""
         tensor = torch.tensor(numbers, dtype=torch.float64)
         self.add_up(tensor)
         return [float(number) for number in tensor.tolist()]
 
     def gather(self, body: bytes) -> list[bytes]:
-        """See Group: sizes first, then each body point to point."""
+        """Sizes first, then each body point to point."""
         sizes = torch.zeros(self.place.size, dtype=torch.int64)
         sizes[self.place.rank] = len(body)
         self.add_up(sizes)
@@ -172,7 +167,6 @@ class Peers:
         return bodies
 
     def broadcast(self, body: bytes | None) -> bytes:
-        """See Group."""
         (size,) = self.sum([float(len(body or b"")) if self.place.rank == 0 else 0.0])
         if not size:
             return b""
@@ -181,7 +175,6 @@ class Peers:
         return buffer.numpy().tobytes()
 
     def close(self) -> None:
-        """See Group."""
         dist.destroy_process_group()
 
 

@@ -62,7 +62,6 @@ class Uniform:
         self._space, self._seed, self._asked = ActionSpace(actions, bounds), seed, 0
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        """See Policy."""
         self._asked += 1
         rows = np.arange(len(observation))[:, None]
         return self._space.sample(

@@ -213,10 +213,8 @@ class TorchPolicy:
         return [np.asarray(item.numpy()) for item in (results if isinstance(results, list | tuple) else [results])]
 
     def run(self, observation: Observations) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """See Exported."""
         results = self._outputs(observation)
         return results[0], results[0 if self.continuous else 1]
 
     def logits(self, observation: Observations) -> NDArray[np.float32]:
-        """See Exported."""
         return self._outputs(observation)[1]

@@ -49,7 +49,7 @@ class OnnxPolicy:
         return self.told(observation)["logits"]
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        """See Policy: the greedy actions."""
+        """The greedy actions."""
         return self.told(observation)["action"]
 
     def told(self, observation: Observations) -> dict[str, NDArray[Any]]:
@@ -77,11 +77,9 @@ class Behaving:
         self.begin(0)
 
     def begin(self, first: int) -> None:
-        """See Drawing."""
         self._random = generator(Purpose.BEHAVIOUR, self._seed, first)
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        """See Policy."""
         try:
             decisions = choose(self._policy.served, observation, self._random.random)
         except PolicyError as error:
@@ -90,7 +88,6 @@ class Behaving:
         return np.asarray([decision.action for decision in decisions], dtype=kind)
 
     def log_probability(self, observation: Observations, action: NDArray[Any]) -> NDArray[np.float64]:
-        """See Target."""
         numbers, found = self._policy.served.numbers, self._said(observation)
         if not self._policy.continuous:
             rows = np.arange(len(observation))
@@ -101,7 +98,6 @@ class Behaving:
         return distribution.log_density(self._policy.behaviour, numbers, found, action)
 
     def mixture(self, observation: Observations) -> Mixture:
-        """See Target."""
         found, count = self._said(observation), len(observation)
         if not self._policy.continuous:
             weight = distribution.choices(self._policy.behaviour, found)

@@ -214,12 +214,12 @@ class DividedModel(WholeModel):
         fully_shard(self._root, mesh=mesh)
 
     def run(self, work: Work[T]) -> T:
-        """See WholeModel. Raises PeerLost."""
+        """Raises PeerLost."""
         with computing():
             return self._root(work)  # type: ignore[no-any-return]
 
     def each(self, items: Iterable[T], work: Callable[[T], object], idle: Callable[[], object]) -> None:
-        """See WholeModel. Raises PeerLost."""
+        """Raises PeerLost."""
         for item in items:
             self._others(busy=True)
             work(item)
@@ -232,13 +232,13 @@ class DividedModel(WholeModel):
         return self.group.sum([float(busy)])[0] > 0
 
     def backward(self, loss: torch.Tensor) -> None:
-        """See WholeModel. Raises PeerLost."""
+        """Raises PeerLost."""
         with computing():
             super().backward(loss)
 
     @contextmanager
     def speaking(self) -> Iterator[Any]:
-        """See WholeModel. Collective: it ends when no rank speaks any more."""
+        """Collective: it ends when no rank speaks any more."""
         yield _Speaking(self)
         nothing = torch.zeros(1, 1, dtype=torch.int64, device=next(self.model.parameters()).device)
         self.each((), lambda _: None, lambda: self.run(lambda model: model(input_ids=nothing, use_cache=False)))

@@ -80,7 +80,6 @@ class Played:
             return self._rollouts.play(draws, Split.TRAINING, speak, self._limits, occasion)
 
     def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
-        """See Experience."""
         groups = self._plan.episodes // self._plan.group_size
         return self._play(network, range(occasion * groups, (occasion + 1) * groups), occasion)
 
@@ -92,20 +91,16 @@ class Played:
             self._fixed = shared(own, self._group)
 
     def every(self) -> list[Episode]:
-        """See Experience."""
         return list(self._fixed or ())
 
     def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        """See Experience."""
         self.hold(network)
         return paired(self.every(), self._plan.margin)
 
     def state(self) -> Arrays:
-        """See Experience."""
         return {} if self._fixed is None else under("record", to_arrays(self._fixed))
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """See Experience."""
         found = part(state, "record")
         self._fixed = of_arrays(found) if found else None
 
@@ -121,7 +116,7 @@ class Recorded:
         self._found: list[Episode] | None = None
 
     def every(self) -> list[Episode]:
-        """See Experience. Collective the first time."""
+        """Collective the first time."""
         if self._found is None:
             own = self._fetch()[: self._plan.recorded] if self._group.place.rank == 0 else []
             self._found = shared(own, self._group)
@@ -131,7 +126,7 @@ class Recorded:
         return self._found
 
     def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
-        """See Experience: the record is gone through again and again, whole groups at a time."""
+        """The record is gone through again and again, whole groups at a time."""
         del network
         batches = self._batches()
         batch = batches[occasion % len(batches)]
@@ -146,16 +141,13 @@ class Recorded:
         return in_batches(self.every(), self._plan.episodes, self._plan.group_size)
 
     def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        """See Experience."""
         del network
         return paired(self.every(), self._plan.margin)
 
     def state(self) -> Arrays:
-        """See Experience."""
         return {} if self._found is None else under("record", to_arrays(self._found))
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """See Experience."""
         found = part(state, "record")
         self._found = of_arrays(found) if found else None
 
@@ -170,26 +162,21 @@ class Both:
         self._record, self._played = record, played
 
     def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
-        """See Experience."""
         rounds = self._record.rounds()
         if occasion < rounds:
             return self._record.episodes(network, occasion)
         return self._played.episodes(network, occasion - rounds)
 
     def every(self) -> list[Episode]:
-        """See Experience."""
         return self._record.every()
 
     def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        """See Experience."""
         return [*self._record.pairs(network), *self._played.pairs(network)]
 
     def state(self) -> Arrays:
-        """See Experience."""
         return under("recorded", self._record.state()) | under("played", self._played.state())
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """See Experience."""
         self._record.restore(part(state, "recorded"))
         self._played.restore(part(state, "played"))
 
@@ -214,7 +201,7 @@ class Preferred:
         return [pair.chosen for pair in self._pairs or ()]
 
     def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        """See Experience. Collective the first time."""
+        """Collective the first time."""
         del network
         if self._pairs is None:
             own = self._fetch() if self._group.place.rank == 0 else []
@@ -223,12 +210,10 @@ class Preferred:
         return self._pairs
 
     def state(self) -> Arrays:
-        """See Experience."""
         both = [episode for pair in self._pairs or () for episode in (pair.chosen, pair.rejected)]
         return under("record", to_arrays(both)) if both else {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """See Experience."""
         both = of_arrays(found) if (found := part(state, "record")) else []
         pairs = [Pair(chosen, rejected) for chosen, rejected in zip(both[::2], both[1::2], strict=True)]
         self._pairs = pairs or None

@@ -85,8 +85,6 @@ class Objective:
 
 
 class PolicyGradient:
-    """See learning.LanguageLearner."""
-
     def __init__(self, parameters: Parameters, setting: Setting, objective: Objective) -> None:
         """At step 0."""
         self.parameters, self.setting, self.network = parameters, setting, setting.network
@@ -207,12 +205,10 @@ class PolicyGradient:
                 sums.add("kl", losses.kl_estimate(scores.log_prob, base).sum(), count)
 
     def shared(self) -> Arrays:
-        """See LanguageLearner."""
         rounds = np.asarray([self._rounds], dtype=np.int64)
         return self.network.state() | position(self.step) | {"rounds": rounds} | self.setting.experience.state()
 
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
-        """See LanguageLearner."""
         self.network.restore(shared)
         self.step, self._rounds = (int(shared[name][0]) for name in ("step", "rounds"))
         self.setting.experience.restore(shared)

@@ -86,17 +86,14 @@ class Shielded(Wrapper):
         self._seen = inner.reset()
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         self._seen = self.inner.reset()
         return self._seen
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """See Simulation.impose."""
         self._seen = super().impose(parameters)
         return self._seen
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         before = self._seen
         seen = before.reshape(-1, self.observations)
         wanted = actions.reshape(len(seen), -1) if self.inner.bounds is not None else actions.reshape(-1)
@@ -152,14 +149,13 @@ class Shielded(Wrapper):
         self._trail.write(members, wanted[rows], reward, names, fallback[rows], worth, exploring=self._exploring)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """See VectorEnvironment.state: the counts go with it."""
+        """The counts go with it."""
         inner = self.inner.state()
         if inner is None:
             return None
         return {**inner, "shield.interventions": self.interventions.copy(), "shield.executed": self.executed.copy()}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """See VectorEnvironment.restore."""
         self.interventions = np.array(state["shield.interventions"], dtype=np.int64)
         self.executed = np.array(state["shield.executed"], dtype=np.int64)
         self._seen = self.inner.restore(

@@ -74,7 +74,7 @@ class SampledPpo(SampledLearner, Ppo):
     algorithm = "ppo"
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: one update, from `environments` pieces of `horizon` steps."""
+        """One update, from `environments` pieces of `horizon` steps."""
         block = self.intake.take(WAIT_SECONDS)
         if block is None:
             return observation, []
@@ -94,7 +94,7 @@ class SampledDqn(SampledLearner, Dqn):
     algorithm = "dqn"
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: stores CHUNK steps, with the updates that are due between them."""
+        """Stores CHUNK steps, with the updates that are due between them."""
         self.memory.ask(self.network.vector.device)
         block = self.intake.take(WAIT_SECONDS)
         if block is None:
@@ -115,7 +115,7 @@ class SampledSac(SampledLearner, Sac):
     algorithm = "sac"
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """See Learner.iterate: stores CHUNK steps, with the updates that are due between them."""
+        """Stores CHUNK steps, with the updates that are due between them."""
         self.begin_memory()
         block = self.intake.take(WAIT_SECONDS)
         if block is None:

@@ -44,14 +44,12 @@ class PpoPlayer(Player):
     """Samples from the policy's distribution."""
 
     def act(self, policy: Any, step: int, clock: int, observation: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
-        """See Player."""
         head = action_heads.fitting(self.environment)
         noise = head.noise(self.order.spec.seed, np.full((1, 1, 1), clock), self.members[None, :, None])[0]
         taken = ppo.act(policy, head, normalised(policy, observation), noise)
         return taken, head.executed(taken)
 
     def log_prob(self, policy: Any, observation: Observations, action: NDArray[Any]) -> Floats:
-        """See Player."""
         leaves = {name: torch.from_numpy(array) for name, array in policy.items()}
         with torch.inference_mode():
             outputs = forward(leaves, "policy", ppo.ACTIVATION, torch.from_numpy(normalised(policy, observation)))
@@ -63,7 +61,6 @@ class DqnPlayer(Player):
     """Takes the best action, and now and then any other."""
 
     def act(self, policy: Any, step: int, clock: int, observation: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
-        """See Player."""
         spec = self.order.spec
         draws = uniforms(Purpose.EXPLORE, spec.seed, clock, np.arange(2)[:, None], self.members[None, :])
         rate = dqn.epsilon(self.order.parameters, step, spec.total_steps, warm=WARM in policy)
@@ -75,7 +72,6 @@ class SacPlayer(Player):
     """Samples from the policy's distribution; draws uniformly until learning starts."""
 
     def act(self, policy: Any, step: int, clock: int, observation: Observations) -> tuple[NDArray[Any], NDArray[Any]]:
-        """See Player."""
         bounds: Bounds | None = self.environment.bounds
         assert bounds is not None  # session.begin refuses others, with field and fix
         numbers = np.arange(self.environment.actions)[None, None, :]

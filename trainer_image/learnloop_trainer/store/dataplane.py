@@ -149,11 +149,9 @@ class DataPlaneStore:
         self._reading, self._http.waiting = reading, waiting
 
     def heartbeat(self, beat: Heartbeat) -> None:
-        """See Store."""
         self._http.once("PUT", f"{self._run}/heartbeat", HEARTBEAT_SECONDS, beat.model_dump_json().encode())
 
     def put_checkpoint(self, body: bytes, step: int) -> str:
-        """See Store."""
         sha256 = digest(body)
         headers = {
             "x-learnloop-sha256": sha256,
@@ -168,7 +166,6 @@ class DataPlaneStore:
         return sha256
 
     def checkpoint(self, back: int = 0) -> SavedCheckpoint | None:
-        """See Store."""
         where = {"back": back} if back else None
         answer = self._http.call("GET", f"{self._run}/checkpoint", params=where, limit=MAX_CHECKPOINT)
         if answer is None:
@@ -179,7 +176,6 @@ class DataPlaneStore:
         return SavedCheckpoint(verified(answer.content, sha256, "checkpoint"), int(step), sha256)
 
     def put_artifact(self, body: bytes) -> str:
-        """See Store."""
         sha256 = digest(body)
         headers = {"x-learnloop-sha256": sha256, "content-type": "application/octet-stream"}
         answer = self._http.call("PUT", "/api/v1/artifacts", content=body, headers=headers)
@@ -192,7 +188,6 @@ class DataPlaneStore:
         return stored.uri
 
     def artifact(self, uri: str) -> bytes:
-        """See Store."""
         sha256 = uri.rsplit("/", 1)[-1]
         answer = self._http.call("GET", f"/api/v1/artifacts/{quote(sha256, safe='')}", limit=MAX_ARTIFACT)
         if answer is None:
@@ -200,7 +195,6 @@ class DataPlaneStore:
         return verified(answer.content, sha256, uri)
 
     def put_manifest(self, manifest: Manifest) -> None:
-        """See Store."""
         self._http.call(
             "PUT",
             f"{self._run}/manifest",
@@ -209,7 +203,6 @@ class DataPlaneStore:
         )
 
     def manifest(self) -> Manifest | None:
-        """See Store."""
         answer = self._http.call("GET", self._run)
         try:
             return None if answer is None else TrainingRun.model_validate_json(answer.content).manifest
@@ -217,7 +210,6 @@ class DataPlaneStore:
             raise StoreRefused(f"training run: unexpected answer: {error.errors()[0]['msg']}") from None
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
-        """See Store."""
         answer = self._http.call("GET", "/api/v1/experience/observations", params={"agent": agent, "limit": limit})
         try:
             return [] if answer is None else _Recorded.model_validate_json(answer.content).observations
@@ -225,7 +217,6 @@ class DataPlaneStore:
             raise StoreRefused(f"observations of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
 
     def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
-        """See Store."""
         path = f"/api/v1/rewards/policies/{quote(name, safe='')}/revisions/{quote(revision, safe='')}"
         answer = self._http.call("GET", path)
         if answer is None:
@@ -236,7 +227,7 @@ class DataPlaneStore:
             raise StoreRefused(f"reward policy {name}: unexpected answer: {error.errors()[0]['msg']}") from None
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
-        """See Store. Read page by page."""
+        """Read page by page."""
         found: list[Preference] = []
         asked: dict[str, str | int] = {"agent": agent, "limit": PAGE}
         while len(found) < limit:
@@ -257,7 +248,7 @@ class DataPlaneStore:
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
     ) -> list[LoggedEpisode]:
-        """See Store. Read page by page, each one after the last episode of the page before."""
+        """Read page by page, each one after the last episode of the page before."""
         found: list[LoggedEpisode] = []
         asked: dict[str, str | int | list[str]] = {"agent": agent, "limit": PAGE, **_query(selection)}
         steps = 0

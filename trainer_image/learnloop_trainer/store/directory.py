@@ -64,11 +64,10 @@ class DirectoryStore:
         self._root, self._run = root, root / "runs" / job
 
     def heartbeat(self, beat: Heartbeat) -> None:
-        """See Store."""
         write(self._run / "heartbeat.json", beat.model_dump_json().encode())
 
     def put_checkpoint(self, body: bytes, step: int) -> str:
-        """See Store: the body under its digest, then the list that names it. The one before stays, in case."""
+        """The body under its digest, then the list that names it. The one before stays, in case."""
         sha256 = digest(body)
         write(self._run / f"{sha256}.safetensors", body)
         before = [entry for entry in self._listed() if entry.sha256 != sha256]
@@ -80,7 +79,6 @@ class DirectoryStore:
         return sha256
 
     def checkpoint(self, back: int = 0) -> SavedCheckpoint | None:
-        """See Store."""
         for entry in self._listed()[back : back + 1]:
             body = read(self._run / f"{entry.sha256}.safetensors")
             if body is None:
@@ -98,13 +96,12 @@ class DirectoryStore:
             raise StoreRefused(f"{self._run / 'checkpoint.json'}: is not a list of checkpoints; delete it") from None
 
     def put_artifact(self, body: bytes) -> str:
-        """See Store."""
         path = self._root / "artifacts" / f"{digest(body)}.onnx"
         write(path, body)
         return path.resolve().as_uri()
 
     def artifact(self, uri: str) -> bytes:
-        """See Store: `learnloop://<namespace>/<sha256>` is looked up by its digest."""
+        """`learnloop://<namespace>/<sha256>` is looked up by its digest."""
         sha256 = uri.rsplit("/", 1)[-1]
         body = read(self._root / "artifacts" / f"{sha256}.onnx")
         if body is None:
@@ -112,11 +109,9 @@ class DirectoryStore:
         return verified(body, sha256, uri)
 
     def put_manifest(self, manifest: Manifest) -> None:
-        """See Store."""
         write(self._run / "manifest.json", manifest.model_dump_json(indent=2).encode())
 
     def manifest(self) -> Manifest | None:
-        """See Store."""
         body = read(self._run / "manifest.json")
         try:
             return None if body is None else Manifest.model_validate_json(body)
@@ -124,13 +119,12 @@ class DirectoryStore:
             raise StoreRefused(f"manifest: {error.errors()[0]['msg']}; delete it to train again") from None
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
-        """See Store."""
         body = read(self._root / "observations" / f"{Path(agent).name}.json")
         rows = [] if body is None else json.loads(body).get("observations", [])
         return [list(map(float, row)) for row in rows[:limit]]
 
     def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
-        """See Store: `reward-policies/<name>/<revision>.json` holds the spec."""
+        """`reward-policies/<name>/<revision>.json` holds the spec."""
         path = self._root / "reward-policies" / Path(name).name / f"{Path(revision).name}.json"
         body = read(path)
         if body is None:
@@ -141,7 +135,7 @@ class DirectoryStore:
             raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; correct it") from None
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
-        """See Store: one wire.Preference as JSON on each line of `preferences/<agent>.jsonl`, the oldest first."""
+        """One wire.Preference as JSON on each line of `preferences/<agent>.jsonl`, the oldest first."""
         path = self._root / "preferences" / f"{Path(agent).name}.jsonl"
         lines = (read(path) or b"").splitlines()[::-1][:limit]
         try:
@@ -152,7 +146,7 @@ class DirectoryStore:
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
     ) -> list[LoggedEpisode]:
-        """See Store: one wire.Trajectory as JSON on each line, the oldest first; their times are those of their ends.
+        """One wire.Trajectory as JSON on each line, the oldest first; their times are those of their ends.
 
         Raises StoreRefused where rewards or the warehouse are asked for: a directory has neither.
         """

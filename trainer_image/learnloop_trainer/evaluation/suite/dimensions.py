@@ -182,13 +182,12 @@ class Mixed:
         self._ours, self._partner, self._agents, self._odd = ours, partner, agents, odd
 
     def begin(self, first: int) -> None:
-        """See Drawing."""
         for policy in (self._ours, self._partner):
             if isinstance(policy, Drawing):
                 policy.begin(first)
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        """See Policy. Both are asked for all agents: so each draws as it does alone."""
+        """Both are asked for all agents: so each draws as it does alone."""
         odd = np.arange(len(observation)) % self._agents == self._odd
         actions = np.array(self._ours.act(observation))
         actions[odd] = self._partner.act(observation)[odd]

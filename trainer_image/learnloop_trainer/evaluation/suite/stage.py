@@ -122,11 +122,9 @@ class Noisy(Wrapper):
         return observation + self._deviation * noise
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         return self._blurred(self.inner.reset())
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step."""
         step = self.inner.step(actions)
         return replace(step, observation=self._blurred(step.observation), successor=self._blurred(step.successor))
 
@@ -142,12 +140,11 @@ class Sticky(Wrapper):
         self._going = np.ones(len(inner.members), dtype=np.bool_)
 
     def reset(self) -> Observations:
-        """See VectorEnvironment.reset."""
         self._before = None
         return self.inner.reset()
 
     def step(self, actions: NDArray[Any]) -> Step:
-        """See VectorEnvironment.step: an episode's first action is never replaced."""
+        """An episode's first action is never replaced."""
         executed = actions
         draws = self._random.random(len(actions))
         if self._before is not None:

@@ -27,8 +27,6 @@ CURVES = ("loss", "margin", "accuracy", "chosen_score", "rejected_score")
 
 
 class BradleyTerry:
-    """See learning.LanguageLearner."""
-
     def __init__(self, parameters: Parameters, setting: Setting) -> None:
         """At step 0; the pairs are fetched by the first `iterate`, or restored."""
         self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
@@ -69,11 +67,9 @@ class BradleyTerry:
             sums.add("rejected_score", rejected.sum(), half)
 
     def shared(self) -> Arrays:
-        """See LanguageLearner."""
         return self.network.state() | position(self.step) | self.setting.experience.state()
 
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
-        """See LanguageLearner."""
         self.network.restore(shared)
         self.step = int(shared["step"][0])
         self.setting.experience.restore(shared)

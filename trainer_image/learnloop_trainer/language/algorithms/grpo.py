@@ -36,13 +36,11 @@ from learnloop_trainer.language.rows import Episode
 def judge(
     parameters: Parameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
 ) -> list[TokenAdvantages]:
-    """See Objective."""
     del setting, values
     return throughout(episodes, standardised(*rewards(episodes), scale=parameters.scale_by_deviation))
 
 
 def loss(parameters: Parameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """See Objective."""
     found, clipped = losses.clipped_surrogate(
         scores.log_prob,
         tokens.behaviour,

@@ -30,7 +30,7 @@ from learnloop_trainer.language.rows import Episode
 def judge(
     parameters: Parameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
 ) -> list[TokenAdvantages]:
-    """See Objective. Collective: mean and deviation of the advantages are those of all ranks."""
+    """Collective: mean and deviation of the advantages are those of all ranks."""
     assert values is not None  # the objective has a value head
     found = [
         token_advantages(value, episode.reward, parameters.discount, parameters.gae_lambda)
@@ -47,7 +47,6 @@ def judge(
 
 
 def loss(parameters: Parameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """See Objective."""
     assert scores.value is not None and tokens.target is not None and tokens.old is not None  # noqa: PT018
     found, clipped = losses.clipped_surrogate(
         scores.log_prob,

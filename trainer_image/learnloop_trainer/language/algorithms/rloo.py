@@ -36,13 +36,11 @@ from learnloop_trainer.language.rows import Episode
 def judge(
     parameters: Parameters, setting: Setting, episodes: Sequence[Episode], values: Sequence[Floats] | None
 ) -> list[TokenAdvantages]:
-    """See Objective."""
     del parameters, setting, values
     return throughout(episodes, leave_one_out(*rewards(episodes)))
 
 
 def loss(parameters: Parameters, scores: Scores, tokens: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """See Objective."""
     found = losses.policy_gradient(
         scores.log_prob, tokens.behaviour, tokens.advantage, tokens.weight, parameters.ratio_cap
     )

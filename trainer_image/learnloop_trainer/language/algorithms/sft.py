@@ -33,8 +33,6 @@ def numbers(count: int, size: int, begin: int, seed: int) -> list[int]:
 
 
 class Sft:
-    """See learning.LanguageLearner."""
-
     def __init__(self, parameters: Parameters, setting: Setting) -> None:
         """At step 0; the demonstrations are fetched by the first `iterate`, or restored."""
         self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
@@ -77,11 +75,9 @@ class Sft:
         return Round([], sums.means(setting.group, CURVES) | {"gradient_norm": stepper.norms[0]})
 
     def shared(self) -> Arrays:
-        """See LanguageLearner."""
         return self.network.state() | position(self.step) | self.setting.experience.state()
 
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
-        """See LanguageLearner."""
         self.network.restore(shared)
         self.step = int(shared["step"][0])
         self.setting.experience.restore(shared)
