@@ -118,10 +118,10 @@ class Export(Resource):
         "sampled for choices of ppo, vtrace, bc and iql-offline, greedy for everything else.",
     )
 
-    formats: list[Literal["pt2", "torchscript"]] = Field(
+    formats: list[Literal["torchscript"]] = Field(
         default_factory=list,
-        max_length=2,
-        description="pt2: as torch.export saves it; torchscript: for older runtimes, deprecated by PyTorch. Each must "
+        max_length=1,
+        description="torchscript: the policy as TorchScript too, which must "
         "agree with the trained network on at least 10,000 observations, or the run fails and nothing is stored.",
     )
     policy: Literal["best", "last"] | None = Field(
@@ -214,7 +214,7 @@ class TrainingTemplate(Recipe):
         description="What the policy must never do, in training, evaluation and serving; left out, nothing.",
     )
     tracking: Tracking | None = Field(
-        default=None, description="Curves for TensorBoard, MLflow, Weights & Biases; left out, only heartbeats."
+        default=None, description="Curves for TensorBoard and MLflow; left out, only heartbeats."
     )
     initial_policy: InitialPolicy | None = Field(
         default=None, description="Begins from the weights of another policy (transfer); left out, from random ones."

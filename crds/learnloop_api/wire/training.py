@@ -226,7 +226,7 @@ class ExportedFormat(WireModel):
     adapter_model.safetensors; gguf-lora is the adapter as llama.cpp reads it.
     """
 
-    format: Literal["pt2", "torchscript", "peft-config", "gguf-lora"]
+    format: Literal["torchscript", "peft-config", "gguf-lora"]
     uri: str = Field(max_length=2048)
     sha256: Sha256
     size_bytes: int = Field(ge=1, le=MOST)

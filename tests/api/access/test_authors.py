@@ -290,11 +290,11 @@ def test_a_secret_stays_with_the_address_that_its_owner_gave_it(people: People) 
 
 
 def test_a_pods_secrets_stay_with_the_server_and_the_code_that_they_were_given_to(people: People) -> None:
-    pod = {"env": [{"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": KEY}}]}
+    pod = {"env": [{"name": "MLFLOW_TRACKING_TOKEN", "valueFrom": {"secretKeyRef": KEY}}]}
     trained = {"algorithm": "ppo", "totalSteps": 1000, "pod": pod}
     before = {"task": {"external": {"trainingEnvironment": "CartPole-v1"}}, "training": {"template": trained}}
     code = {"environmentConfigMap": {"name": "mine"}, "trainingEnvironment": "mine:Env"}
-    tracked = {"tracking": {"wandb": {"baseUrl": "https://collector.evil.example"}}}
+    tracked = {"tracking": {"mlflow": {"trackingUri": "https://collector.evil.example"}}}
     moved = {"training": None, "task": {"external": None, "environment": {"name": "X", "actors": {"pod": pod}}}}
     for after in ({"training": {"template": tracked}}, {"task": {"external": code}}, moved):
         assert "pod.env: may be set by who may create pods" in people.change("author", "LearningAgent", before, after)

@@ -1,8 +1,7 @@
 """Collectives among ranks."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
@@ -23,8 +22,6 @@ class Group(Protocol):
     """All ranks. Every method but `close` is a collective: all ranks call it, in the same order."""
 
     place: Place
-    transport: str
-    """torch.distributed's name of what carries tensors; "" for one rank alone."""
 
     def add_up(self, tensor: torch.Tensor) -> None:
         """Replace the tensor on every rank by the sum over all ranks."""
@@ -44,8 +41,6 @@ class Group(Protocol):
 
 class Alone:
     """A group of one."""
-
-    transport = ""
 
     def __init__(self) -> None:
         """Rank 0 of 1."""
@@ -68,8 +63,6 @@ class Alone:
 
 
 VARIABLE = "LEARNLOOP_COLLECTIVE_SECONDS"
-OF_PEERS = ("gloo", "nccl", "connection closed", "connection reset", "timed out")
-"""Words in what torch.distributed says of a collective that broke; gloo has no class of errors of its own."""
 T = TypeVar("T")
 
 
@@ -86,20 +79,6 @@ def _guarded(action: Callable[[], T]) -> T:
         return action()
     except RuntimeError as error:
         raise PeerLost(" ".join(str(error).split())[:200]) from None
-
-
-@contextmanager
-def computing() -> Iterator[None]:
-    """A computation that has collectives inside of it: what a lost peer does to it is PeerLost, all else stays."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        said = str(error).lower()
-        if isinstance(error, dist.DistError) or any(word in said for word in OF_PEERS):
-            raise PeerLost(" ".join(str(error).split())[:200]) from None
-        raise
 
 
 def transport(devices: Sequence[str], *, nccl: bool) -> str:

@@ -42,10 +42,7 @@ class Trained:
 
 
 def exported(network: LanguageNetwork, facts: Mapping[str, str], config: str | None) -> bytes:
-    """The trained weights as one file. `config`: adapter_config.json, where the network learned an adapter.
-
-    Collective where all weights learn and are divided; the file of rank 0 is the whole one.
-    """
+    """The trained weights as one file. `config`: adapter_config.json, where the network learned an adapter."""
     said = {"format": "pt", KIND: WEIGHTS, **facts}
     if network.adapters is not None and config is not None:
         return pack(lora.arrays(network.adapters), said | {KIND: ADAPTER, CONFIG: config})

@@ -1,10 +1,9 @@
-"""Exports a policy as torch.export and TorchScript files."""
+"""Read the weights of an ONNX policy, and write the policy as TorchScript."""
 
 import io
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,7 @@ def read(body: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
 
 
 # `graph.build` is the one place that says what a policy does, from normalisation to the shield; here its nodes are
-# carried out by PyTorch, one function for each kind of node, so that torch.export and TorchScript record the same
-# policy.
+# carried out by PyTorch, one function for each kind of node, so that TorchScript records the same policy.
 
 Values = dict[str, torch.Tensor]
 TYPES = {TensorProto.FLOAT: torch.float32, TensorProto.INT64: torch.int64}
@@ -125,86 +123,40 @@ def _node(node: onnx.NodeProto, constants: Mapping[str, np.ndarray[Any, Any]]) -
     return node.op_type, inputs, list(node.output), attributes
 
 
-# Both take `observation` float32 [batch, observations], any batch size, and give the ONNX graph's outputs in its
-# order: `action`, then `logits` where it has them. The facts in the ONNX metadata travel along as the extra file
-# learnloop.json.
-
 FACTS = "learnloop.json"
 EXAMPLE = 2  # rows of what is recorded: one row would be taken for a fixed size
-LARGEST = 1 << 20  # batch that a .pt2 promises to take
-Runner = Callable[[torch.Tensor], Any]
 
 
-def _facts(body: bytes) -> str:
-    found = {item.key: item.value for item in onnx.load_from_string(body).metadata_props}
-    return json.dumps(found, sort_keys=True)
+def torchscript(body: bytes) -> bytes:
+    """The policy of a serialised ONNX graph as TorchScript; raises ExportError when PyTorch cannot record it.
 
-
-def _example(graph: TorchGraph) -> tuple[torch.Tensor]:
-    return (torch.zeros((EXAMPLE, graph.observations)),)
-
-
-def _save_pt2(body: bytes) -> bytes:
-    graph, file = TorchGraph(body).eval(), io.BytesIO()
-    batch = torch.export.Dim("batch", min=1, max=LARGEST)
-    sizes = {"observation": {0: batch}}
-    program = torch.export.export(graph, _example(graph), dynamic_shapes=sizes, strict=False)  # strict before 2.7
-    torch.export.save(program, file, extra_files={FACTS: _facts(body)})
-    return file.getvalue()
-
-
-def _load_pt2(body: bytes) -> Runner:
-    return torch.export.load(io.BytesIO(body)).module()
-
-
-def _save_torchscript(body: bytes) -> bytes:
-    graph, file = TorchGraph(body).eval(), io.BytesIO()
-    with torch.no_grad():
-        traced = torch.jit.trace(graph, _example(graph))  # type: ignore[no-untyped-call]
-    torch.jit.save(traced, file, _extra_files={FACTS: _facts(body)})
-    return file.getvalue()
-
-
-def _load_torchscript(body: bytes) -> Runner:
-    loaded: Runner = torch.jit.load(io.BytesIO(body))  # type: ignore[no-untyped-call]
-    return loaded
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A way to write a policy down, and to read it again."""
-
-    save: Callable[[bytes], bytes]  # from a serialised ONNX graph
-    load: Callable[[bytes], Runner]
-
-
-FORMATS = {
-    "pt2": Format(_save_pt2, _load_pt2),
-    "torchscript": Format(_save_torchscript, _load_torchscript),
-}
-
-
-def convert(body: bytes, kind: str) -> bytes:
-    """The policy of a serialised ONNX graph in another format; raises ExportError when PyTorch cannot record it."""
+    It takes `observation` float32 [batch, observations], and gives the graph's outputs in their order. The facts in the
+    ONNX metadata are the extra file learnloop.json.
+    """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TorchScript is deprecated: the field's description says so
-            return FORMATS[kind].save(body)
-    except Exception as error:  # torch.export's and TorchScript's exceptions share no base class below Exception
-        raise ExportError(f"the policy cannot be exported as {kind}: {str(error)[:200]}; nothing was stored") from None
+        facts = json.dumps(read(body)[1], sort_keys=True)
+        graph, file = TorchGraph(body).eval(), io.BytesIO()
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated
+            traced = torch.jit.trace(graph, (torch.zeros((EXAMPLE, graph.observations)),))  # type: ignore[no-untyped-call]
+            torch.jit.save(traced, file, _extra_files={FACTS: facts})
+        return file.getvalue()
+    except Exception as error:  # the exceptions of TorchScript share no base class below Exception
+        problem = f"the policy cannot be exported as torchscript: {str(error)[:200]}; nothing was stored"
+        raise ExportError(problem) from None
 
 
 class TorchPolicy:
-    """A policy in one of these formats, loaded from its bytes as somebody else would; an export.parity.Exported."""
+    """A TorchScript policy, loaded from its bytes as somebody else would; a runtime.Exported."""
 
-    def __init__(self, body: bytes, kind: str, *, continuous: bool, hybrid: bool = False) -> None:
+    def __init__(self, body: bytes, *, continuous: bool, hybrid: bool = False) -> None:
         """Raises ExportError when the bytes cannot be loaded again."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._run = FORMATS[kind].load(body)
+                self._run = torch.jit.load(io.BytesIO(body))  # type: ignore[no-untyped-call]
         except Exception as error:  # as above
-            raise ExportError(f"the exported {kind} cannot be loaded again: {str(error)[:200]}") from None
+            raise ExportError(f"the exported torchscript cannot be loaded again: {str(error)[:200]}") from None
         self.continuous, self.hybrid = continuous, hybrid
 
     def _outputs(self, observation: Observations) -> list[NDArray[Any]]:

@@ -9,7 +9,7 @@ Weights are read from safetensors files alone, and no code out of the folder run
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -22,10 +22,8 @@ from safetensors.numpy import load_file
 
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.language.chat import template_digest
-from learnloop_trainer.language.divided_weights import DividedModel, WholeModel
 from learnloop_trainer.language.sampler import unfaithful
 from learnloop_trainer.training_order import model_folder
 
@@ -126,23 +124,6 @@ class Base:
             fix = "use another base"
             raise ConfigError(f"{FIELD}.base", str(self.folder), f"is {type(model).__name__}: it {why}", fix)
         return model
-
-    def held(
-        self,
-        device: torch.device,
-        dtype: torch.dtype,
-        ranks: Group | None,
-        *,
-        frozen: bool,
-        filled: Callable[[Any], None] = lambda model: None,
-    ) -> WholeModel:
-        """The model, after `filled` has put other weights into it; divided among `ranks`, where there are some.
-
-        What is divided passes through the processor's memory as a whole.
-        """
-        model = self.model(device if ranks is None else torch.device("cpu"), dtype)
-        filled(model)
-        return WholeModel(model) if ranks is None else DividedModel(model.requires_grad_(not frozen), ranks, device)
 
 
 def opened(model: LanguageModel, environ: Mapping[str, str], cache: Path) -> Base:

@@ -68,10 +68,7 @@ class LanguageLearner(Protocol):
         """Gather experience and learn from it for a while."""
 
     def shared(self) -> Arrays:
-        """State, equal on all ranks: weights, optimiser, counters, record.
-
-        Collective; where weights are divided, only what rank 0 gets is whole.
-        """
+        """State, equal on all ranks: weights, optimiser, counters, record."""
 
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
         """Take it up again; raises KeyError or ValueError when it belongs to another network."""
@@ -109,8 +106,7 @@ class Stepper:
     def step(self, done: int) -> None:
         """Add up the ranks' gradients and take one step; raises NumericError for a NaN. `done`: of total_steps."""
         network = self.setting.network
-        if len(network.gradient):  # divided weights have theirs summed already
-            self.setting.group.add_up(network.gradient)
+        self.setting.group.add_up(network.gradient)
         rate = step_size(self.parameters, self.parameters.learning_rate, done / self.setting.total_steps)
         norm = network.step(rate, self.parameters.max_gradient_norm, self.parameters.weight_decay)
         if not np.isfinite(norm):

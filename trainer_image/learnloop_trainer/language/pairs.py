@@ -62,18 +62,14 @@ def updated(
     drawn: Sequence[Pair],
     step: int,
     backward: Backward,
-    idle: Callable[[], None],
     curves: Sequence[str],
 ) -> Round:
-    """Learns from `drawn`, the batch of all ranks, of which this one takes its share; `step` is that before it.
-
-    `idle` calls the model as `backward` does, for ranks that have fewer batches than others.
-    """
+    """Learn from `drawn`, the batch of all ranks, of which this one takes its share; `step` is that before it."""
     size = parameters.batch_pairs
     share = setting.group.place.share(size)
     sums = Sums()
-    own = batched_pairs(drawn[share.start : share.stop], parameters.tokens_per_batch)
-    setting.network.held.each(own, lambda pairs: backward(pairs, float(size), sums), idle)
+    for pairs in batched_pairs(drawn[share.start : share.stop], parameters.tokens_per_batch):
+        backward(pairs, float(size), sums)
     stepper = Stepper(parameters, setting)
     stepper.step(step)
     return Round([], sums.means(setting.group, curves) | {"gradient_norm": stepper.norms[0]})

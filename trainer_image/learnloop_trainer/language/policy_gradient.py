@@ -122,11 +122,7 @@ class PolicyGradient:
         network, found = self.network, batches(episodes, members, self.parameters.tokens_per_batch, self.network.device)
         if not self.parameters.kl_coefficient:
             return [Prepared(batch, None) for batch in found]
-        prepared: list[Prepared] = []
-        network.held.each(
-            found, lambda batch: prepared.append(Prepared(batch, network.score_base(batch))), network.score_nothing
-        )
-        return prepared
+        return [Prepared(batch, network.score_base(batch)) for batch in found]
 
     def _judged(self, episodes: Sequence[Episode], parts: Sequence[Sequence[Prepared]]) -> list[TokenAdvantages]:
         values = self._values(len(episodes), parts) if self._objective.values else None
@@ -134,14 +130,10 @@ class PolicyGradient:
 
     def _values(self, count: int, parts: Sequence[Sequence[Prepared]]) -> list[Floats]:
         found: list[Floats] = [np.empty(0)] * count
-
-        def valued(batch: TokenBatch) -> None:
+        for batch in (prepared.batch for part in parts for prepared in part):
             value = self.network.values(batch)
             for place, member in enumerate(batch.members):
                 found[member] = value[batch.episode == place].double().cpu().numpy()
-
-        every = (prepared.batch for part in parts for prepared in part)
-        self.network.held.each(every, valued, self.network.value_nothing)
         return found
 
     def _update(
@@ -158,11 +150,8 @@ class PolicyGradient:
         if not total:
             return
         weights = token_weights(episodes, total)
-        self.network.held.each(
-            part,
-            lambda prepared: self._backward(prepared, judged, weights, sums, first=first),
-            self.network.learn_nothing,
-        )
+        for prepared in part:
+            self._backward(prepared, judged, weights, sums, first=first)
         stepper.step(self.step)
 
     def _backward(
@@ -190,7 +179,7 @@ class PolicyGradient:
             )
         if parameters.entropy_coefficient:
             whole = whole - parameters.entropy_coefficient * (tokens.weight * scores.entropy).sum()
-        self.network.held.backward(whole)
+        torch.autograd.backward(whole)
         count = float(len(weight))
         with torch.no_grad():
             sums.add("entropy", scores.entropy.sum(), count)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,7 +26,6 @@ from learnloop_trainer.export.other_formats import read as read_graph
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.divided_weights import WholeModel
 from learnloop_trainer.language.experience import shared
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
@@ -158,32 +157,23 @@ def scale_of(trained: Trained, field: str, uri: str) -> float:
         raise ConfigError(field, uri, f"has no {CONFIG} with r and lora_alpha ({error})", MODEL_FIX) from None
 
 
-def loaded(
-    base: Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str, ranks: Group | None = None
-) -> WholeModel:
+def loaded(base: Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str) -> Any:
     """A model that says what this file says; raises ConfigError where it does not fit the base.
 
-    An adapter that cannot be added to the weights stands beside them, as where it was trained and where it is served.
-
-    `ranks`: among which its weights are divided; collective then.
+    An adapter that cannot be added to the weights is attached to them, as where it was trained and where it is served.
     """
-    scale = scale_of(trained, FIELD, uri) if trained is not None and trained.adapter else None
-    beside = scale is not None and not lora.can_be_added(dtype)
-
-    def fill(model: Any, put: Callable[..., object], *given: object) -> None:
-        try:
-            put(model, *given)
-        except ValueError as error:
-            raise ConfigError(FIELD, uri, f"does not fit the base model: {error}", MODEL_FIX) from None
-
-    def filled(model: Any) -> None:
-        if trained is not None and not beside:
-            fill(model, put_into, trained, scale)
-
-    held = base.held(device, dtype, ranks, frozen=True, filled=filled)
-    if trained is not None and beside:
-        fill(held.model, lora.attach_trained, trained.arrays, scale)
-    return held
+    model = base.model(device, dtype)
+    if trained is None:
+        return model
+    scale = scale_of(trained, FIELD, uri) if trained.adapter else None
+    try:
+        if scale is not None and not lora.can_be_added(dtype):
+            lora.attach_trained(model, trained.arrays, scale)
+        else:
+            put_into(model, trained, scale)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, f"does not fit the base model: {error}", MODEL_FIX) from None
+    return model
 
 
 class HeldOutTasks:
@@ -196,10 +186,10 @@ class HeldOutTasks:
         self._group = ranks or Alone()
         self._rollouts = Rollouts(order.environment, world, chat, seed, SIDE_BY_SIDE)
 
-    def play(self, model: WholeModel, limits: Limits, first: int, episodes: int) -> list[Episode]:
+    def play(self, model: Any, limits: Limits, first: int, episodes: int) -> list[Episode]:
         """Tasks first to first + episodes - 1. Collective where several ranks hold them; each then has all."""
         with torch.no_grad():
-            return self.hold(model.speaking(), limits, first, episodes)
+            return self.hold(nullcontext(model), limits, first, episodes)
 
     def hold(self, speaking: AbstractContextManager[Any], limits: Limits, first: int, episodes: int) -> list[Episode]:
         """The same with the model of a context, which ends before ranks share what they have."""
@@ -207,7 +197,6 @@ class HeldOutTasks:
         draws = [Draw(task, task) for task in range(first + share.start, first + share.stop)]
         with speaking as speaker:
             own = self._rollouts.play(draws, Split.HELD_OUT, Sampler(speaker), limits, 0)
-        # Not before: a rank whose conversations are over still has to call divided weights, for those who speak on.
         return shared(own, self._group)
 
 

@@ -1,7 +1,4 @@
-"""After a language model was trained: export, evaluate, compare, and write the manifest that proves it.
-
-Rank 0 does it alone, except where no rank has all weights: then all ranks judge together, and rank 0 writes.
-"""
+"""After a language model was trained: export, evaluate, compare, and write the manifest that proves it."""
 
 import hashlib
 import json
@@ -27,7 +24,6 @@ from learnloop_trainer.export.language import BASE, TEMPLATE, exported, read
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.divided_weights import WholeModel
 from learnloop_trainer.language.learning import LanguageLearner
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, batches
@@ -82,9 +78,9 @@ class EvaluatedWeights:
 
 
 def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> EvaluatedWeights:
-    """Export and evaluate. Where weights are divided among ranks, collective: each holds some of the conversations."""
+    """Export and evaluate."""
     spec, network, base = order.spec, subject.learner.network, subject.base
-    parameters, model, ranks = order.parameters, spec.data.language_model, network.held.group
+    parameters, model = order.parameters, spec.data.language_model
     assert model is not None
     reporter.phase("exporting", "writing the trained weights")
     config = None
@@ -98,17 +94,15 @@ def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> E
         "learnloop.job": order.job,
     }
     body = exported(network, facts, config)
-    if ranks is not None:
-        body = ranks.broadcast(body if ranks.place.rank == 0 else None)
     proof, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
-    ours = loaded(base, read(body), network.device, dtype, "the exported file", ranks)
+    ours = loaded(base, read(body), network.device, dtype, "the exported file")
 
     reporter.phase("evaluating", "holding held-out conversations")
-    tasks = HeldOutTasks(order, subject.world, subject.chat, proof.seed, ranks)
+    tasks = HeldOutTasks(order, subject.world, subject.chat, proof.seed)
     drawn = limits(model.sampling, subject.chat, subject.context)
     likeliest = limits(model.sampling, subject.chat, subject.context, 0.0)
 
-    def measured(what: str, speaker: WholeModel, how: Limits, first: int, episodes: int) -> list[Episode]:
+    def measured(what: str, speaker: Any, how: Limits, first: int, episodes: int) -> list[Episode]:
         found = tasks.play(speaker, how, first, episodes)
         reporter.alive(f"{what}: {len(found)} held-out conversations")
         return found
@@ -126,7 +120,7 @@ def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> E
     del ours
     reporter.phase("evaluating", "holding the same conversations with the model that serves")
     uri, sha256, before = served(order, store, base)
-    other = loaded(base, before, network.device, dtype, uri, ranks)
+    other = loaded(base, before, network.device, dtype, uri)
     theirs = measured("baseline", other, drawn, proof.first, proof.episodes)
     their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
     return EvaluatedWeights(body, config, parity, held, calm, validation, (uri, sha256), theirs, their_calm)
@@ -140,13 +134,12 @@ def prove_language(
     reporter: Reporter,
     durable: Callable[[], str],
     began: float,
-    judged: EvaluatedWeights | None = None,
 ) -> Manifest:
-    """Judge, unless all ranks have, and store; `durable` waits for the final checkpoint.
+    """Judge and store; `durable` waits for the final checkpoint.
 
     Returns the manifest, already durable.
     """
-    judged = judged or judge(order, subject, store, reporter)
+    judged = judge(order, subject, store, reporter)
     spec, network, base, body = order.spec, subject.learner.network, subject.base, judged.body
     parameters, model, proof = order.parameters, spec.data.language_model, held_out_episodes.episodes(order)
     assert model is not None
@@ -244,7 +237,7 @@ def tools_digest(world: ConversationWorld, tools: Sequence[Any]) -> str:
 
 
 @torch.no_grad()
-def compared(network: LanguageNetwork, again: WholeModel, episodes: Sequence[Episode], budget: int) -> Parity:
+def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], budget: int) -> Parity:
     """Does the file that was stored say what the trained network says? On tokens drawn in held-out conversations.
 
     `again`: the exported file, put into a fresh base model. Raises ExportError where it does not.

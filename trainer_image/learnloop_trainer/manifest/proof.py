@@ -26,7 +26,7 @@ from learnloop_trainer.errors import ExportError, NumericError
 from learnloop_trainer.evaluation import Policy, collect
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.suite import Stage, measure
-from learnloop_trainer.export import Behaving, Exported, OnnxPolicy, TorchPolicy, build, check, convert
+from learnloop_trainer.export import Behaving, Exported, OnnxPolicy, TorchPolicy, build, check, torchscript
 from learnloop_trainer.export.behaviour import behaviour_of, deviation_of
 from learnloop_trainer.export.other_formats import read
 from learnloop_trainer.export.runtime import Logits
@@ -64,7 +64,7 @@ def recipe_sha256(order: Order) -> str:
 
 PARITY_OBSERVATIONS = 10_000
 RECORDED_OBSERVATIONS = 10_000
-Verified = tuple[Literal["pt2", "torchscript"], bytes, Parity]
+Verified = tuple[Literal["torchscript"], bytes, Parity]
 
 
 def recorded(order: Order, store: Store, width: int) -> Observations:
@@ -126,8 +126,8 @@ def more_formats(
     """The policy in each further format the order asks for, verified; raises ExportError where one fails."""
     found: list[Verified] = []
     for kind in order.spec.export.formats:
-        converted = convert(body, kind)
-        loaded = TorchPolicy(converted, kind, continuous=policy.continuous, hybrid=policy.hybrid)
+        converted = torchscript(body)
+        loaded = TorchPolicy(converted, continuous=policy.continuous, hybrid=policy.hybrid)
         parity = verify(network, loaded, seen, real)
         say(f"{kind}: outputs differ by up to {parity.max_abs_difference:.3g} on {parity.observations} observations")
         found.append((kind, converted, parity))

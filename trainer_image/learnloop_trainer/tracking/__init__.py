@@ -1,4 +1,4 @@
-"""Curves for other tools: TensorBoard, MLflow, Weights & Biases."""
+"""Curves for other tools: TensorBoard and MLflow."""
 
 from learnloop_trainer.tracking.services import Ending
 from learnloop_trainer.tracking.tracker import Tracker, tracker

@@ -1,12 +1,10 @@
-"""Write a run's curves to TensorBoard, MLflow and Weights & Biases.
+"""Write a run's curves to TensorBoard and MLflow.
 
 One TrainingJob is one run of each service, however often it is interrupted: the job's name and its recipe identify it.
 """
 
 import hashlib
 import math
-import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from typing import Any, Literal, Protocol
 
 import httpx
 
-from learnloop_api.kinds.training.tracking import Wandb
 from learnloop_trainer.training_order import Order
 
 Point = tuple[int, float, Mapping[str, float]]
@@ -180,92 +177,6 @@ class Mlflow:
         return answer
 
 
-class WandbError(OSError):
-    """The client cannot open a run, or it is too early to try again."""
-
-
-class WeightsAndBiases:
-    """A run by W&B's own client: at a server, or as files that `wandb sync` sends later.
-
-    The client reads WANDB_API_KEY, sends what it has taken itself, and goes on trying while the server is away.
-    """
-
-    name = "Weights & Biases"
-    STEP = "train/step"  # the axis of every curve: the client's own step may not fall, and a resumed run's does
-    RETRY_SECONDS = 60.0  # each attempt leaves a folder
-
-    def __init__(self, wish: Wandb, run: str, identity: Identity) -> None:
-        """Nothing is written before the first points."""
-        self._wish, self._name, self._identity = wish, run, identity
-        self._run: Any = None
-        self._failure: tuple[float, str] | None = None
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Hand points to the client. Raises WandbError."""
-        if self._run is None:
-            if self._failure is not None and time.monotonic() - self._failure[0] < self.RETRY_SECONDS:
-                raise WandbError(self._failure[1])
-            try:
-                self._run = self._open()
-            except Exception as error:  # the client has a dozen kinds of them, and ImportError
-                self._failure = time.monotonic(), f"{self._wish.base_url}: {type(error).__name__}: {error}"
-                raise WandbError(self._failure[1]) from None
-        for step, at, values in points:
-            finite = {name: value for name, value in values.items() if math.isfinite(value)}
-            self._run.log({**finite, self.STEP: step, "_timestamp": at})
-
-    def end(self, ending: Ending) -> None:
-        """End the run: finished, or failed with exit code 1."""
-        if self._run is None:
-            return
-        import wandb
-
-        self._run.finish(exit_code=0 if ending == "FINISHED" else 1)
-        wandb.teardown()  # finish alone returns before the client's own process has written its last records
-
-    def _open(self) -> Any:
-        directory = Path(self._wish.directory or tempfile.gettempdir())
-        directory.mkdir(parents=True, exist_ok=True)
-        # The client reads these when it is imported: no reports to its makers, nothing below a home directory that a
-        # pod cannot write to. Never `.wandb` next to a run: it would take that one.
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        os.environ.setdefault("WANDB_SILENT", "true")
-        for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
-            os.environ.setdefault(name, str(Path(tempfile.gettempdir()) / "wandb-client"))
-        import wandb  # takes three seconds
-
-        settings = wandb.Settings(
-            base_url=self._wish.base_url,
-            console="off",
-            silent=True,
-            disable_git=True,
-            disable_code=True,
-            disable_job_creation=True,
-            x_disable_stats=True,
-            x_disable_meta=True,
-            x_disable_machine_info=True,
-            x_save_requirements=False,
-            init_timeout=10.0,
-            finish_timeout=5.0,
-            finish_timeout_raises=False,
-        )
-        identity = self._identity
-        run = wandb.init(
-            project=self._wish.project,
-            entity=self._wish.entity,
-            dir=str(directory),
-            id=hashlib.sha256(f"{identity.job}\n{identity.recipe}".encode()).hexdigest()[:32],
-            name=self._name,
-            config={**identity.parameters, "job": identity.job, "recipe": identity.recipe},
-            mode=self._wish.mode,
-            resume="allow",
-            settings=settings,
-        )
-        run.define_metric(self.STEP)
-        run.define_metric("*", step_metric=self.STEP)
-        return run
-
-
 def services(order: Order, environ: Mapping[str, str], namespace: str) -> list[Service]:
     """The services that an order names; MLFLOW_TRACKING_URI alone names MLflow too."""
     wish, identity, named = order.spec.tracking, Identity.of(order, namespace), list[Service]()
@@ -276,6 +187,4 @@ def services(order: Order, environ: Mapping[str, str], namespace: str) -> list[S
         uri, experiment = wish.mlflow.tracking_uri, wish.mlflow.experiment
     if uri:
         named.append(Mlflow(uri, experiment, order.job, identity, environ))
-    if wish is not None and wish.wandb is not None:
-        named.append(WeightsAndBiases(wish.wandb, order.job, identity))
     return named

@@ -16,7 +16,7 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.torch_group import SHARED_GPU, Group
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.language import algorithms, lora
 from learnloop_trainer.language.base_model import FIELD, Base, opened
@@ -88,49 +88,27 @@ def _refuse_cut_sampling(model: LanguageModel) -> None:
         raise ConfigError(f"{place}.temperature", 0, "draws nothing to learn from", "set it above 0, e.g. to 1")
 
 
-def dividing(order: Order, group: Group, device: torch.device) -> Group | None:
-    """The ranks that divide the weights; None where each has all. Raises ConfigError where they cannot be divided."""
-    parameters = order.parameters
-    if parameters.sharding == "none":
-        return None
-    name = "spec.hyperparameters.sharding"
-    traits = algorithms.find(order.spec.algorithm)
-    if traits is not None and traits.scores:
-        raise ConfigError(name, "full", "is not for reward models", "set it to none")
-    if group.place.size == 1:
-        fix = f"set spec.workers to 1 or more, or {name} to none"
-        raise ConfigError("spec.workers", 0, "leaves one rank, and sharding: full divides weights among several", fix)
-    if device.type == "cuda" and group.transport == SHARED_GPU:
-        problem, fix = "divides weights among GPUs, and some ranks share one", "give each rank a GPU of its own"
-        raise ConfigError(name, "full", problem, fix)
-    return group
-
-
 def network_of(
     parameters: Parameters,
     traits: algorithms.LanguageTraits,
     base: Base,
     seed: int,
     device: torch.device,
-    ranks: Group | None = None,
 ) -> LanguageNetwork:
-    """The network that learns: all weights, or an adapter beside the frozen base.
-
-    `ranks`: among which weights are divided.
-    """
+    """The network that learns: all weights, or an adapter on the frozen base."""
     narrow = parameters.precision == "bfloat16"
     whole = parameters.weights == "full"
     dtype = torch.bfloat16 if narrow and not whole else torch.float32
     asked = parameters.lora
     wanted = traits.base or bool(getattr(parameters, "kl_coefficient", 0.0))
-    held = base.held(device, dtype, ranks, frozen=not whole)
+    model = base.model(device, dtype)
     torch.manual_seed(seed)
     reference = torch.bfloat16 if narrow else torch.float32
     return LanguageNetwork(
-        held,
-        None if whole else lora.attach(held.model, asked.layers, asked.rank, asked.alpha, seed),
+        model,
+        None if whole else lora.attach(model, asked.layers, asked.rank, asked.alpha, seed),
         value_head=traits.values,
-        reference=base.held(device, reference, ranks, frozen=True) if whole and wanted else None,
+        reference=base.model(device, reference) if whole and wanted else None,
         bfloat16=narrow,
     )
 
@@ -148,8 +126,7 @@ def begin_language(
     world = make_world(order.environment)
     chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
     context = base.context(model.context_length)
-    ranks = dividing(order, group, device)
-    network = network_of(parameters, traits, base, spec.seed, device, ranks)
+    network = network_of(parameters, traits, base, spec.seed, device)
     read = ReadExperience()
     experience = _experience(order, group, store, chat, world, Bounds(context, base.vocabulary), read)
     begun = begin_model_from(order, network, base, store)
@@ -166,9 +143,6 @@ def _refuse_unjudgeable(order: Order, traits: algorithms.LanguageTraits) -> None
     name, fix = "spec.evaluation.whileTraining", "leave it out"
     if traits.scores:
         raise ConfigError(name, "(set)", "holds conversations, and a reward model holds none", fix)
-    if order.parameters.sharding != "none":
-        problem = "keeps the best weights whole, and these are divided among ranks"
-        raise ConfigError(name, "(set)", problem, f"{fix}, or set sharding to none")
 
 
 def _validation(

@@ -26,7 +26,7 @@ def fingerprint(order: Order) -> str:
     facts = {
         "format": FORMAT,
         "algorithm": spec.algorithm,
-        "parameters": order.parameters.model_dump(mode="json", exclude={"sharding"}),
+        "parameters": order.parameters.model_dump(mode="json"),
         "seed": spec.seed,
         "steps": spec.total_steps,
         "environment": f"{order.environment} code={world_digest(order.environment)}",

@@ -15,7 +15,7 @@ from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, sett
 from learnloop_trainer.distributed.torch_group import Alone, Group, Peers
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.language import algorithms
-from learnloop_trainer.manifest.language_proof import Subject, judge, prove_language
+from learnloop_trainer.manifest.language_proof import Subject, prove_language
 from learnloop_trainer.manifest.proof import prove, recipe_sha256
 from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
@@ -191,7 +191,7 @@ def _language_model(
     device: torch.device,
     began: float,
 ) -> Callable[[], Manifest]:
-    """Train a language model; returns what proves it. Ranks that divided the weights have judged it by then."""
+    """Train a language model; returns what proves it."""
     training = LanguageSession(order, group, store, reporter, saver, stopper).run(device)
     validated = _validated(order, training)
     subject = Subject(
@@ -210,9 +210,7 @@ def _language_model(
     size = group.place.size
     if traits is not None and traits.scores:
         return lambda: prove_reward_model(order, subject, size, store, reporter, durable, began)
-    divided = training.learner.network.held.group is not None
-    judged = judge(order, subject, store, reporter) if divided else None
-    return lambda: prove_language(order, subject, size, store, reporter, durable, began, judged)
+    return lambda: prove_language(order, subject, size, store, reporter, durable, began)
 
 
 def _wait_for_proof(order: Order, meeting: Meeting, store: Store, reporter: Reporter) -> None:

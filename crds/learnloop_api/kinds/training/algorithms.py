@@ -135,7 +135,6 @@ LANGUAGE_MODEL: Defaults = OPTIMISER | {
     "weights": "lora",
     "lora": Lora(),
     "precision": "float32",
-    "sharding": "none",
     "tokens_per_batch": 16_384,
     "experience": None,
     "recording": None,

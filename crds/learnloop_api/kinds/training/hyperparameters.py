@@ -218,13 +218,6 @@ class Parameters(Resource):
             description="What layers compute in; log-probabilities, losses and the optimiser are float32 either way."
         ),
     ]
-    sharding: Annotated[
-        Literal["none", "full"],
-        Field(
-            description="none: each rank has all weights. full: FSDP2 divides weights, gradients and the optimiser's "
-            "state among the ranks, for models that do not fit one GPU; needs workers, and is not for reward models."
-        ),
-    ]
     tokens_per_batch: Annotated[int, _count(16_777_216, "Tokens per forward pass, padding included.", least=64)]
     experience: Annotated[
         Literal["rollouts", "recorded", "both"] | None,

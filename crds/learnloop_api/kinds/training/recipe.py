@@ -11,7 +11,7 @@ from pydantic import Field, create_model
 from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.base import Resource, Rule
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, REWARD_MODELS
+from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training.hyperparameters import Parameters
 
 
@@ -154,12 +154,6 @@ RELATIONS = (
         "{minibatches} * {group_size} <= {batch_episodes}",
         "an update has batchEpisodes / groupSize groups, fewer than minibatches: lower minibatches or groupSize",
         ".hyperparameters.minibatches",
-    ),
-    Relation(
-        REWARD_MODELS,
-        "{sharding} == 'none'",
-        "reward models are not divided: set sharding to none",
-        ".hyperparameters.sharding",
     ),
     Relation(
         _taking("environments"),

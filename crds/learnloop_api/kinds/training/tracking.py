@@ -1,6 +1,6 @@
 """Where a training run's curves go, beside its heartbeats."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -43,45 +43,6 @@ class MlFlow(Resource):
     )
 
 
-class Wandb(Resource):
-    """A run at Weights & Biases, or its files for `wandb sync`. Its API key is WANDB_API_KEY in pod.env."""
-
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.baseUrl.matches('^https?://[^/?#@]+(/[^?#@]*)?$')",
-            "baseUrl must be an http or https address without user or password: the API key comes from a Secret, as "
-            "WANDB_API_KEY, in pod.env",
-            ".baseUrl",
-        ),
-        Rule(
-            "!has(self.directory) || self.directory.startsWith('/')",
-            "directory must be a path from the root, where pod.volumeMounts has mounted a volume",
-            ".directory",
-        ),
-        Rule(
-            "self.mode != 'offline' || has(self.directory)",
-            "directory is missing: without a server the files are all there is, so set it to a path on a volume",
-            ".directory",
-        ),
-    )
-
-    base_url: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
-        default="https://api.wandb.ai", description="Address of the server."
-    )
-    project: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.-]+$")] = Field(
-        default="learnloop", description="Name of the project; made when there is none."
-    )
-    entity: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.-]+$")] | None = Field(
-        default=None, description="Team or user that owns the project; left out, the API key's own."
-    )
-    mode: Literal["online", "offline"] = Field(
-        default="online", description="offline: nothing is sent; `wandb sync` sends the files of directory later."
-    )
-    directory: Annotated[str, Field(min_length=2, max_length=1024)] | None = Field(
-        default=None, description="Directory in rank 0's pod for the client's files; left out, a temporary one."
-    )
-
-
 class Tracking(Resource):
     """Curves for other tools. What cannot be written is left out with a warning: training never waits for it."""
 
@@ -89,4 +50,3 @@ class Tracking(Resource):
     mlflow: MlFlow | None = Field(
         default=None, description="Left out, no MLflow run, unless pod.env sets MLFLOW_TRACKING_URI."
     )
-    wandb: Wandb | None = Field(default=None, description="Left out, no run at Weights & Biases.")

@@ -35,7 +35,7 @@ class ArtifactStatus(Resource):
 class ExportStatus(Resource):
     """The exported policy in a further format."""
 
-    format: ShortText = Field(description="pt2 or torchscript.")
+    format: ShortText = Field(description="torchscript, peft-config or gguf-lora.")
     uri: Uri = Field(description="Address of the file.")
     sha256: Digest = Field(description="Digest of the file.")
 

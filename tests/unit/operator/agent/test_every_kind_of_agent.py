@@ -35,7 +35,7 @@ FILLED: dict[str, Any] = {
     "checkpoint": {"everySeconds": 9},
     "evaluation": {"episodes": 33, "seed": 2, "firstEpisode": 7},
     "gates": {"minReturn": 3.5},
-    "export": {"formats": ["pt2"]},
+    "export": {"formats": ["torchscript"]},
     "curriculum": {"until": "hard"},
     "shaping": {"potential": True},
     "safety": {"constraints": [{"name": "calm", "forbid": [1]}], "fallback": [0]},

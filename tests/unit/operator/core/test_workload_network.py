@@ -97,8 +97,6 @@ def test_ranks_call_the_data_plane_and_the_dns_and_nothing_else() -> None:
     [
         ({"tracking": {"mlflow": {"trackingUri": "http://mlflow.mlops:5000"}}}, Party("mlflow", "mlops"), 8099),
         ({"tracking": {"mlflow": {"trackingUri": "https://mlflow.example.com"}}}, OUTSIDE, 443),
-        ({"tracking": {"wandb": {"baseUrl": "https://wandb.example.com"}}}, OUTSIDE, 443),
-        ({"tracking": {"wandb": {"project": "poles"}}}, OUTSIDE, 443),
         ({"pod": {"env": [{"name": "MLFLOW_TRACKING_URI", "value": "http://tracker:5000"}]}}, NEIGHBOUR, 5000),
         ({"initialPolicy": {"uri": "s3://models/first.onnx"}}, OUTSIDE, 443),
     ],

@@ -95,8 +95,14 @@ def test_an_export_that_differs_from_the_network_is_rejected_for_good() -> None:
 
 
 def test_further_formats_are_part_of_the_proof_and_of_the_status() -> None:
-    chosen, fine = spec(export={"formats": ["pt2"]}), proof().parity
-    export = {"format": "pt2", "uri": "learnloop://ns/" + "c" * 64, "sha256": "c" * 64, "size_bytes": 9, "parity": fine}
+    chosen, fine = spec(export={"formats": ["torchscript"]}), proof().parity
+    export = {
+        "format": "torchscript",
+        "uri": "learnloop://ns/" + "c" * 64,
+        "sha256": "c" * 64,
+        "size_bytes": 9,
+        "parity": fine,
+    }
 
     def made(*exports: dict[str, object]) -> Plan:
         told = run(beat=heartbeat(step=1000), proof=proof(exports=exports))

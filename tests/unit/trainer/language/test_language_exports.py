@@ -60,7 +60,7 @@ def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
 
 def test_an_adapter_of_a_bfloat16_run_says_after_its_export_what_it_said_before(words: Any, tmp_path: Path) -> None:
     base, network, trained = narrow(words, tmp_path)
-    again = loaded(base, trained, torch.device("cpu"), torch.bfloat16, "the exported file").model
+    again = loaded(base, trained, torch.device("cpu"), torch.bfloat16, "the exported file")
     assert torch.equal(said(again), said(network.model))
 
 

@@ -246,11 +246,6 @@ def test_one_conversation_that_the_model_cannot_read_ends_no_run(
         ({"block": {"experience": "recorded"}}, "learningAgentRef.*is missing"),
         ({"data": {"rewards": "policy"}}, "spec.data.rewards.*experience: recorded"),
         ({"block": {"lora": {"layers": ["nothing"]}}}, "lora.layers.*names no linear layers"),
-        ({"block": {"sharding": "full"}}, "spec.workers.*0.*leaves one rank.*spec.hyperparameters.sharding to none"),
-        (
-            {"algorithm": "bradley-terry", "block": {"sharding": "full"}},
-            "hyperparameters.sharding.*full.*reward models",
-        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_field_value_and_fix(

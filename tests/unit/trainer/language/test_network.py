@@ -154,7 +154,7 @@ def test_adam_is_that_of_torch_and_goes_on_from_a_saved_state(tiny: Any, whole: 
             gradient = twin.grad.clone()
     assert torch.allclose(network.vector, twin.detach(), atol=1e-6)
     network.restore(state)
-    assert network.updates == 3
+    assert int(network.state()["updates"][0]) == 3
     network.gradient.copy_(gradient)
     network.step(1e-2, 1e9, 0.1)
     once = network.digest()

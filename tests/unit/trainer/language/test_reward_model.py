@@ -17,7 +17,6 @@ from learnloop_trainer.export.reward_model import exported
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.bradley_terry import BradleyTerry
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.divided_weights import WholeModel
 from learnloop_trainer.language.experience import Preferred, written
 from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.language.learning import Setting
@@ -219,9 +218,8 @@ def test_the_network_of_an_order_has_a_head_that_learns(tiny: Any) -> None:
     from learnloop_trainer.language import algorithms
 
     class Base:
-        def held(self, device: Any, dtype: Any, ranks: Any, *, frozen: bool) -> WholeModel:
-            assert (ranks, frozen) == (None, True)
-            return WholeModel(tiny)
+        def model(self, device: Any, dtype: Any) -> Any:
+            return tiny
 
     traits: Any = algorithms.find("bradley-terry")
     base: Any = Base()

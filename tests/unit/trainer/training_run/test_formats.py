@@ -1,4 +1,4 @@
-"""TorchScript does what the ONNX graph does; .pt2, which is slower to make, is tested in tests/learning."""
+"""TorchScript does what the ONNX graph does."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from learnloop_api.kinds.training.environment_conditions import Safety
 from learnloop_environments.base import Bounds
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, convert
+from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, torchscript
 from learnloop_trainer.export.other_formats import TorchGraph
 from learnloop_trainer.manifest.proof import verify
 from learnloop_trainer.neural.dense_networks import dense
@@ -57,7 +57,7 @@ def test_torchscript_does_what_the_graph_does_at_every_batch_size(
     name: str, body: bytes, actions: int, continuous: bool
 ) -> None:
     policy = OnnxPolicy(body, 3, actions, continuous=continuous)
-    script = TorchPolicy(convert(body, "torchscript"), "torchscript", continuous=continuous, hybrid=policy.hybrid)
+    script = TorchPolicy(torchscript(body), continuous=continuous, hybrid=policy.hybrid)
     parity = check(lambda seen: policy.run(seen)[1], script, SEEN, 0)
     assert parity.passed, (name, parity)
     assert policy.hybrid == (name == "hybrid")
@@ -66,7 +66,7 @@ def test_torchscript_does_what_the_graph_does_at_every_batch_size(
 def test_the_facts_travel_along() -> None:
     _, body, _, _ = next(graphs())
     facts = {"learnloop.json": ""}
-    torch.jit.load(io.BytesIO(convert(body, "torchscript")), _extra_files=facts)
+    torch.jit.load(io.BytesIO(torchscript(body)), _extra_files=facts)
     found = json.loads(facts["learnloop.json"])
     assert found == {"learnloop.job": "j", "learnloop.actions": "4", "learnloop.observations": "3"}
 
@@ -75,7 +75,7 @@ def test_a_format_that_decides_otherwise_is_never_stored(monkeypatch: pytest.Mon
     _, body, actions, _ = next(graphs())
     policy, forward = OnnxPolicy(body, 3, actions), TorchGraph.forward
     monkeypatch.setattr(TorchGraph, "forward", lambda self, seen: forward(self, seen * 1.01))
-    script = TorchPolicy(convert(body, "torchscript"), "torchscript", continuous=False)
+    script = TorchPolicy(torchscript(body), continuous=False)
     with pytest.raises(ExportError, match=r"actions agree on .*; nothing was stored"):
         verify(lambda seen: policy.run(seen)[1], script, SEEN, 0)
 
@@ -83,6 +83,6 @@ def test_a_format_that_decides_otherwise_is_never_stored(monkeypatch: pytest.Mon
 def test_what_cannot_be_recorded_or_loaded_again_is_said_in_one_sentence() -> None:
     _, body, _, _ = next(graphs())
     with pytest.raises(ExportError, match="the exported torchscript cannot be loaded again"):
-        TorchPolicy(body, "torchscript", continuous=False)
+        TorchPolicy(body, continuous=False)
     with pytest.raises(ExportError, match=r"cannot be exported as torchscript.*nothing was stored"):
-        convert(b"no graph", "torchscript")
+        torchscript(b"no graph")

@@ -31,7 +31,7 @@ def proven(order: Order, asked: Order) -> bool:
         {"data": {**DATA, "randomise": [{"parameter": "length", "low": 0.4, "high": 0.6}]}},
         {"evaluation": {"episodes": 9}},
         {"shaping": {"potential": True}},
-        {"export": {"formats": ["pt2"]}},
+        {"export": {"formats": ["torchscript"]}},
         {"seed": 7},
     ],
     ids=str,

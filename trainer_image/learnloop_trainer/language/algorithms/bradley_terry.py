@@ -44,9 +44,7 @@ class BradleyTerry:
         """One update."""
         learned, size = self.pairs.learned, self.parameters.batch_pairs
         drawn = [learned[at] for at in numbers(len(learned), size, self.step, self.setting.seed)]
-        found = updated(
-            self.parameters, self.setting, drawn, self.step, self._backward, self.network.learn_nothing, CURVES
-        )
+        found = updated(self.parameters, self.setting, drawn, self.step, self._backward, CURVES)
         self.step += size
         return found
 
@@ -58,7 +56,7 @@ class BradleyTerry:
         found = losses.bradley_terry(chosen, rejected)
         small = losses.score_penalty(chosen, rejected)
         loss = (found.sum() + self.parameters.score_decay * small.sum()) / size
-        self.network.held.backward(loss)
+        torch.autograd.backward(loss)
         with torch.no_grad():
             sums.add("loss", found.sum(), half)
             sums.add("margin", (chosen - rejected).sum(), half)

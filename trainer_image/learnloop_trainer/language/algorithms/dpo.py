@@ -45,7 +45,7 @@ class Dpo:
         """One update."""
         every, size = self._fetched(), self.parameters.batch_pairs
         drawn = [every[at] for at in numbers(len(every), size, self.step, self.setting.seed)]
-        found = updated(self.parameters, self.setting, drawn, self.step, self._backward, self._idle, CURVES)
+        found = updated(self.parameters, self.setting, drawn, self.step, self._backward, CURVES)
         self.step += size
         return found
 
@@ -61,18 +61,13 @@ class Dpo:
         lengths = torch.tensor([pair.chosen.sampled for pair in pairs], dtype=torch.float32, device=answers.device)
         likelihood = losses.negative_log_likelihood(answers[:half], 1.0 / lengths)
         loss = (found.sum() + self.parameters.nll_coefficient * likelihood) / size
-        self.network.held.backward(loss)
+        torch.autograd.backward(loss)
         with torch.no_grad():
             sums.add("loss", found.sum(), half)
             sums.add("margin", margin.sum(), half)
             sums.add("accuracy", (margin > 0).sum(), half)
             sums.add("chosen_log_prob", answers[:half].sum(), half)
             sums.add("rejected_log_prob", answers[half:].sum(), half)
-
-    def _idle(self) -> None:
-        """Call the models as `_backward` does."""
-        self.network.score_nothing()
-        self.network.learn_nothing()
 
     def shared(self) -> Arrays:
         return self.network.state() | position(self.step) | self.setting.experience.state()

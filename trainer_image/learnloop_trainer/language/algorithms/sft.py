@@ -9,6 +9,7 @@ demonstrations, again and again; each pass takes them in another order.
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
@@ -17,7 +18,7 @@ from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position, spread, token_weights
-from learnloop_trainer.language.rows import Episode, TokenBatch, batches
+from learnloop_trainer.language.rows import Episode, batches
 
 CURVES = ("loss", "entropy", "length")
 
@@ -58,17 +59,13 @@ class Sft:
         share = setting.group.place.share(size)
         mine = [every[number] for number in chosen[share.start : share.stop]]
         weights, sums = token_weights(mine, float(size)), Sums()
-
-        def learn(batch: TokenBatch) -> None:
+        for batch in batches(mine, range(len(mine)), self.parameters.tokens_per_batch, self.network.device):
             scores = self.network.score(batch)
             loss = losses.negative_log_likelihood(scores.log_prob, spread(weights, batch.members, batch.episode))
-            self.network.held.backward(loss)
+            torch.autograd.backward(loss)
             sums.add("loss", -scores.log_prob.detach().sum(), len(scores.log_prob))
             sums.add("entropy", scores.entropy.detach().sum(), len(scores.log_prob))
             sums.add("length", len(scores.log_prob), len(batch.members))
-
-        found = batches(mine, range(len(mine)), self.parameters.tokens_per_batch, self.network.device)
-        self.network.held.each(found, learn, self.network.learn_nothing)
         stepper = Stepper(self.parameters, setting)
         stepper.step(self.step)
         self.step += size
