@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from string import Template
+from textwrap import indent
 from typing import Any
 
 from bench.arguments import numbers
@@ -34,6 +35,7 @@ NAMESPACE = "bench-loop"
 AGENTS = ("pole", "pendulum", "keydoor", "clerk")
 COMPLETE = ("keydoor",)
 """Agents whose episodes end when the task is completed: fewer steps are better."""
+GRIDS = Path("examples/worlds/grids.py")
 HALF_LENGTHS = (0.5, 0.35, 0.7, 0.25, 1.0)
 """Of the pole, in metres, turn by turn."""
 
@@ -41,7 +43,8 @@ HALF_LENGTHS = (0.5, 0.35, 0.7, 0.25, 1.0)
 def document(name: str, turn: int) -> str:
     """An agent's YAML as it is in this turn."""
     text = (Path(__file__).parent / "agents" / f"{name}.yaml").read_text()
-    return Template(text).substitute(TURN=turn, HALF_LENGTH=HALF_LENGTHS[(turn - 1) % len(HALF_LENGTHS)])
+    half = HALF_LENGTHS[(turn - 1) % len(HALF_LENGTHS)]
+    return Template(text).substitute(TURN=turn, HALF_LENGTH=half, GRIDS=indent(GRIDS.read_text(), "    "))
 
 
 def measure(api: Api, narrator: Narrator, context: str | None, turns: int) -> list[Turn]:

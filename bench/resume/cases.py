@@ -14,14 +14,14 @@ CASES: dict[str, dict[str, Any]] = {
         "algorithm": "dqn",
         "hyperparameters": _DQN,
         "totalSteps": 20_000,
-        "data": {"environment": "Exploration-v1", "level": "beginner"},
+        "data": {"environment": "grids:Exploration", "level": "beginner"},
         "curriculum": _CLIMB,
     },
     "ppo": {
         "algorithm": "ppo",
         "hyperparameters": _PPO,
         "totalSteps": 80_000,
-        "data": {"environment": "Exploration-v1", "level": "beginner"},
+        "data": {"environment": "grids:Exploration", "level": "beginner"},
         "curriculum": _CLIMB,
     },
     "sac": {
@@ -29,7 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
         "hyperparameters": _SAC,
         "totalSteps": 6_000,
         "data": {
-            "environment": "Navigation-v1",
+            "environment": "motion:Navigation",
             "level": "beginner",
             "randomise": [{"parameter": "gain", "low": 0.8, "high": 1.2}],
         },

@@ -50,7 +50,7 @@ class Gang:
         self.starts, self.started = self.starts + 1, time.time()
         environ = os.environ | self._threads
         environ |= {
-            "PYTHONPATH": f"{WATCH}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+            "PYTHONPATH": os.pathsep.join((str(WATCH), "examples/worlds", os.environ.get("PYTHONPATH", ""))),
             "LEARNLOOP_BENCH_NOTES": str(self.directory / f"notes-{rank}"),
             "LEARNLOOP_TRAINING_SPEC": json.dumps(self._order),
             "LEARNLOOP_TERMINATION_LOG": str(self.directory / f"termination-{rank}"),

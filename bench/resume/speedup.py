@@ -16,7 +16,7 @@ LARGE = {
     "algorithm": "ppo",
     "hyperparameters": {"environments": 64, "horizon": 64, "epochs": 4, "minibatches": 4, "hidden": [512, 512]},
     "totalSteps": 64 * 64 * 6,
-    "data": {"environment": "Exploration-v1", "level": "beginner"},
+    "data": {"environment": "grids:Exploration", "level": "beginner"},
 }
 RUNS: dict[str, dict[str, Any]] = {"small": order("ppo")["spec"], "large": LARGE}
 

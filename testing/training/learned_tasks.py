@@ -46,13 +46,13 @@ _KEY = {"environments": 32, "stepsPerUpdate": 16, "bufferSize": 50_000, "hidden"
 _KEY |= {"batchSize": 128, "targetUpdate": 20, "epsilonEnd": 0.05, "explorationFraction": 0.5, "discount": 0.95}
 
 TASKS = {
-    "qmix": Task("TwoStep-v1", 20_000, Side("qmix", _GAME), Side("independent-dqn", _GAME)),
+    "qmix": Task("teams:TwoStep", 20_000, Side("qmix", _GAME), Side("independent-dqn", _GAME)),
     "hierarchical-dqn": Task(
-        "KeyDoor-v1", 80_000, Side("hierarchical-dqn", _KEY | {"optionSteps": 25}), Side("dqn", _KEY)
+        "grids:KeyDoor", 80_000, Side("hierarchical-dqn", _KEY | {"optionSteps": 25}), Side("dqn", _KEY)
     ),
-    "maddpg": Task("Relay-v1", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
+    "maddpg": Task("teams:Relay", 16_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})),
     "maddpg-hybrid": Task(
-        "RelayHybrid-v1", 30_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})
+        "teams:RelayHybrid", 30_000, Side("maddpg", _RELAY), Side("maddpg", _RELAY | {"centralized": False})
     ),
 }
 

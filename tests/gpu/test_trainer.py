@@ -30,16 +30,16 @@ PLAYED: dict[str, tuple[str, dict[str, Any], int, float]] = {
         -500,
     ),
     "independent-dqn": (
-        "TwoStep-v1",
+        "teams:TwoStep",
         {"environments": 32, "learningStarts": 500, "stepsPerUpdate": 32, "bufferSize": 5000, "hidden": [32]}
         | {"learningRate": 2e-3, "targetUpdate": 50},
         10_000,
         6.5,
     ),
-    "qmix": ("TwoStep-v1", {}, 20_000, 6.5),
-    "hierarchical-dqn": ("KeyDoor-v1", {}, 4000, -1e9),
-    "maddpg": ("Relay-v1", {}, 2000, -1e9),
-    "maml": ("PointGoals-v1", {}, 4000, -1e9),
+    "qmix": ("teams:TwoStep", {}, 20_000, 6.5),
+    "hierarchical-dqn": ("grids:KeyDoor", {}, 4000, -1e9),
+    "maddpg": ("teams:Relay", {}, 2000, -1e9),
+    "maml": ("motion:PointGoals", {}, 4000, -1e9),
 }
 """Those whose bar is low show that their code runs on the device; tests/learning compares what they learn."""
 GOALS = [{"parameter": f"goal_{axis}", "low": -0.5, "high": 0.5} for axis in "xy"]
@@ -96,7 +96,7 @@ def test_one_that_learns_from_a_log_does_so_on_the_device(
     launch: Launch, small: Small, tmp_path: Path, device: str, algorithm: str
 ) -> None:
     (tmp_path / "store" / "trajectories").mkdir(parents=True)
-    world = "PointGoals-v1" if algorithm == "cql-sac" else "CartPole-v1"
+    world = "motion:PointGoals" if algorithm == "cql-sac" else "CartPole-v1"
     recorded(world, tmp_path / "store" / "trajectories" / "la.jsonl")
     logged = {"learningAgentRef": {"name": "la"}}
     code, said = launch(order_of(small, algorithm, world, 4096, None, **logged)).ended(500)

@@ -20,7 +20,7 @@ SMALL: dict[str, tuple[str, dict[str, Any], int, float]] = {
         -300,
     ),
     "independent-dqn": (
-        "TwoStep-v1",  # at random below 5; 7 is the safe game
+        "teams:TwoStep",  # at random below 5; 7 is the safe game
         {"environments": 32, "learningStarts": 500, "stepsPerUpdate": 32, "bufferSize": 5000, "hidden": [32]}
         | {"learningRate": 2e-3, "targetUpdate": 50},
         10_000,

@@ -19,7 +19,7 @@ META_UPDATES = 80
 
 def trained(adaptation_rate: float) -> Maml:
     parameters = hyperparameters("maml", hidden=[32, 32], adaptation_rate=adaptation_rate)
-    world = make("PointGoals-v1", Split.TRAINING, 0, range(parameters.environments), GOALS)
+    world = make("motion:PointGoals", Split.TRAINING, 0, range(parameters.environments), GOALS)
     steps = META_UPDATES * parameters.environments * 20 * 2
     learner = Maml(parameters, world, Occasion(0, steps + 1, parameters.environments, Alone()), torch.device("cpu"))
     observation = world.reset()
@@ -28,7 +28,7 @@ def trained(adaptation_rate: float) -> Maml:
     return learner
 
 
-@pytest.mark.parametrize("environment", ["Navigation-v1", "Manipulation-v1"])
+@pytest.mark.parametrize("environment", ["motion:Navigation", "motion:Manipulation"])
 def test_episodes_that_end_early_teach_a_meta_learner_too(environment: str) -> None:
     """Vehicles and arms that answer more or less to what is wanted: new ones reach their goals after an inner step."""
     parameters = hyperparameters("maml", hidden=[32, 32], environments=80, learning_rate=0.01)
@@ -45,7 +45,7 @@ def test_episodes_that_end_early_teach_a_meta_learner_too(environment: str) -> N
     after = on_new_tasks()
     low, _ = improvement(after, before, 0)
     assert low > 0, (before.mean(), after.mean())
-    assert after.mean() > -3.0, after  # -20.6 and -5.8 before; whoever stands still in Navigation-v1 has -3
+    assert after.mean() > -3.0, after  # -20.6 and -5.8 before; whoever stands still in motion:Navigation has -3
 
 
 def test_meta_learned_weights_adapt_better_than_jointly_trained_ones_to_new_tasks() -> None:
@@ -61,7 +61,7 @@ def test_meta_learned_weights_adapt_better_than_jointly_trained_ones_to_new_task
 
 def trained_like(meta: Maml, joint: Maml) -> Maml:
     """The jointly trained weights with the meta-learner's inner step."""
-    world = make("PointGoals-v1", Split.TRAINING, 0, range(meta.parameters.environments), GOALS)
+    world = make("motion:PointGoals", Split.TRAINING, 0, range(meta.parameters.environments), GOALS)
     other = Maml(meta.parameters, world, meta.occasion, torch.device("cpu"))
     other.network.vector.copy_(joint.network.vector)
     return other

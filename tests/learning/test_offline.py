@@ -75,7 +75,7 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_a
 
 def draw(file: Path, episodes: int) -> float:
     """Episodes of PointGoals, drawn from a squashed normal distribution that is blind; returns their mean return."""
-    world, random = make("PointGoals-v1", Split.TRAINING, 0, range(episodes)), np.random.default_rng(0)
+    world, random = make("motion:PointGoals", Split.TRAINING, 0, range(episodes)), np.random.default_rng(0)
     seen, steps, total = world.reset(), [list[Step]() for _ in range(episodes)], np.zeros(episodes)
     for age in range(20):
         drawn = random.normal(size=(episodes, 2))
@@ -103,7 +103,7 @@ def test_from_numbers_drawn_blindly_vtrace_learns_where_the_goal_is(
         "seed": seed,
         "totalSteps": 300_000,
         "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9},
-        "data": {"environment": "PointGoals-v1"},
+        "data": {"environment": "motion:PointGoals"},
     }
     order = Order.model_validate({"job": "log-3", "spec": spec})
     run(order, Place(), 1)
@@ -173,7 +173,7 @@ def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
         "totalSteps": steps,
         "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]}
         | parameters,
-        "data": {"environment": "PointGoals-v1"},
+        "data": {"environment": "motion:PointGoals"},
     }
     order = Order.model_validate({"job": "log-5", "spec": spec})
     run(order, Place(), 1)

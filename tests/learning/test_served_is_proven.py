@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from grids import SIZE
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE
 from learnloop_api.wire.training import Manifest
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_environments.worlds.grids import SIZE
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.evaluation import Uniform, difference, play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
@@ -35,32 +35,32 @@ Case = tuple[str, str, dict[str, Any], dict[str, Any] | None]
 CASES: dict[str, Case] = {  # name → algorithm, environment, hyperparameters, behaviour asked for
     "ppo, choices": ("ppo", "CartPole-v1", ON_POLICY, None),
     "ppo, greedy": ("ppo", "CartPole-v1", ON_POLICY, {"kind": "greedy"}),
-    "ppo, numbers": ("ppo", "PointGoals-v1", ON_POLICY, None),
-    "ppo, numbers drawn": ("ppo", "PointGoals-v1", ON_POLICY, SAMPLED),
-    "ppo, hybrid": ("ppo", "Courier-v1", ON_POLICY, None),
-    "ppo, hybrid drawn": ("ppo", "Courier-v1", ON_POLICY, SAMPLED),
+    "ppo, numbers": ("ppo", "motion:PointGoals", ON_POLICY, None),
+    "ppo, numbers drawn": ("ppo", "motion:PointGoals", ON_POLICY, SAMPLED),
+    "ppo, hybrid": ("ppo", "motion:Courier", ON_POLICY, None),
+    "ppo, hybrid drawn": ("ppo", "motion:Courier", ON_POLICY, SAMPLED),
     "dqn": ("dqn", "CartPole-v1", OFF_POLICY, None),
     "dqn, exploring": ("dqn", "CartPole-v1", OFF_POLICY, EXPLORING),
-    "hierarchical-dqn": ("hierarchical-dqn", "KeyDoor-v1", OFF_POLICY, None),
-    "sac": ("sac", "PointGoals-v1", {**OFF_POLICY, "environments": 4}, None),
-    "sac, drawn": ("sac", "PointGoals-v1", {**OFF_POLICY, "environments": 4}, SAMPLED),
+    "hierarchical-dqn": ("hierarchical-dqn", "grids:KeyDoor", OFF_POLICY, None),
+    "sac": ("sac", "motion:PointGoals", {**OFF_POLICY, "environments": 4}, None),
+    "sac, drawn": ("sac", "motion:PointGoals", {**OFF_POLICY, "environments": 4}, SAMPLED),
     "bc, choices": ("bc", "CartPole-v1", {"hidden": [16], "batchSize": 32}, None),
-    "bc, numbers": ("bc", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, None),
+    "bc, numbers": ("bc", "motion:PointGoals", {"hidden": [16], "batchSize": 32}, None),
     "vtrace, choices": ("vtrace", "CartPole-v1", {"hidden": [16], "batchEpisodes": 1}, None),
-    "vtrace, numbers drawn": ("vtrace", "PointGoals-v1", {"hidden": [16], "batchEpisodes": 1}, SAMPLED),
+    "vtrace, numbers drawn": ("vtrace", "motion:PointGoals", {"hidden": [16], "batchEpisodes": 1}, SAMPLED),
     "cql": ("cql", "CartPole-v1", {"hidden": [16], "batchSize": 32}, None),
     "cql, exploring": ("cql", "CartPole-v1", {"hidden": [16], "batchSize": 32}, EXPLORING),
-    "cql-sac": ("cql-sac", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, None),
-    "cql-sac, drawn": ("cql-sac", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, SAMPLED),
+    "cql-sac": ("cql-sac", "motion:PointGoals", {"hidden": [16], "batchSize": 32}, None),
+    "cql-sac, drawn": ("cql-sac", "motion:PointGoals", {"hidden": [16], "batchSize": 32}, SAMPLED),
     "iql-offline, choices": ("iql-offline", "CartPole-v1", {"hidden": [16], "batchSize": 32}, None),
-    "iql-offline, numbers": ("iql-offline", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, None),
-    "iql-offline, numbers drawn": ("iql-offline", "PointGoals-v1", {"hidden": [16], "batchSize": 32}, SAMPLED),
-    "iql-offline, hybrid": ("iql-offline", "Courier-v1", {"hidden": [16], "batchSize": 32}, None),
-    "maml": ("maml", "PointGoals-v1", {"environments": 20, "episodes": 10, "hidden": [16]}, None),
-    "independent-dqn": ("independent-dqn", "TwoStep-v1", TEAM, None),
-    "qmix, exploring": ("qmix", "TwoStep-v1", TEAM, EXPLORING),
-    "maddpg, numbers": ("maddpg", "Relay-v1", TEAM, None),
-    "maddpg, hybrid": ("maddpg", "RelayHybrid-v1", TEAM, None),
+    "iql-offline, numbers": ("iql-offline", "motion:PointGoals", {"hidden": [16], "batchSize": 32}, None),
+    "iql-offline, numbers drawn": ("iql-offline", "motion:PointGoals", {"hidden": [16], "batchSize": 32}, SAMPLED),
+    "iql-offline, hybrid": ("iql-offline", "motion:Courier", {"hidden": [16], "batchSize": 32}, None),
+    "maml": ("maml", "motion:PointGoals", {"environments": 20, "episodes": 10, "hidden": [16]}, None),
+    "independent-dqn": ("independent-dqn", "teams:TwoStep", TEAM, None),
+    "qmix, exploring": ("qmix", "teams:TwoStep", TEAM, EXPLORING),
+    "maddpg, numbers": ("maddpg", "teams:Relay", TEAM, None),
+    "maddpg, hybrid": ("maddpg", "teams:RelayHybrid", TEAM, None),
 }
 
 
@@ -126,7 +126,7 @@ def test_no_algorithm_is_left_out() -> None:
 
 
 def way_to_the_key_and_the_door() -> dict[str, Any]:
-    """A perfect policy for KeyDoor-v1 as Q-values that lie close together, as those of a discount near 1 do."""
+    """A perfect policy for grids:KeyDoor as Q-values that lie close together, as those of a discount near 1 do."""
     weight, bias = np.zeros((2 * SIZE + 1, 4), dtype=np.float32), np.zeros(4, dtype=np.float32)
     north, east, south, west = range(4)
     bias[[north, west]] = 0.1
@@ -138,7 +138,7 @@ def way_to_the_key_and_the_door() -> dict[str, Any]:
 def test_values_are_served_as_they_were_judged_where_softmax_of_them_would_be_as_good_as_nothing(
     make_order: Callable[..., Order], serve: Callable[[bytes], ServedPolicy]
 ) -> None:
-    order = make_order("dqn", data={"environment": "KeyDoor-v1"})
+    order = make_order("dqn", data={"environment": "grids:KeyDoor"})
     body = graph(way_to_the_key_and_the_door(), "dqn", {"learnloop.algorithm": "dqn"}, None, None)
     proven, _ = play(held_out(order), Behaving(OnnxPolicy(body, 21, 4), 0), 0, 32, lambda done: None)
     served, _ = play(held_out(order), serve(body), 0, 32, lambda done: None)
@@ -151,7 +151,7 @@ def test_a_policy_that_draws_for_itself_is_served_within_five_percent_of_its_pro
     make_order: Callable[..., Order], serve: Callable[[bytes], ServedPolicy]
 ) -> None:
     """With random numbers of its own: the perfect policy, stumbling now and then."""
-    order = make_order("dqn", data={"environment": "KeyDoor-v1"})
+    order = make_order("dqn", data={"environment": "grids:KeyDoor"})
     stumbling = Behaviour(kind="epsilon-greedy", epsilon=0.1)
     body = graph(way_to_the_key_and_the_door(), "dqn", {}, None, None, stumbling)
     proven, _ = play(held_out(order), Behaving(OnnxPolicy(body, 21, 4), 0), 0, 200, lambda done: None)

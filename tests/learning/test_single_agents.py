@@ -29,4 +29,4 @@ def test_ppo_with_numbers_for_actions_swings_the_pendulum_up() -> None:
 
 def test_ppo_learns_what_to_choose_and_how_much_of_it() -> None:
     side = Side("ppo", NUMBERS | {"environments": 32, "horizon": 64, "epochs": 6, "discount": 0.97})
-    assert held_out_return("Courier-v1", side, 80_000, 0, 200) > 1.5, "at random it is below 0; the best is about 2"
+    assert held_out_return("motion:Courier", side, 80_000, 0, 200) > 1.5, "at random it is below 0; the best is about 2"

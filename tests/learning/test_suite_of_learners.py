@@ -25,7 +25,7 @@ def proven(order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Man
 
 
 @pytest.mark.parametrize("algorithm", ["bc", "vtrace"])
-@pytest.mark.parametrize("name", ["CartPole-v1", "PointGoals-v1"])
+@pytest.mark.parametrize("name", ["CartPole-v1", "motion:PointGoals"])
 def test_what_learned_from_a_recording_is_fine_tuned_by_ppo(
     make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, name: str
 ) -> None:
@@ -46,7 +46,7 @@ def test_meta_learned_weights_are_adapted_before_they_are_judged_and_adapt_to_wh
     make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     maml = {"environments": 20, "episodes": 10, "hidden": [16]}
-    data = {"environment": "PointGoals-v1", "randomise": FAMILY}
+    data = {"environment": "motion:PointGoals", "randomise": FAMILY}
     order = make_order("maml", steps=4000, hyperparameters=maml, data=data, evaluation={"episodes": 8, "suite": SUITE})
     manifest = proven(order, tmp_path, monkeypatch)
     assert manifest.suite is not None

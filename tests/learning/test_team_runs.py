@@ -26,9 +26,9 @@ from learnloop_trainer.training_run.session import begin
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
 TEAMS = [
-    ("independent-dqn", "TwoStep-v1"),
-    ("qmix", "TwoStep-v1"),
-    ("maddpg", "Relay-v1"),
+    ("independent-dqn", "teams:TwoStep"),
+    ("qmix", "teams:TwoStep"),
+    ("maddpg", "teams:Relay"),
 ]
 
 
@@ -147,12 +147,12 @@ def test_a_teams_run_ends_with_one_policy_that_any_agent_can_ask(
 @pytest.mark.parametrize(
     ("algorithm", "name", "problem"),
     [
-        ("ppo", "TwoStep-v1", "has a team of agents, ppo trains one; set algorithm to qmix"),
+        ("ppo", "teams:TwoStep", "has a team of agents, ppo trains one; set algorithm to qmix"),
         ("qmix", "CartPole-v1", "has one agent, qmix trains teams"),
-        ("qmix", "Relay-v1", "has continuous actions, qmix needs discrete ones; set algorithm to maddpg"),
+        ("qmix", "teams:Relay", "has continuous actions, qmix needs discrete ones; set algorithm to maddpg"),
         (
             "maddpg",
-            "TwoStep-v1",
+            "teams:TwoStep",
             "has discrete actions, maddpg needs continuous or hybrid ones; set algorithm to ind",
         ),
     ],

@@ -13,10 +13,10 @@ SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts":
 DQN = {**SMALL, "curiosity": {"hidden": [8], "features": 4}}
 CLIMB = {"minEpisodes": 4, "window": 4, "promoteAt": 0.1, "demoteBelow": 0, "until": "intermediate"}
 CASES = {
-    "qmix": {"hyperparameters": SMALL, "data": {"environment": "TwoStep-v1"}},
-    "maddpg": {"hyperparameters": SMALL, "data": {"environment": "Relay-v1"}},
-    "hierarchical-dqn": {"hyperparameters": SMALL, "data": {"environment": "KeyDoor-v1"}},
-    "dqn": {"hyperparameters": DQN, "data": {"environment": "Exploration-v1"}, "curriculum": CLIMB},
+    "qmix": {"hyperparameters": SMALL, "data": {"environment": "teams:TwoStep"}},
+    "maddpg": {"hyperparameters": SMALL, "data": {"environment": "teams:Relay"}},
+    "hierarchical-dqn": {"hyperparameters": SMALL, "data": {"environment": "grids:KeyDoor"}},
+    "dqn": {"hyperparameters": DQN, "data": {"environment": "grids:Exploration"}, "curriculum": CLIMB},
 }
 
 

@@ -1,10 +1,17 @@
 """Environments, always many at a time."""
 
 from learnloop_environments.base import Bounds, Step, Team, VectorEnvironment
-from learnloop_environments.interfaces.gymnasium_api import register
 from learnloop_environments.make import action_space, code_digest, make
-from learnloop_environments.simulation import Conditions
+from learnloop_environments.simulation import Conditions, Simulation
 
-__all__ = ["Bounds", "Conditions", "Step", "Team", "VectorEnvironment", "action_space", "code_digest", "make"]
-
-register()
+__all__ = [
+    "Bounds",
+    "Conditions",
+    "Simulation",
+    "Step",
+    "Team",
+    "VectorEnvironment",
+    "action_space",
+    "code_digest",
+    "make",
+]

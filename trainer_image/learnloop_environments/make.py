@@ -2,7 +2,6 @@
 
 import importlib
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -11,43 +10,14 @@ from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
 from learnloop_environments import own_code
 from learnloop_environments.action_spaces import FIELD, ActionSpace
 from learnloop_environments.base import VectorEnvironment
+from learnloop_environments.classics import CartPole, Pendulum
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.vectors import GymnasiumVector, TeamVector, close
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import NOMINAL, Conditions, Simulation
-from learnloop_environments.worlds.classics import CartPole, Pendulum
-from learnloop_environments.worlds.grids import DeepSea, Exploration, KeyDoor
-from learnloop_environments.worlds.markets import ResourceAllocation, SupplyChain, Trading
-from learnloop_environments.worlds.motion import Courier, Manipulation, Navigation, PointGoals
-from learnloop_environments.worlds.teams import (
-    Cooperative,
-    CooperativeContinuous,
-    CooperativeHybrid,
-    Relay,
-    RelayHybrid,
-    TwoStep,
-)
 from learnloop_environments.wrappers import guarded
 
 CLASSICS: dict[str, type[CartPole] | type[Pendulum]] = {"CartPole-v1": CartPole, "Pendulum-v1": Pendulum}
-SIMULATIONS: Mapping[str, type[Simulation]] = {
-    "Cooperative-v1": Cooperative,
-    "CooperativeContinuous-v1": CooperativeContinuous,
-    "CooperativeHybrid-v1": CooperativeHybrid,
-    "Courier-v1": Courier,
-    "DeepSea-v1": DeepSea,
-    "Exploration-v1": Exploration,
-    "KeyDoor-v1": KeyDoor,
-    "Manipulation-v1": Manipulation,
-    "Navigation-v1": Navigation,
-    "PointGoals-v1": PointGoals,
-    "Relay-v1": Relay,
-    "RelayHybrid-v1": RelayHybrid,
-    "ResourceAllocation-v1": ResourceAllocation,
-    "SupplyChain-v1": SupplyChain,
-    "Trading-v1": Trading,
-    "TwoStep-v1": TwoStep,
-}
 
 
 def make(name: str, split: Split, seed: int, members: range, conditions: Conditions = NOMINAL) -> VectorEnvironment:
@@ -55,8 +25,6 @@ def make(name: str, split: Split, seed: int, members: range, conditions: Conditi
 
     Raises ConfigError when there is none, or when it cannot be played under these conditions.
     """
-    if simulation := SIMULATIONS.get(name):
-        return simulation(split, seed, members, conditions)
     if (classic := CLASSICS.get(name)) and conditions == NOMINAL:
         return classic(split, seed, members)
     return guarded(name, lambda: _foreign(name, split, seed, members, conditions))
@@ -68,9 +36,8 @@ def _foreign(name: str, split: Split, seed: int, members: range, conditions: Con
     if isinstance(entry, type) and issubclass(entry, Simulation):
         return entry(split, seed, members, conditions)
     if conditions != NOMINAL:
-        names = ", ".join(SIMULATIONS)
-        problem = "has no levels, credit or randomised parameters"
-        raise ConfigError(FIELD, name, problem, f"leave them out, or choose one of {names}")
+        problem, fix = "has no levels, credit or randomised parameters", "leave them out, or name a Simulation"
+        raise ConfigError(FIELD, name, problem, fix)
     if entry is None:
         return GymnasiumVector(name, split, seed, members)
     if isinstance(entry, type) and issubclass(entry, gymnasium.Env):
@@ -85,8 +52,7 @@ def code_digest(name: str) -> str:
 
     Two processes that agree on it play the same environment.
     """
-    own: Any = SIMULATIONS.get(name) or CLASSICS.get(name)
-    return own_code.code(own or entry_point(name), os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
+    return own_code.code(CLASSICS.get(name) or entry_point(name), os.environ.get(ENV_ENVIRONMENT_DIRECTORY))
 
 
 def action_space(name: str) -> ActionSpace:

@@ -13,6 +13,7 @@ from learnloop_api.wire.trajectory import Trajectory
 from learnloop_environments import Conditions, make
 from learnloop_environments.base import team_return
 from learnloop_environments.randomness import Split
+from learnloop_environments.wrappers import innermost
 from learnloop_sdk import Learnloop, LearnloopError
 from learnloop_sdk.actor import Options, World, play
 from learnloop_serving.loader import parse_uniform
@@ -25,7 +26,12 @@ def setting(name: str, **more: Any) -> Options:
     return Options(environment=name, agent="cart", **more)
 
 
-PLAYED = ["CartPole-v1", "Pendulum-v1", "Courier-v1", "Cooperative-v1", "RelayHybrid-v1", "FrozenLake-v1"]
+OWN = {
+    "motion:Courier": "uniform://hybrid/3/-1..1?observations=9",
+    "teams:Cooperative": "uniform://discrete/5?observations=19",
+    "teams:RelayHybrid": "uniform://hybrid/3/-1..1?observations=8",
+}
+PLAYED = ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", *OWN]
 
 
 @pytest.fixture
@@ -34,7 +40,7 @@ def beginning() -> Iterator[Callable[[str], str]]:
     running: list[LiveServer] = []
 
     def begin(name: str) -> str:
-        server = LiveServer(revision=STABLE, policy=parse_uniform(SPACES[name])).start()
+        server = LiveServer(revision=STABLE, policy=parse_uniform({**SPACES, **OWN}[name])).start()
         server.route(table((STABLE, "stable", 100, server.url)))
         running.append(server)
         return server.url
@@ -68,7 +74,7 @@ async def test_an_actor_plays_every_kind_of_environment_with_the_policy_it_begin
 async def test_a_teams_members_act_at_the_same_time_and_share_the_teams_reward(
     beginning: Callable[[str], str], learn: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(setting("Cooperative-v1"), {})
+    world = World(setting("teams:Cooperative"), {})
     told: list[list[Any]] = []
     earned: list[float] = []
     inner, original = world._inner, world._inner.step
@@ -80,23 +86,23 @@ async def test_a_teams_members_act_at_the_same_time_and_share_the_teams_reward(
         return step
 
     monkeypatch.setattr(inner, "step", watched)
-    result = await play(learn(endpoint=beginning("Cooperative-v1")), world)
+    result = await play(learn(endpoint=beginning("teams:Cooperative")), world)
     assert all(len(actions) == 1 and len(actions[0]) == 3 for actions in told)
     assert result.length == 3 * len(told)
     assert result.episode_return == pytest.approx(sum(earned), abs=1e-4)
 
 
 def test_a_world_is_played_at_its_level_with_its_physics() -> None:
-    world = World(setting("Navigation-v1", level="expert", randomise='[["gain", 2, 2]]'), {})
-    twin = make("Navigation-v1", Split.TRAINING, 0, range(1), Conditions("expert", (("gain", 2.0, 2.0),)))
+    world = World(setting("motion:Navigation", level="expert", randomise='[["gain", 2, 2]]'), {})
+    twin = make("motion:Navigation", Split.TRAINING, 0, range(1), Conditions("expert", (("gain", 2.0, 2.0),)))
     world.reset()
-    inner: Any = world._inner
-    assert inner.parameter["size"].tolist() == twin.parameter["size"].tolist() == [15.0]  # type: ignore[attr-defined]
+    inner, twin = innermost(world._inner), innermost(twin)
+    assert inner.parameter["size"].tolist() == twin.parameter["size"].tolist() == [15.0]
     assert inner.parameter["gain"].tolist() == [2.0]
 
 
 def test_an_abandoned_episode_is_followed_by_a_new_one_and_a_finished_one_too() -> None:
-    world = World(setting("Relay-v1"), {})
+    world = World(setting("teams:Relay"), {})
     first = np.asarray(world.reset())
     for _ in range(1000):
         step = world.step([[0.0], [0.0]])
@@ -133,7 +139,7 @@ def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
     [
         (setting("Nowhere-v1"), "Nowhere-v1"),
         (
-            setting("Navigation-v1", level="godlike"),
+            setting("motion:Navigation", level="godlike"),
             r"spec.data.level: 'godlike' is not a level.*choose one of beginner",
         ),
         (setting("CartPole-v1", randomise='[["gain", 0, 1]]'), "has no levels, credit or randomised parameters"),

@@ -127,7 +127,10 @@ class HierarchicalDqn(ReplayLearner):
         """Raises ConfigError for an environment without landmarks."""
         self._world = innermost(environment)
         if not hasattr(self._world, "landmarks") or not hasattr(self._world, "reached"):
-            name, fix = type(self._world).__name__, "choose one that has them, e.g. KeyDoor-v1, or set algorithm to dqn"
+            name, fix = (
+                type(self._world).__name__,
+                "choose one that has them, or set algorithm to dqn",
+            )
             raise ConfigError("spec.data.environment", name, "has no landmarks for a meta-controller", fix)
         self.landmarks = int(self._world.landmarks)
         sizes = (environment.observations, self.landmarks, environment.actions)

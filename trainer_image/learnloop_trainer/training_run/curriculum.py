@@ -27,7 +27,7 @@ class CurriculumProgress:
         """Begin at level number `start`; raises ConfigError when there is nothing to climb."""
         names = [level.name for level in levels]
         if len(levels) < 2:
-            fix = "leave it out, or choose an environment with levels, e.g. Navigation-v1"
+            fix = "leave it out, or choose an environment with levels, e.g. examples/worlds/motion.py"
             raise ConfigError("spec.curriculum", "(set)", "needs an environment with levels", fix)
         if settings.until is not None and settings.until not in names:
             raise ConfigError(

@@ -83,14 +83,14 @@ class Shaping(Resource):
     potential: bool = Field(
         default=False,
         description="Adds discount × potential(next) - potential(now), which changes no optimal policy (Ng, Harada & "
-        "Russell, 1999); for environments that have a potential, e.g. Navigation-v1 and Manipulation-v1.",
+        "Russell, 1999); for environments that have a potential.",
     )
     coordination_bonus: float = Field(
         default=0.0,
         ge=0,
         le=10,
         description="Weight of the cosine between what an agent does and the team's best joint action, where the "
-        "environment knows one, e.g. Cooperative-v1.",
+        "environment knows one.",
     )
 
 

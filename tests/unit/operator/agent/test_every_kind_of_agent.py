@@ -182,8 +182,6 @@ def test_actors_play_under_the_conditions_of_training() -> None:
     [
         ("CartPole-v1", "uniform://discrete/2?observations=4"),
         ("Pendulum-v1", "uniform://continuous/-2..2?observations=3"),
-        ("Courier-v1", "uniform://hybrid/3/-1..1?observations=9"),
-        ("Cooperative-v1", "uniform://discrete/5?observations=19"),
         ("FrozenLake-v1", "uniform://discrete/4?observations=16"),
     ],
 )

@@ -80,8 +80,8 @@ def test_a_registered_algorithm_trains_and_is_proven_without_another_line(
     ("environment", "problem"),
     [
         ("Pendulum-v1", "has continuous actions, toy needs discrete ones"),
-        ("TwoStep-v1", "has a team of agents, toy trains one"),
-        ("Courier-v1", "has hybrid actions, toy needs discrete ones; set algorithm to ppo"),
+        ("teams:TwoStep", "has a team of agents, toy trains one"),
+        ("motion:Courier", "has hybrid actions, toy needs discrete ones; set algorithm to ppo"),
     ],
 )
 def test_actions_and_teams_that_its_traits_do_not_name_are_refused(

@@ -10,9 +10,9 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import Bounds, make
+from learnloop_environments.classics import Pendulum
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.classics import Pendulum
 from learnloop_trainer.algorithms import Occasion, sac
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check

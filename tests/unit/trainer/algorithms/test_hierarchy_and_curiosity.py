@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from grids import DOOR, KEY, SIZE, KeyDoor
 from learnloop_api.kinds.training.algorithms import Curiosity, hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.grids import DOOR, KEY, SIZE, KeyDoor
 from learnloop_trainer.algorithms import Occasion, hierarchical_dqn, icm
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.replay import Transitions
@@ -24,7 +24,7 @@ from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
-DATA = {"environment": "KeyDoor-v1"}
+DATA = {"environment": "grids:KeyDoor"}
 CASES = [
     ("hierarchical-dqn", {"hyperparameters": SMALL, "data": DATA}),
     ("dqn", {"hyperparameters": {**SMALL, "curiosity": {"hidden": [8], "features": 4}}, "data": DATA}),

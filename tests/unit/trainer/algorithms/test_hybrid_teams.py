@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from as_gymnasium import Parallel
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.base import Bounds, middle
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.interfaces.gymnasium_api import Parallel
 from learnloop_environments.interfaces.vectors import TeamVector
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import maddpg
@@ -41,7 +41,7 @@ def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
 def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over_all(
     make_order: Callable[..., Order],
 ) -> None:
-    order = make_order("maddpg", hyperparameters=SMALL, data={"environment": "RelayHybrid-v1"})
+    order = make_order("maddpg", hyperparameters=SMALL, data={"environment": "teams:RelayHybrid"})
     learner: Any = begin(order, Alone(), CPU).learner
     seen = torch.from_numpy(learner.environment.reset()[:1])
     likely, numbers = maddpg.likelihood(learner.network.leaves, seen, 3)
@@ -71,7 +71,7 @@ def test_a_choice_is_drawn_at_random_as_often_as_the_noise_is_large() -> None:
 
 
 def test_who_speaks_stands_still_and_who_moves_is_silent() -> None:
-    world: Any = make("CooperativeHybrid-v1", Split.TRAINING, 0, range(2))
+    world: Any = make("teams:CooperativeHybrid", Split.TRAINING, 0, range(2))
     before = world.body["place"].copy()
     actions = np.zeros((2, 3, 4), dtype=np.float32)
     actions[..., 1:] = (0.4, 0.2, 0.9)
@@ -85,8 +85,8 @@ def test_who_speaks_stands_still_and_who_moves_is_silent() -> None:
 
 def test_a_pettingzoo_team_with_hybrid_actions_is_told_its_own_kind_of_action() -> None:
     names = range(3)
-    native: Any = make("CooperativeHybrid-v1", Split.TRAINING, 0, names)
-    foreign = TeamVector("mine:team", Split.TRAINING, 0, names, lambda: Parallel("CooperativeHybrid-v1"))
+    native: Any = make("teams:CooperativeHybrid", Split.TRAINING, 0, names)
+    foreign = TeamVector("mine:team", Split.TRAINING, 0, names, lambda: Parallel("teams:CooperativeHybrid"))
     assert foreign.bounds is not None
     assert (foreign.bounds.choices, foreign.actions, foreign.agents) == (2, 4, 3)
     actions = np.concatenate((np.ones((3, 3, 1)), np.full((3, 3, 3), 0.5)), axis=2).astype(np.float32)
@@ -96,7 +96,7 @@ def test_a_pettingzoo_team_with_hybrid_actions_is_told_its_own_kind_of_action() 
     assert (heard == 0.5).all()
 
 
-@pytest.mark.parametrize("name", ["CooperativeHybrid-v1", "RelayHybrid-v1"])
+@pytest.mark.parametrize("name", ["teams:CooperativeHybrid", "teams:RelayHybrid"])
 def test_a_hybrid_teams_run_is_proven_and_exported(
     make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -111,6 +111,6 @@ def test_a_hybrid_teams_run_is_proven_and_exported(
 
 
 def test_a_hybrid_team_is_sent_to_the_algorithm_that_learns_it(make_order: Callable[..., Order]) -> None:
-    order = make_order("qmix", hyperparameters=SMALL, data={"environment": "RelayHybrid-v1"})
+    order = make_order("qmix", hyperparameters=SMALL, data={"environment": "teams:RelayHybrid"})
     with pytest.raises(ConfigError, match="qmix needs discrete ones; set algorithm to maddpg"):
         begin(order, Alone(), CPU)

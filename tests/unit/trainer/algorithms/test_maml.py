@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 RANGES = [{"parameter": "goal_x", "low": -0.5, "high": 0.5}, {"parameter": "goal_y", "low": -0.5, "high": 0.5}]
 CASE: dict[str, Any] = {
     "hyperparameters": {"environments": 12, "episodes": 4, "hidden": [8]},
-    "data": {"environment": "PointGoals-v1", "randomise": RANGES},
+    "data": {"environment": "motion:PointGoals", "randomise": RANGES},
 }
 
 
@@ -128,4 +128,4 @@ def test_a_run_exports_the_policy_adapted_to_the_nominal_task(
 
 def test_meta_learning_without_a_family_of_tasks_is_refused(make_order: Callable[..., Order]) -> None:
     with pytest.raises(ConfigError, match=r"spec.data.randomise: '' is empty: maml needs a family of tasks"):
-        begin(make_order("maml", hyperparameters={}, data={"environment": "PointGoals-v1"}), Alone(), CPU)
+        begin(make_order("maml", hyperparameters={}, data={"environment": "motion:PointGoals"}), Alone(), CPU)

@@ -13,12 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grids import RIGHT
 from learnloop_api.kinds.base import LocalRef
 from learnloop_api.kinds.training.logged_data import EpisodeFilter
 from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.grids import RIGHT
 from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.from_log import LoggedTransitions
 from learnloop_trainer.distributed.torch_group import Alone
@@ -38,7 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dqn": {"environments": 4, "bufferSize": 1000, "learningStarts": 64, "hidden": [16]},
     "sac": {"environments": 4, "bufferSize": 1000, "learningStarts": 64, "hidden": [16], "stepsPerUpdate": 32},
 }
-WORLD = {"dqn": "CartPole-v1", "sac": "PointGoals-v1"}
+WORLD = {"dqn": "CartPole-v1", "sac": "motion:PointGoals"}
 
 
 def log(root: Path, name: str, episodes: int, choose: Callable[[Any], Any] | None = None) -> None:
@@ -234,7 +234,7 @@ def test_a_log_that_teaches_nothing_is_told(
     filtered = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
     asked = 'the log of la that spec.data.filter selects: {"tasks": ["climb"]}'
     assert told(filtered) == f"there is no episode in {asked}"
-    log(tmp_path, "KeyDoor-v1", 2)
+    log(tmp_path, "grids:KeyDoor", 2)
     assert told(order) == "no step of the 2 episodes in the log of la has the environment's observations and actions"
 
 
@@ -298,17 +298,17 @@ def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(
         row, column = np.unravel_index(int(seen[0].argmax()), way.shape)
         return np.array([way[row, column]])
 
-    log(tmp_path, "DeepSea-v1", 20, find)
+    log(tmp_path, "grids:DeepSea", 20, find)
     parameters = {"environments": 4, "learningStarts": 64, "hidden": [64], "stepsPerUpdate": 4, "targetUpdate": 16}
     parameters |= {"learningRate": 3e-3}
 
     def found(agent: str) -> bool:
-        data = {"environment": "DeepSea-v1", "learningAgentRef": {"name": agent}}
+        data = {"environment": "grids:DeepSea", "learningAgentRef": {"name": agent}}
         order = make_order("dqn", steps=6_000, hyperparameters=parameters, data=data)
         training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
         while training.learner.step < 6_000:
             advance(training, 1)
-        world = make("DeepSea-v1", Split.HELD_OUT, 0, range(1))
+        world = make("grids:DeepSea", Split.HELD_OUT, 0, range(1))
         seen, total = world.reset(), 0.0
         for _ in range(way.shape[0]):
             with torch.no_grad():
@@ -342,14 +342,14 @@ def test_a_log_without_what_its_policy_measures_is_left_out_and_that_is_told(
     make_order: Callable[..., Order], tmp_path: Path
 ) -> None:
     """Zeros among the run's own rewards would teach that what was logged was poor."""
-    log(tmp_path, "KeyDoor-v1", 2)
+    log(tmp_path, "grids:KeyDoor", 2)
     directory = tmp_path / "reward-policies" / "won"
     directory.mkdir(parents=True)
     spec = {"components": [{"name": "won", "type": "success", "weight": 1}]}
     (directory / "r1.json").write_text(json.dumps(spec))
     order = of_agent(make_order, "dqn")
     body = order.model_dump(by_alias=True, exclude_none=True) | {"rewardPolicy": {"name": "won", "revision": "r1"}}
-    body["spec"]["data"] |= {"rewards": "policy", "environment": "KeyDoor-v1"}
+    body["spec"]["data"] |= {"rewards": "policy", "environment": "grids:KeyDoor"}
     training = advance(begin(Order.model_validate(body), Alone(), CPU, DirectoryStore(tmp_path, "small-1")), 1)
     note = training.read.note
     assert note is not None

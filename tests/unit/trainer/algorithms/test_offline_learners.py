@@ -30,7 +30,7 @@ from testing.training.recordings import recorded
 
 CPU = torch.device("cpu")
 SMALL = {"hidden": [16], "batchSize": 32}
-WORLDS = {"choices": "CartPole-v1", "numbers": "PointGoals-v1", "hybrid": "Courier-v1"}
+WORLDS = {"choices": "CartPole-v1", "numbers": "motion:PointGoals", "hybrid": "motion:Courier"}
 
 
 def batch_of(environment: Any, size: int = 24) -> Transitions:
@@ -67,7 +67,7 @@ def test_the_conservative_gradient_is_that_of_its_equation() -> None:
 
 
 def test_the_conservative_gradient_over_numbers_is_that_of_its_equation() -> None:
-    world = make("PointGoals-v1", Split.TRAINING, 0, range(1))
+    world = make("motion:PointGoals", Split.TRAINING, 0, range(1))
     parameters = hyperparameters("cql-sac", hidden=[16, 16], conservatism=0.7, batch_size=24)
     learner = cql_sac.CqlSac(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
     batch, critics = batch_of(world), learner.critics
@@ -91,7 +91,7 @@ def test_the_conservative_gradient_over_numbers_is_that_of_its_equation() -> Non
 
 
 def test_actions_drawn_again_have_the_density_of_the_squashed_normal_distribution() -> None:
-    world = make("PointGoals-v1", Split.TRAINING, 0, range(1))
+    world = make("motion:PointGoals", Split.TRAINING, 0, range(1))
     parameters = hyperparameters("cql-sac", hidden=[16, 16], batch_size=24)
     learner = cql_sac.CqlSac(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
     learner.network.vector.mul_(3.0)
@@ -181,8 +181,8 @@ def advance(training: Training, times: int) -> Training:
     [
         ("cql", "CartPole-v1"),
         ("iql-offline", "CartPole-v1"),
-        ("iql-offline", "PointGoals-v1"),
-        ("cql-sac", "PointGoals-v1"),
+        ("iql-offline", "motion:PointGoals"),
+        ("cql-sac", "motion:PointGoals"),
     ],
 )
 def test_an_interrupted_run_ends_with_the_same_weights_whatever_was_logged_since(
@@ -281,7 +281,7 @@ def test_values_of_numbers_are_held_down_where_nobody_tried_them() -> None:
     rows = random.normal(size=(size, 4)).astype(np.float32)
     ones, ends = np.ones(size, np.float32), np.ones(size, np.bool_)
     log = Recording(rows, random.uniform(-0.2, 0.2, (size, 2)).astype(np.float32), ones, ones, ends, ends)
-    world = make("PointGoals-v1", Split.TRAINING, 0, range(1))
+    world = make("motion:PointGoals", Split.TRAINING, 0, range(1))
     rows = rows[:, : world.observations]
     log = replace(log, observation=rows)
     gaps = {}

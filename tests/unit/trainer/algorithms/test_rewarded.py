@@ -53,7 +53,7 @@ def policies(draw: st.DrawFn) -> RewardPolicySpec:
     return RewardPolicySpec.model_validate(body)
 
 
-@given(policies(), st.sampled_from(["CartPole-v1", "Pendulum-v1", "PointGoals-v1"]), st.integers(0, 99))
+@given(policies(), st.sampled_from(["CartPole-v1", "Pendulum-v1", "motion:PointGoals"]), st.integers(0, 99))
 def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logged(
     policy: RewardPolicySpec, name: str, seed: int
 ) -> None:
@@ -216,15 +216,15 @@ def test_success_alone_rewards_play_where_somebody_says_what_it_is(
     data = order.spec.data.model_copy(update={"success_return": 9.0})
     known = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
     assert max(advance(begin(known, Alone(), CPU, store), 3).episodes.recent) == 1.0
-    world = Rewarded(make("KeyDoor-v1", Split.TRAINING, 0, range(1)), RewardPolicySpec.model_validate(WON))
+    world = Rewarded(make("grids:KeyDoor", Split.TRAINING, 0, range(1)), RewardPolicySpec.model_validate(WON))
     world.reset()
     world.step(np.zeros(1, dtype=np.int64))  # says itself what success is
 
 
 def test_a_team_earns_together_what_the_rules_say_of_its_episode() -> None:
     policy = RewardPolicySpec.model_validate(GENTLE)
-    world, random = make("Cooperative-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
-    rewarded = Rewarded(make("Cooperative-v1", Split.TRAINING, 0, range(1)), policy)
+    world, random = make("teams:Cooperative", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
+    rewarded = Rewarded(make("teams:Cooperative", Split.TRAINING, 0, range(1)), policy)
     world.reset()
     rewarded.reset()
     log, earned = [], 0.0

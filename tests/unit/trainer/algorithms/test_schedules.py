@@ -66,10 +66,10 @@ ONE = {"environments": 2, "learningStarts": 64, "bufferSize": 1000, "batchSize":
 EVERY = {
     "dqn": (ONE, "CartPole-v1"),
     "sac": (ONE, "Pendulum-v1"),
-    "independent-dqn": (ONE, "TwoStep-v1"),
-    "qmix": (ONE, "TwoStep-v1"),
-    "maddpg": (ONE, "Relay-v1"),
-    "hierarchical-dqn": (ONE, "KeyDoor-v1"),
+    "independent-dqn": (ONE, "teams:TwoStep"),
+    "qmix": (ONE, "teams:TwoStep"),
+    "maddpg": (ONE, "teams:Relay"),
+    "hierarchical-dqn": (ONE, "grids:KeyDoor"),
     "ppo": ({"environments": 2, "horizon": 16, "minibatches": 1, "epochs": 1, "hidden": [4]}, "CartPole-v1"),
 }
 

@@ -94,7 +94,7 @@ def test_a_recording_that_does_not_say_how_likely_its_actions_were_is_refused() 
 
 def test_numbers_are_judged_where_the_policy_draws_them() -> None:
     """The ratio of two densities is the same before and after squashing, and 1 for the policy that acted."""
-    world = make("PointGoals-v1", Split.TRAINING, 0, range(1))
+    world = make("motion:PointGoals", Split.TRAINING, 0, range(1))
     assert world.bounds is not None
     bounds = Bounds(world.bounds.low * 3, world.bounds.high * 3)
     drawn = np.random.default_rng(0).normal(0, 1, (50, 2)).astype(np.float32)
@@ -112,7 +112,7 @@ def test_numbers_at_their_bounds_stay_finite() -> None:
     assert np.isfinite(log_prob).all()
 
 
-@pytest.mark.parametrize(("number", "name"), [(1, "CartPole-v1"), (0, "PointGoals-v1")])
+@pytest.mark.parametrize(("number", "name"), [(1, "CartPole-v1"), (0, "motion:PointGoals")])
 def test_what_cannot_be_a_probability_or_a_density_counts_as_unknown(number: float, name: str) -> None:
     world = make(name, Split.TRAINING, 0, range(1))
     action: int | list[float] = 1 if world.bounds is None else [0.5, 0.5]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from as_gymnasium import SIMULATIONS
 from learnloop_environments import action_space, make
 from learnloop_environments.action_spaces import ActionSpace, ActionType, mask
 from learnloop_environments.base import Bounds
 from learnloop_environments.interfaces.vectors import GymnasiumVector
-from learnloop_environments.make import SIMULATIONS
 from learnloop_environments.randomness import Split
 
 LOW, HIGH = np.float32([-2, 0.1]), np.float32([0.7, 0.3])
@@ -89,9 +89,9 @@ def test_masked_actions_are_never_the_best() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "actions"),
     [
-        ("Navigation-v1", ActionType.CONTINUOUS, 2),
-        ("Manipulation-v1", ActionType.CONTINUOUS, 7),
-        ("Courier-v1", ActionType.HYBRID, 2),
+        ("motion:Navigation", ActionType.CONTINUOUS, 2),
+        ("motion:Manipulation", ActionType.CONTINUOUS, 7),
+        ("motion:Courier", ActionType.HYBRID, 2),
         ("Acrobot-v1", ActionType.DISCRETE, 3),
     ],
 )
@@ -141,7 +141,7 @@ def test_gymnasium_finds_no_fault_with_the_hybrid_courier() -> None:
 
 
 def test_a_parcel_handed_over_elsewhere_is_lost_and_at_the_right_place_it_pays() -> None:
-    world = make("Courier-v1", Split.TRAINING, 0, range(2))
+    world = make("motion:Courier", Split.TRAINING, 0, range(2))
     world.reset()
     state = world.state()
     assert state is not None

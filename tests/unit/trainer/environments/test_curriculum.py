@@ -10,12 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grids import Exploration
 from learnloop_api.kinds.training.environment_conditions import Curriculum as Settings
 from learnloop_environments import Conditions, make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.grids import Exploration
-from learnloop_environments.worlds.markets import SupplyChain, Trading
 from learnloop_environments.wrappers import Shaped, innermost
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
@@ -24,6 +23,7 @@ from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.rank import run
 from learnloop_trainer.training_run.session import begin, training_world
+from markets import SupplyChain, Trading
 
 CPU = torch.device("cpu")
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
@@ -81,7 +81,7 @@ def test_thresholds_of_returns_lead_on_and_back_in_the_place_of_successes() -> N
 def test_returns_are_counted_as_they_are_before_shaping_and_survive_a_restart(
     make_order: Callable[..., Order],
 ) -> None:
-    data, climb = {"environment": "Navigation-v1"}, {"returns": [{"promoteAt": 1000}]}
+    data, climb = {"environment": "motion:Navigation"}, {"returns": [{"promoteAt": 1000}]}
     order = make_order(data=data, curriculum=climb, shaping={"potential": True})
 
     def counted() -> tuple[Any, Any]:
@@ -89,7 +89,7 @@ def test_returns_are_counted_as_they_are_before_shaping_and_survive_a_restart(
         return world, world.inner  # type: ignore[attr-defined]
 
     world, inner = counted()
-    plain, total = make("Navigation-v1", Split.TRAINING, 0, range(3)), 0.0
+    plain, total = make("motion:Navigation", Split.TRAINING, 0, range(3)), 0.0
     again, inner_again = counted()
     world.reset(), plain.reset()
     for age in range(400):
@@ -139,7 +139,7 @@ def test_a_curriculum_without_levels_to_climb_is_refused(make_order: Callable[..
 
 
 def easy_order(make_order: Callable[..., Order], **changes: Any) -> Order:
-    data = {"environment": "Exploration-v1"}
+    data = {"environment": "grids:Exploration"}
     climb = {"minEpisodes": 4, "window": 4, "promoteAt": 0.1, "demoteBelow": 0, "until": "intermediate"}
     return make_order("dqn", steps=6000, **{"hyperparameters": DQN, "data": data, "curriculum": climb, **changes})
 
@@ -158,7 +158,7 @@ def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(
     assert manifest is not None
     store = DirectoryStore(tmp_path / "fixed", order.job)
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/fixed")
-    data = {"environment": "Exploration-v1", "level": "intermediate"}
+    data = {"environment": "grids:Exploration", "level": "intermediate"}
     run(make_order("dqn", steps=64, hyperparameters=DQN, data=data), Place(), 1)
     fixed = store.manifest()
     assert fixed is not None
@@ -179,8 +179,8 @@ def test_the_level_is_part_of_the_checkpoint(make_order: Callable[..., Order]) -
 
 @given(seed=st.integers(0, 1000), discount=st.floats(0.5, 1.0))
 def test_potential_shaping_adds_the_same_to_whatever_is_done_in_an_episode(seed: int, discount: float) -> None:
-    plain = make("Navigation-v1", Split.TRAINING, seed, range(3))
-    shaped = Shaped(make("Navigation-v1", Split.TRAINING, seed, range(3)), discount, potential=True, bonus=0.0)
+    plain = make("motion:Navigation", Split.TRAINING, seed, range(3))
+    shaped = Shaped(make("motion:Navigation", Split.TRAINING, seed, range(3)), discount, potential=True, bonus=0.0)
     world, start = innermost(plain), plain.reset()
     random, total, weight = np.random.default_rng(seed), np.zeros(3), 1.0
     for _ in range(40):
@@ -195,7 +195,7 @@ def test_potential_shaping_adds_the_same_to_whatever_is_done_in_an_episode(seed:
 
 
 def test_after_a_termination_nothing_of_the_potential_is_left() -> None:
-    shaped = Shaped(make("Navigation-v1", Split.TRAINING, 0, range(1)), 0.9, potential=True, bonus=0.0)
+    shaped = Shaped(make("motion:Navigation", Split.TRAINING, 0, range(1)), 0.9, potential=True, bonus=0.0)
     world = innermost(shaped)
     world.body["place"][:] = world.body["goal"] - 0.5
     state = shaped.state()
@@ -208,11 +208,11 @@ def test_after_a_termination_nothing_of_the_potential_is_left() -> None:
 
 
 def test_the_coordination_bonus_is_the_cosine_with_the_best_joint_action() -> None:
-    inner = make("CooperativeContinuous-v1", Split.TRAINING, 0, range(2))
+    inner = make("teams:CooperativeContinuous", Split.TRAINING, 0, range(2))
     shaped = Shaped(inner, 0.9, potential=False, bonus=0.1)
     best = innermost(shaped).optimal()
     right = np.concatenate((best / np.abs(best).max(), np.zeros((2, 3, 1))), axis=2)
-    plain = make("CooperativeContinuous-v1", Split.TRAINING, 0, range(2))
+    plain = make("teams:CooperativeContinuous", Split.TRAINING, 0, range(2))
     assert shaped.step(right).reward - plain.step(right).reward == pytest.approx(0.1, abs=1e-6)
 
 
@@ -231,7 +231,7 @@ def test_shaping_an_environment_cannot_offer_is_refused(
 
 
 def test_randomised_physics_of_a_job_reach_training_and_not_evaluation(make_order: Callable[..., Order]) -> None:
-    data = {"environment": "Navigation-v1", "randomise": [{"parameter": "gain", "low": 0.5, "high": 0.6}]}
+    data = {"environment": "motion:Navigation", "randomise": [{"parameter": "gain", "low": 0.5, "high": 0.6}]}
     order = make_order("sac", hyperparameters={}, data=data)
     gain = innermost(training_world(order, range(8))).parameter["gain"]
     assert ((gain >= 0.5) & (gain <= 0.6)).all()

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from learnloop_environments import make
+from learnloop_environments.classics import CartPole
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split, episode_seeds
-from learnloop_environments.worlds.classics import CartPole
 
 
 def test_native_cartpole_equals_gymnasium_step_by_step_through_ends_and_resets() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text, Tuple
 
+from as_gymnasium import Parallel
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.interfaces.gymnasium_api import Parallel
 from learnloop_environments.randomness import Split
 
 TWO = Box(0, 1, (2,), np.float32)
@@ -221,7 +221,7 @@ def test_what_has_its_spaces_form_is_seen_whatever_its_type(
 def test_an_agents_observation_that_is_not_in_its_space_is_refused_too(own: types.ModuleType) -> None:
     class Team(Parallel):
         def __init__(self) -> None:
-            super().__init__("Cooperative-v1")
+            super().__init__("teams:Cooperative")
 
         def reset(self, *args: Any, **options: Any) -> Any:
             observations, infos = super().reset(*args, **options)

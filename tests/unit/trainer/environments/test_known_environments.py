@@ -5,7 +5,7 @@ import pytest
 from learnloop_api.known_environments import SPACES
 from learnloop_api.uniform_policy import UniformSpaces
 from learnloop_environments import make
-from learnloop_environments.make import CLASSICS, SIMULATIONS
+from learnloop_environments.make import CLASSICS
 from learnloop_environments.randomness import Split
 
 BROUGHT = {"Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Blackjack-v1", "FrozenLake-v1"}
@@ -13,7 +13,7 @@ BROUGHT |= {"FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "T
 
 
 def test_all_environments_that_every_image_has_are_known() -> None:
-    assert set(SPACES) == {*SIMULATIONS, *CLASSICS, *BROUGHT}
+    assert set(SPACES) == {*CLASSICS, *BROUGHT}
 
 
 @pytest.mark.parametrize("name", sorted(SPACES))

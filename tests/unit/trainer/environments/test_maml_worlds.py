@@ -24,9 +24,9 @@ CPU = torch.device("cpu")
 SMALL = {"environments": 12, "episodes": 4, "hidden": [8]}
 GAIN = [{"parameter": "gain", "low": 0.5, "high": 1.5}]
 # The tolerance and the arena make episodes end before their time, some of them at once.
-NAVIGATION = {"environment": "Navigation-v1", "randomise": [*GAIN, {"parameter": "size", "low": 1.2, "high": 1.6}]}
+NAVIGATION = {"environment": "motion:Navigation", "randomise": [*GAIN, {"parameter": "size", "low": 1.2, "high": 1.6}]}
 MANIPULATION = {
-    "environment": "Manipulation-v1",
+    "environment": "motion:Manipulation",
     "randomise": [*GAIN, {"parameter": "tolerance", "low": 0.6, "high": 0.8}],
 }
 
@@ -41,7 +41,7 @@ class Counting(Simulation):
     """Episodes of different lengths: environment k ends after 2 + k steps; the reward is the parameter `gain`."""
 
     observations, actions = 1, 1
-    bounds = make("Navigation-v1", Split.TRAINING, 0, range(1)).bounds
+    bounds = make("motion:Navigation", Split.TRAINING, 0, range(1)).bounds
     PARAMETERS = {"gain": 1.0, "max_steps": 50}  # noqa: RUF012
 
     def _blank(self, count: int) -> dict[str, NDArray[Any]]:
@@ -108,10 +108,10 @@ def test_an_environment_that_begins_anew_keeps_its_tasks_physics() -> None:
 
 def test_wrappers_know_when_tasks_are_imposed() -> None:
     """A shaped reward is the difference to where the episode stands, not to where the one before it ended."""
-    world = Shaped(Counted(make("Navigation-v1", Split.TRAINING, 0, range(2))), 0.9, potential=True, bonus=0.0)
+    world = Shaped(Counted(make("motion:Navigation", Split.TRAINING, 0, range(2))), 0.9, potential=True, bonus=0.0)
     world.reset()
     begun = world.impose({"gain": np.ones(2)})
-    plain = make("Navigation-v1", Split.TRAINING, 0, range(2))
+    plain = make("motion:Navigation", Split.TRAINING, 0, range(2))
     assert isinstance(plain, Simulation)
     plain.impose({"gain": np.ones(2)})
     actions = np.ones((2, 2), dtype=np.float32)
@@ -125,7 +125,7 @@ def test_a_shield_judges_by_the_first_observation_of_the_task_imposed() -> None:
     far = {"observation": 6, "above": 5.5}  # metres to the right wall: as many only in the arena imposed
     limit = {"name": "slow", "when": [far], "components": [0], "max": 0.0}
     safety = Safety.model_validate({"constraints": [limit], "fallback": [0.0, 0.0]})
-    world = shielded(make("Navigation-v1", Split.TRAINING, 0, range(2)), safety, exploring=True)
+    world = shielded(make("motion:Navigation", Split.TRAINING, 0, range(2)), safety, exploring=True)
     assert isinstance(world, Shielded)
     world.reset()
     world.impose({"size": np.full(2, 8.0)})
@@ -142,7 +142,7 @@ def test_the_nominal_task_is_that_of_the_level(make_order: Callable[..., Order])
 def test_the_export_adapts_by_the_episodes_of_one_task_alone(make_order: Callable[..., Order]) -> None:
     """As any other new task: with `episodes`, and not with those of all tasks that are played side by side."""
     ranges = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
-    data = {"environment": "PointGoals-v1", "randomise": ranges}
+    data = {"environment": "motion:PointGoals", "randomise": ranges}
     learner = learner_of(make_order("maml", steps=480, hyperparameters=SMALL, data=data))
     original = learner.environment.step
 

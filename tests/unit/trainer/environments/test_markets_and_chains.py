@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from as_gymnasium import SIMULATIONS
 from learnloop_environments import Conditions, make
-from learnloop_environments.make import SIMULATIONS
 from learnloop_environments.randomness import Split
 
 Policy = Callable[[NDArray[Any]], NDArray[Any]]
@@ -57,27 +57,27 @@ def random(numbers: int) -> Policy:
 
 @pytest.mark.parametrize("level", ["easy", "expert"])
 def test_who_holds_no_position_earns_nothing(level: str) -> None:
-    assert mean_return("Trading-v1", idle, level) == pytest.approx(0.0, abs=1e-6)
+    assert mean_return("markets:Trading", idle, level) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_volatility_changes_what_a_trader_earns() -> None:
     """The same episodes, the same policy: only the volatility differs."""
-    calm, wild = (mean_return("Trading-v1", following(0.3), volatility=value) for value in (0.1, 0.8))
+    calm, wild = (mean_return("markets:Trading", following(0.3), volatility=value) for value in (0.1, 0.8))
     assert calm > wild + 0.5
 
 
 def test_who_follows_the_trend_carefully_earns_something_in_the_wildest_market() -> None:
-    assert mean_return("Trading-v1", following(0.3), "expert", 1024) > 0.3
+    assert mean_return("markets:Trading", following(0.3), "expert", 1024) > 0.3
 
 
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        ("Trading-v1", following(0.5)),
-        ("Trading-v1", random(3)),
-        ("SupplyChain-v1", replenishing(2.0)),
-        ("SupplyChain-v1", replenishing(3.0)),
-        ("SupplyChain-v1", replenishing(5.0, distant=True)),
+        ("markets:Trading", following(0.5)),
+        ("markets:Trading", random(3)),
+        ("markets:SupplyChain", replenishing(2.0)),
+        ("markets:SupplyChain", replenishing(3.0)),
+        ("markets:SupplyChain", replenishing(5.0, distant=True)),
     ],
     ids=["a trend follower", "a random trader", "a small stock", "a large stock", "far orders"],
 )
@@ -92,7 +92,7 @@ def test_more_stores_make_demand_less_steady() -> None:
     spread = []
     for stores in (6.0, 30.0):
         conditions = Conditions(randomise=(("complexity", stores, stores), ("noise", 0.1, 0.1)))
-        world = make("SupplyChain-v1", Split.TRAINING, 0, range(256), conditions)
+        world = make("markets:SupplyChain", Split.TRAINING, 0, range(256), conditions)
         seen = []
         for _ in range(59):
             world.step(np.zeros((256, 5)))

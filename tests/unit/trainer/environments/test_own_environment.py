@@ -101,7 +101,7 @@ def test_a_checkpoint_of_other_environment_code_is_not_taken_up(
 
 
 def test_every_environment_says_which_code_it_is() -> None:
-    names = ["CartPole-v1", "Navigation-v1", "Acrobot-v1", "learnloop_environments.worlds.classics:CartPole"]
+    names = ["CartPole-v1", "motion:Navigation", "Acrobot-v1", "learnloop_environments.classics:CartPole"]
     digests = [code_digest(name) for name in names]
     assert digests[0] == digests[3]
     assert len(set(digests)) == 3

@@ -193,7 +193,7 @@ def random_masks(random: np.random.Generator, actions: int) -> Safety:
 
 def executing(safety: Safety, count: int, preferences: Preferences) -> tuple[Shielded, list[np.ndarray]]:
     """KeyDoor behind a shield, and what reaches it."""
-    inner = make("KeyDoor-v1", Split.TRAINING, 0, range(count))
+    inner = make("grids:KeyDoor", Split.TRAINING, 0, range(count))
     environment, reached, step = shielded(inner, safety), list[np.ndarray](), inner.step
     inner.step = lambda actions: reached.append(actions.copy()) or step(actions)  # type: ignore[method-assign]
     assert isinstance(environment, Shielded)
@@ -238,7 +238,7 @@ def test_training_draws_among_what_is_allowed_as_the_policy_server_does() -> Non
 
 def test_every_learner_of_choices_says_what_it_prefers(make_order: Callable[..., Order]) -> None:
     never = {"constraints": [{"name": "never", "forbid": [1]}], "fallback": [0]}
-    for algorithm, name in (("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("qmix", "TwoStep-v1")):
+    for algorithm, name in (("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("qmix", "teams:TwoStep")):
         block = {} if algorithm in ("ppo", "dqn") else {"hyperparameters": {"environments": 4, "hidden": [8]}}
         training = begin(make_order(algorithm, safety=never, data={"environment": name}, **block), Alone(), CPU)
         assert isinstance(training.environment, Shielded)
@@ -292,11 +292,11 @@ TINY = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 
     ("algorithm", "name", "safety"),
     [
         ("dqn", "CartPole-v1", PUSH),
-        ("independent-dqn", "TwoStep-v1", PUSH),
-        ("qmix", "TwoStep-v1", PUSH),
-        ("hierarchical-dqn", "KeyDoor-v1", PUSH),
+        ("independent-dqn", "teams:TwoStep", PUSH),
+        ("qmix", "teams:TwoStep", PUSH),
+        ("hierarchical-dqn", "grids:KeyDoor", PUSH),
         ("sac", "Pendulum-v1", STILL),
-        ("maddpg", "Relay-v1", {"constraints": STILL["constraints"], "fallback": [-2]}),
+        ("maddpg", "teams:Relay", {"constraints": STILL["constraints"], "fallback": [-2]}),
         ("ppo", "CartPole-v1", PUSH),
     ],
 )

@@ -12,19 +12,18 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import parallel_api_test
 
+from as_gymnasium import SIMULATIONS, Parallel
 from learnloop_environments import Conditions, Team, make
 from learnloop_environments.base import VectorEnvironment, agents
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.interfaces.gymnasium_api import Parallel
-from learnloop_environments.make import SIMULATIONS
 from learnloop_environments.randomness import Split
-from learnloop_environments.worlds.markets import gini
-from learnloop_environments.worlds.motion import LENGTHS, hand
-from learnloop_environments.worlds.teams import Cooperative
 from learnloop_environments.wrappers import innermost
+from markets import gini
+from motion import LENGTHS, hand
+from teams import Cooperative
 
 SINGLE = [name for name in SIMULATIONS if not hasattr(SIMULATIONS[name], "agents")]
-ONE_START = {"DeepSea-v1", "KeyDoor-v1", "PointGoals-v1", "TwoStep-v1"}  # every episode begins alike
+ONE_START = {"grids:DeepSea", "grids:KeyDoor", "motion:PointGoals", "teams:TwoStep"}  # every episode begins alike
 TEAMS = [name for name in SIMULATIONS if hasattr(SIMULATIONS[name], "agents")]
 
 
@@ -43,7 +42,7 @@ def random_actions(environment: VectorEnvironment, random: np.random.Generator) 
 def test_every_single_agent_environment_satisfies_gymnasiums_checker(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about infinite observation bounds
-        check_env(gymnasium.make(f"learnloop/{name}").unwrapped, skip_render_check=True)
+        check_env(gymnasium.make(f"learnloop/{SIMULATIONS[name].__name__}-v1").unwrapped, skip_render_check=True)
 
 
 @pytest.mark.parametrize("name", TEAMS)
@@ -113,7 +112,7 @@ def test_the_native_vector_environment_is_the_single_one_many_times() -> None:
 
 
 def test_randomised_physics_change_with_each_episode_and_stay_within_their_range() -> None:
-    environment = opened("Manipulation-v1", 64, randomise=(("gain", 0.5, 1.5), ("tolerance", 5.0, 5.0)))
+    environment = opened("motion:Manipulation", 64, randomise=(("gain", 0.5, 1.5), ("tolerance", 5.0, 5.0)))
     first = environment.state()["parameter.gain"]
     environment.step(np.zeros((64, 7)))  # a tolerance of 5 m: every episode ends at once
     second = environment.state()["parameter.gain"]
@@ -125,10 +124,18 @@ def test_randomised_physics_change_with_each_episode_and_stay_within_their_range
 @pytest.mark.parametrize(
     ("name", "conditions", "problem"),
     [
-        ("Navigation-v1", {"level": "heroic"}, r"spec.data.level: 'heroic'.*beginner, intermediate, advanced, expert"),
-        ("TwoStep-v1", {"level": "easy"}, "has one level only"),
-        ("Navigation-v1", {"randomise": (("mass", 0.0, 1.0),)}, r"spec.data.randomise: 'mass'.*choose one of accel"),
-        ("Cooperative-v1", {"credit": "luck"}, r"spec.data.credit: 'luck'.*team, individual, difference"),
+        (
+            "motion:Navigation",
+            {"level": "heroic"},
+            r"spec.data.level: 'heroic'.*beginner, intermediate, advanced, expert",
+        ),
+        ("teams:TwoStep", {"level": "easy"}, "has one level only"),
+        (
+            "motion:Navigation",
+            {"randomise": (("mass", 0.0, 1.0),)},
+            r"spec.data.randomise: 'mass'.*choose one of accel",
+        ),
+        ("teams:Cooperative", {"credit": "luck"}, r"spec.data.credit: 'luck'.*team, individual, difference"),
         ("CartPole-v1", {"level": "expert"}, "has no levels"),
     ],
 )
@@ -152,14 +159,14 @@ def test_gini_is_zero_for_equal_shares_and_largest_when_one_has_all() -> None:
 
 
 def test_fair_shares_earn_more_than_giving_all_to_one() -> None:
-    fair, greedy = opened("ResourceAllocation-v1"), opened("ResourceAllocation-v1")
+    fair, greedy = opened("markets:ResourceAllocation"), opened("markets:ResourceAllocation")
     everything_to_one = np.tile([1.0, -1, -1, -1], (6, 3))
     assert (fair.step(np.zeros((6, 12))).reward > greedy.step(everything_to_one).reward + 0.3).all()
 
 
 def test_the_two_step_game_pays_as_the_papers_table_says() -> None:
     for first, second, worth in ((0, (0, 1), 7), (1, (0, 0), 0), (1, (0, 1), 1), (1, (1, 1), 8)):
-        environment = opened("TwoStep-v1", 1)
+        environment = opened("teams:TwoStep", 1)
         assert environment.step(np.array([[first, 0]])).reward.tolist() == [[0, 0]]
         step = environment.step(np.array([second]))
         assert step.reward.tolist() == [[worth, worth]]
@@ -167,7 +174,7 @@ def test_the_two_step_game_pays_as_the_papers_table_says() -> None:
 
 
 def test_difference_rewards_give_an_agent_only_what_the_team_owes_to_it() -> None:
-    environment = opened("Cooperative-v1", 1, credit="difference")
+    environment = opened("teams:Cooperative", 1, credit="difference")
     assert isinstance(environment, Cooperative)
     environment.body["goal"][0] = [[0, 0], [0.8, 0], [0, 0.8]]
     environment.body["place"][0] = [[0, 0], [0.8, 0], [-1, -1]]  # the third stands far from everything
@@ -177,15 +184,15 @@ def test_difference_rewards_give_an_agent_only_what_the_team_owes_to_it() -> Non
 
 
 def test_an_explorer_is_told_which_moves_are_free() -> None:
-    environment = opened("Exploration-v1", 64)
+    environment = opened("grids:Exploration", 64)
     free = environment.reset()[:, -4:] == 1
     for move in range(4):
-        step = opened("Exploration-v1", 64).step(np.full(64, move))
+        step = opened("grids:Exploration", 64).step(np.full(64, move))
         assert np.array_equal(step.reward <= -0.5 + 0.01, ~free[:, move])
 
 
 def test_one_who_follows_the_trend_profits_from_trading() -> None:
-    environment = opened("Trading-v1", 64)
+    environment = opened("markets:Trading", 64)
     observation, earned = environment.reset(), np.zeros(64)
     for _ in range(199):
         calm = np.full(64, 1.0)
@@ -197,7 +204,7 @@ def test_one_who_follows_the_trend_profits_from_trading() -> None:
 
 
 def test_a_supplier_that_fails_delivers_nothing() -> None:
-    calm, hit = opened("SupplyChain-v1", 1), opened("SupplyChain-v1", 1)
+    calm, hit = opened("markets:SupplyChain", 1), opened("markets:SupplyChain", 1)
     state = hit.state()
     state["body.outage"][:] = 5
     hit.restore(state)
@@ -226,7 +233,7 @@ class Counter(gymnasium.Env[Any, Any]):
 
 
 def own_team() -> Parallel:
-    return Parallel("Cooperative-v1")
+    return Parallel("teams:Cooperative")
 
 
 @pytest.fixture

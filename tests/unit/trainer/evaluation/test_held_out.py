@@ -22,7 +22,7 @@ def starts(order: Order, count: int = 8, first: int = 0, split: Split = Split.HE
     return {row.tobytes() for row in np.asarray(innermost(environment).reset())}
 
 
-@pytest.mark.parametrize("environment", ["CartPole-v1", "Navigation-v1"])
+@pytest.mark.parametrize("environment", ["CartPole-v1", "motion:Navigation"])
 def test_runs_that_begin_at_other_numbers_meet_other_episodes(
     make_order: Callable[..., Order], environment: str
 ) -> None:

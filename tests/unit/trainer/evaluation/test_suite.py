@@ -105,7 +105,7 @@ def test_noise_has_the_deviation_asked_for_and_leaves_the_rewards_alone() -> Non
 
 def test_a_sticky_world_repeats_the_share_of_actions_asked_for_within_an_episode() -> None:
     executed: list[NDArray[Any]] = []
-    inner = make("TwoStep-v1", Split.HELD_OUT, 0, range(4096))
+    inner = make("teams:TwoStep", Split.HELD_OUT, 0, range(4096))
     original = inner.step
     inner.step = lambda actions: executed.append(actions.copy()) or original(actions)  # type: ignore[method-assign]
     sticky = Sticky(inner, 0.25, seed=0)
@@ -128,8 +128,8 @@ def test_every_condition_has_episodes_that_no_other_has(make_order: Orders) -> N
 
 
 def test_generalisation_plays_every_other_level_and_compares_with_training_seeds(make_order: Orders) -> None:
-    order = make_order(data={"environment": "ResourceAllocation-v1", "level": "advanced"})
-    bounds = make("ResourceAllocation-v1", Split.TRAINING, 0, range(1)).bounds
+    order = make_order(data={"environment": "markets:ResourceAllocation", "level": "advanced"})
+    bounds = make("markets:ResourceAllocation", Split.TRAINING, 0, range(1)).bounds
     found = dimensions.generalisation(stage(order, Uniform(12, 1, bounds)))
     assert found.conditions == ["unseen episodes", "level beginner", "level intermediate", "level expert"]
     assert found.compared == "episodes with training's seeds"
@@ -138,7 +138,7 @@ def test_generalisation_plays_every_other_level_and_compares_with_training_seeds
 
 
 def test_a_team_is_judged_with_each_member_replaced_by_the_serving_policy(make_order: Orders) -> None:
-    order = make_order(data={"environment": "TwoStep-v1"})
+    order = make_order(data={"environment": "teams:TwoStep"})
     ours, serving = Always(1), Always(0)
     found = dimensions.coordination(stage(order, ours, serving))
     assert found.conditions == ["agent 0 follows the serving policy", "agent 1 follows the serving policy"]
@@ -220,7 +220,7 @@ def test_a_warm_learner_has_the_weights_given_and_its_targets_too(make_order: Or
 
 
 def test_a_warm_learner_for_continuous_actions_has_the_deviations_too(make_order: Orders) -> None:
-    data = {"environment": "Navigation-v1"}
+    data = {"environment": "motion:Navigation"}
     giver = begin(make_order(data=data, seed=5), Alone(), CPU).learner
     taker = begin(make_order(data=data), Alone(), CPU).learner
     assert set(warm(taker, giver.network.exported(), PPO)) == set(giver.network.shapes)

@@ -52,7 +52,7 @@ def test_a_run_begins_from_the_weights_of_the_policy_it_names(
         assert all(np.array_equal(taken[key], random[key]) for key in taken if key.startswith("value."))
 
 
-@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "Courier-v1"])
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1", "motion:Courier"])
 def test_a_policy_that_saw_normalised_observations_acts_alike_where_a_run_begins_from_it(
     make_order: Orders, tmp_path: Path, environment: str
 ) -> None:
@@ -116,7 +116,7 @@ def test_the_serving_policy_is_begun_from_where_one_serves(
         ),
         ({"hyperparameters": {"environments": 8, "hidden": [16, 16]}}, "policy has 2 layers, this network's has 3"),
         ({"algorithm": "dqn", "hyperparameters": {}}, "was trained by ppo, whose network differs"),
-        ({"data": {"environment": "TwoStep-v1"}, "algorithm": "qmix", "hyperparameters": {}}, "was trained by ppo"),
+        ({"data": {"environment": "teams:TwoStep"}, "algorithm": "qmix", "hyperparameters": {}}, "was trained by ppo"),
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused_with_the_fix(
@@ -202,7 +202,7 @@ def test_an_interrupted_run_remembers_what_it_began_with(make_order: Orders, tmp
 def test_a_policy_to_beat_that_cannot_play_ends_the_run_before_it_trains(make_order: Orders, tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path, "small-1")
     uri, sha256, _ = exported(make_order(), store)
-    moved = make_order(data={"environment": "KeyDoor-v1"}, initialPolicy={"serving": True, "required": False})
+    moved = make_order(data={"environment": "grids:KeyDoor"}, initialPolicy={"serving": True, "required": False})
     served = {"baseline_uri": uri, "baseline_sha256": sha256, "agent": "la"}
     with pytest.raises(ConfigError, match=r"baselineUri: .* takes 4 observations, the environment has 21; .*agent"):
         begin(moved.model_copy(update=served), Alone(), CPU, store)

@@ -1,7 +1,7 @@
-"""learnloop's simulations for everybody else: as Gymnasium environments, vectorised ones, and PettingZoo parallel ones.
+"""The worlds of this folder as Gymnasium environments, vectorised ones, and PettingZoo parallel ones.
 
-`gymnasium.make("learnloop/Navigation-v1")` after importing learnloop_environments, `gymnasium.make_vec`
-likewise (the native arrays, no loop); `Parallel("Cooperative-v1")` has PettingZoo's parallel interface.
+`gymnasium.make("learnloop/Navigation-v1")` after importing this module, `gymnasium.make_vec` likewise (the native
+arrays, no loop); `Parallel("teams:Cooperative")` has PettingZoo's parallel interface.
 """
 
 from typing import Any
@@ -13,11 +13,35 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from grids import DeepSea, Exploration, KeyDoor
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_environments.base import Step
-from learnloop_environments.make import SIMULATIONS
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Conditions, Simulation, TeamSimulation
+from markets import ResourceAllocation, SupplyChain, Trading
+from motion import Courier, Manipulation, Navigation, PointGoals
+from teams import Cooperative, CooperativeContinuous, CooperativeHybrid, Relay, RelayHybrid, TwoStep
+
+KINDS: tuple[type[Simulation], ...] = (
+    Cooperative,
+    CooperativeContinuous,
+    CooperativeHybrid,
+    Courier,
+    DeepSea,
+    Exploration,
+    KeyDoor,
+    Manipulation,
+    Navigation,
+    PointGoals,
+    Relay,
+    RelayHybrid,
+    ResourceAllocation,
+    SupplyChain,
+    Trading,
+    TwoStep,
+)
+SIMULATIONS = {f"{kind.__module__}:{kind.__name__}": kind for kind in KINDS}
+"""By their names in `spec.data.environment`."""
 
 
 def _spaces(simulation: type[Simulation]) -> tuple[Box, Space[Any]]:
@@ -199,8 +223,11 @@ def register() -> None:
     for name, kind in SIMULATIONS.items():
         if not issubclass(kind, TeamSimulation):
             gymnasium.register(
-                id=f"learnloop/{name}",
+                id=f"learnloop/{kind.__name__}-v1",
                 entry_point=f"{__name__}:Single",
                 vector_entry_point=f"{__name__}:Many",
                 kwargs={"simulation": name},
             )
+
+
+register()

@@ -1,1 +1,0 @@
-"""Worlds with one who acts."""
