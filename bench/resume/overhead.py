@@ -20,12 +20,13 @@ import torch
 from bench.resume.cases import CASES, JOB, order
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Saver, Training
-from learnloop_trainer.training_run.paced_session import Stopper
+from learnloop_trainer.training_run.checkpoints import Training
 from learnloop_trainer.training_run.session import Session
 
+CPU = torch.device("cpu")
 STRETCH = 3.0  # seconds
 WARM = 2.0
 
@@ -54,7 +55,7 @@ class Measured(Session):
         self.saving, self.fresh, self.age, self.mark = False, False, 0.0, (0, 0.0, 0.0)
         self.until = time.monotonic() + WARM
         try:
-            self.run(torch.device("cpu"))
+            self.train()
         except Enough:
             return self.found
         raise SystemExit("the training ended before the measurement: raise its totalSteps")
@@ -106,7 +107,9 @@ def overhead(case: str, pairs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-resume-") as root:
         store, group = DirectoryStore(Path(root), JOB), Alone()
         saver = Saver(store)
-        session = Measured(asked, group, store, Reporter(asked, group.place, store), saver, Stopper())
+        session = Measured(
+            Run(asked, group, CPU, store, Reporter(asked, group.place, store), saver, Stopper(), time.time())
+        )
         found = session.measure(saver, pairs)
         size = max(path.stat().st_size for path in Path(root).rglob("*.safetensors"))
 

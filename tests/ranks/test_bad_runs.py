@@ -90,7 +90,7 @@ def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch,
     other = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "other"), os.environ.get("PYTHONPATH", "")])}
     ended, output = launch(order, **other, LICENCE="expired").ended()
     assert ended == COUNTED, output
-    assert "the checkpoint cannot be used, starting anew" in output
+    assert "the checkpoint cannot be used, starting again" in output
     assert "resuming" not in output
 
 

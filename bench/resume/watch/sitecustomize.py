@@ -46,10 +46,10 @@ def _wrap(module: Any) -> None:
     def note(step: int, what: int) -> None:
         os.write(handle, NOTE.pack(time.time(), step, what))
 
-    resume, iterate, save = module.resume, module.Session._iterate, module.Session._save
+    resume, iterate, save = module.Session._resumed, module.Session._iterate, module.Session._save
 
-    def resumed(*args: Any) -> Any:
-        training = resume(*args)
+    def resumed(session: Any) -> Any:
+        training = resume(session)
         note(training.learner.step, BEGUN)
         return training
 
@@ -61,7 +61,7 @@ def _wrap(module: Any) -> None:
         note(training.learner.step, CAPTURED)
         save(session, training)
 
-    module.resume, module.Session._iterate, module.Session._save = resumed, iterated, saved
+    module.Session._resumed, module.Session._iterate, module.Session._save = resumed, iterated, saved
 
 
 if "LEARNLOOP_BENCH_NOTES" in os.environ:

@@ -2,20 +2,14 @@
 
 import hashlib
 import json
-import os
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from learnloop_api.wire.training import ExportedFormat, LanguageProof, Manifest, Parity, ReturnEstimate, Validated
-from learnloop_api.wire.trajectory import ExperienceRead
 from learnloop_common.acting.gguf_adapter import gguf_adapter
-from learnloop_environments import own_code
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import world_digest
 from learnloop_trainer.errors import ExportError
@@ -30,56 +24,38 @@ from learnloop_trainer.language.rows import Episode, batches
 from learnloop_trainer.language.sampler import Limits
 from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits, loaded, returns, served
 from learnloop_trainer.manifest.judgement import VALIDATION
-from learnloop_trainer.manifest.proof import recipe_sha256, versions
-from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.manifest.record import stored
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.recordings import ReadExperience
+from learnloop_trainer.run import Run
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
-from learnloop_trainer.training_order import Order
 
 MOST_DIFFERENCE = 1e-3
 """Of a log-probability between the trained network and its file read again: float32 sums in another order."""
 PARITY_EPISODES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What was trained, and all that is needed to judge it."""
+class Subject(Protocol):
+    """A training that is over, and all that is needed to judge it."""
 
     base: Base
     chat: Chat
     world: ConversationWorld
     learner: LanguageLearner
     context: int
-    curves: Mapping[str, float]
-    begun_from: str = ""
-    experience: ExperienceRead | None = None
-    validated: Validated | None = None
+    curves: dict[str, float]
+    begun_from: str
+    read: ReadExperience
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedWeights:
-    """The trained weights as a file, and conversations about held-out tasks: the trained model's and the server's.
+def prove_language(run: Run, subject: Subject, validated: Validated | None) -> Manifest:
+    """Export, hold held-out conversations with the trained model and the one that serves, and store.
 
-    Attributes:
-        config: adapter_config.json of an adapter.
-        served: address and digest of the model that serves.
-        held, calm: the trained model's, as sampled and with the likeliest answers; `theirs` of the one that serves.
+    Returns the manifest, already durable.
     """
-
-    body: bytes
-    config: str | None
-    parity: Parity
-    held: Sequence[Episode]
-    calm: Sequence[Episode]
-    validation: ReturnEstimate | None
-    served: tuple[str, str | None]
-    theirs: Sequence[Episode]
-    their_calm: Sequence[Episode]
-
-
-def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> EvaluatedWeights:
-    """Export and evaluate."""
-    spec, network, base = order.spec, subject.learner.network, subject.base
+    order, spec, reporter, store = run.order, run.order.spec, run.reporter, run.store
+    network, base = subject.learner.network, subject.base
     parameters, model = order.parameters, spec.data.language_model
     assert model is not None
     reporter.phase("exporting", "writing the trained weights")
@@ -102,10 +78,10 @@ def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> E
     drawn = limits(model.sampling, subject.chat, subject.context)
     likeliest = limits(model.sampling, subject.chat, subject.context, 0.0)
 
-    def measured(what: str, speaker: Any, how: Limits, first: int, episodes: int) -> list[Episode]:
-        found = tasks.play(speaker, how, first, episodes)
-        reporter.alive(f"{what}: {len(found)} held-out conversations")
-        return found
+    def measured(title: str, speaker: Any, how: Limits, first: int, episodes: int) -> list[Episode]:
+        spoken = tasks.play(speaker, how, first, episodes)
+        reporter.alive(f"{title}: {len(spoken)} held-out conversations")
+        return spoken
 
     held = measured("trained model", ours, drawn, proof.first, proof.episodes)
     calm = held
@@ -123,65 +99,27 @@ def judge(order: Order, subject: Subject, store: Store, reporter: Reporter) -> E
     other = loaded(base, before, network.device, dtype, uri)
     theirs = measured("baseline", other, drawn, proof.first, proof.episodes)
     their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
-    return EvaluatedWeights(body, config, parity, held, calm, validation, (uri, sha256), theirs, their_calm)
-
-
-def prove_language(
-    order: Order,
-    subject: Subject,
-    world_size: int,
-    store: Store,
-    reporter: Reporter,
-    durable: Callable[[], str],
-    began: float,
-) -> Manifest:
-    """Judge and store; `durable` waits for the final checkpoint.
-
-    Returns the manifest, already durable.
-    """
-    judged = judge(order, subject, store, reporter)
-    spec, network, base, body = order.spec, subject.learner.network, subject.base, judged.body
-    parameters, model, proof = order.parameters, spec.data.language_model, held_out_episodes.episodes(order)
-    assert model is not None
-    held, theirs, (uri, sha256) = judged.held, judged.theirs, judged.served
-    drawn = limits(model.sampling, subject.chat, subject.context)
     evaluation, baseline = estimate(returns(held), spec.seed), estimate(returns(theirs), spec.seed)
     assert evaluation is not None  # evaluation.episodes is at least 1
     assert baseline is not None
     say(f"trained model: mean {evaluation.mean:.3f} over {proof.episodes} held-out tasks, baseline {baseline.mean:.3f}")
-    checkpoint = durable()
-    artifact = store.put_artifact(body)
-    manifest = Manifest(
-        job=order.job,
-        agent=order.agent,
-        algorithm=spec.algorithm,
-        environment=order.environment,
-        seed=spec.seed,
-        step=subject.learner.step,
-        total_steps=spec.total_steps,
-        world_size=world_size,
-        attempts=order.attempt + 1,
-        recipe_sha256=recipe_sha256(order),
-        artifact_uri=artifact,
-        artifact_sha256=digest(body),
-        artifact_bytes=len(body),
-        checkpoint_sha256=checkpoint,
+    return stored(
+        run,
+        subject.learner.step,
+        body,
         baseline=baseline,
         evaluation=evaluation,
         difference=difference(returns(held), returns(theirs), spec.seed),
         held_out=proof,
         begun_from=subject.begun_from or None,
-        rewards=spec.data.rewards or "environment",
-        reward_policy=order.reward_policy.name if _by_policy(order) and order.reward_policy else None,
-        reward_policy_revision=order.reward_policy.revision if _by_policy(order) and order.reward_policy else None,
-        experience=subject.experience,
+        experience=subject.read.note,
         baseline_uri=uri,
         baseline_sha256=sha256,
-        greedy=estimate(returns(judged.calm), spec.seed),
-        parity=judged.parity,
-        validation=judged.validation,
-        while_training=subject.validated,
-        exports=_further(order, network, base, judged.parity, parameters.lora.alpha, judged.config, store),
+        greedy=estimate(returns(calm), spec.seed),
+        parity=parity,
+        validation=validation,
+        while_training=validated,
+        exports=_further(network, base, parity, parameters.lora.alpha, config, store),
         language=LanguageProof(
             base_uri=model.base.uri,
             base_sha256=base.sha256,
@@ -194,35 +132,18 @@ def prove_language(
             max_tokens=drawn.most,
             context_length=subject.context,
             success=_share(held),
-            greedy_success=_share(judged.calm),
+            greedy_success=_share(calm),
             baseline_success=_share(theirs),
-            baseline_greedy_success=_share(judged.their_calm),
+            baseline_greedy_success=_share(their_calm),
             mean_tokens=float(np.mean([episode.sampled for episode in held])),
             truncated=float(np.mean([episode.truncated for episode in held])),
             curves={name: value for name, value in subject.curves.items() if np.isfinite(value)},
         ),
-        wall_seconds=max(0.0, time.time() - began),
-        versions=versions() | _own(),
-        created_at=datetime.now(UTC),
     )
-    store.put_manifest(manifest)
-    return manifest
 
 
 def _kinds(network: LanguageNetwork) -> set[str]:
     return {name.rpartition(".")[2] for name in network.adapters or {}}
-
-
-def _by_policy(order: Order) -> bool:
-    return order.spec.data.rewards == "policy"
-
-
-def _own() -> dict[str, str]:
-    from importlib.metadata import version
-
-    code = own_code.fingerprint(os.environ)
-    found = {name: version(name) for name in ("transformers", "tokenizers")}
-    return found if code is None else found | {"environment": code}
 
 
 def _share(episodes: Sequence[Episode]) -> float | None:
@@ -263,7 +184,6 @@ def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], 
 
 
 def _further(
-    order: Order,
     network: LanguageNetwork,
     base: Base,
     parity: Parity,

@@ -1,24 +1,15 @@
 """The proof of a policy of numbers."""
 
-import json
-import os
-import platform
-import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import learnloop_trainer
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, Sampling, SuiteResult, Validated
 from learnloop_common.acting import policy
-from learnloop_environments import own_code
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms import Learner, find, traits_of
@@ -32,35 +23,16 @@ from learnloop_trainer.export.other_formats import read
 from learnloop_trainer.export.runtime import Logits
 from learnloop_trainer.manifest import baseline_policy as baseline
 from learnloop_trainer.manifest.judgement import by_log, by_playing
+from learnloop_trainer.manifest.record import stored
 from learnloop_trainer.neural.dense_networks import Network
 from learnloop_trainer.neural.observation_normalisation import normalised
-from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience
+from learnloop_trainer.run import Run
 from learnloop_trainer.safety import Shield, Shielded, Trail
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
-
-MAY_CHANGE = {"workers", "suspend", "ttl_seconds_after_finished"}
-"""Of a TrainingJob's spec while it runs, beside samplers.count."""
-ELSEWHERE = {"pod", "queue", "backend"}
-"""Where a run takes place; the operator keeps it from the order."""
-
-
-def recipe_sha256(order: Order) -> str:
-    """SHA-256 over the order and the code of the user's own environment.
-
-    Equal for every attempt of a run, whatever its number of ranks and samplers; any other difference counts: of a
-    hyperparameter, the filter, the rewards, the evaluation, the policy to beat. What a default stands for is part.
-    """
-    spec = order.spec.model_dump(mode="json", exclude=MAY_CHANGE | ELSEWHERE)
-    spec["parameters"] = order.parameters.model_dump(mode="json")
-    if spec["samplers"] is not None:
-        del spec["samplers"]["count"]
-    asked = order.model_dump(mode="json", exclude={"attempt", "spec"})
-    facts = asked | {"spec": spec, "code": own_code.fingerprint(os.environ)}
-    return digest(json.dumps(facts, sort_keys=True).encode())
-
 
 PARITY_OBSERVATIONS = 10_000
 RECORDED_OBSERVATIONS = 10_000
@@ -68,7 +40,7 @@ Verified = tuple[Literal["torchscript"], bytes, Parity]
 
 
 def recorded(order: Order, store: Store, width: int) -> Observations:
-    """What the agent really saw, [m, width]; observations of another width are left out with a note."""
+    """Observations that the agent recorded, [m, width]; observations of another width are left out with a note."""
     agent = order.spec.data.learning_agent_ref
     rows = store.observations(agent.name, RECORDED_OBSERVATIONS) if agent else []
     fitting = [row for row in rows if len(row) == width]
@@ -179,26 +151,21 @@ def graph(
 
 
 def prove(
-    order: Order,
+    run: Run,
     learner: Learner,
-    world_size: int,
-    store: Store,
-    reporter: Reporter,
-    durable: Callable[[], str],
-    began: float,
     milestones: Mapping[int, Weights],
-    begun_from: str = "",
-    log: ReadExperience | None = None,
-    validated: Validated | None = None,
-    sampling: Sampling | None = None,
+    begun_from: str,
+    log: ReadExperience,
+    validated: Validated | None,
+    sampling: Sampling | None,
 ) -> Manifest:
-    """Export, evaluate and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
+    """Export, evaluate and store. Returns the manifest, already durable.
 
     `milestones`: weights along training by step, for the evaluation suite. `log`: what was read of one.
-    `validated`: what evaluation along training found. `sampling`: where samplers played.
+    `validated`: the evaluation along training. `sampling`: where samplers played.
     """
-    spec, network = order.spec, learner.network
-    reporter.phase("exporting", "building the ONNX graph")
+    order, spec, network, store = run.order, run.order.spec, learner.network, run.store
+    run.reporter.phase("exporting", "building the ONNX graph")
     facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
     environment = learner.environment
     observations, actions, bounds = environment.observations, environment.actions, environment.bounds
@@ -222,18 +189,18 @@ def prove(
     policy = Behaving(greedy, spec.seed)
     served: bytes | None = None
     if spec.data.environment is None:
-        found = by_log(order, policy, learner, log.proof if log else None, reporter)
+        judged = by_log(order, policy, learner, log.proof, run.reporter)
     else:
         served = baseline.artifact(order, store)
         baseline_policy = baseline.policy(order, served, observations, actions, bounds)
-        found = by_playing(order, policy, greedy, baseline_policy, reporter)
-    reporter.phase("exporting", "comparing the exported policy with the trained one")
-    seen, real = witnesses(order, store, found.met, actions, bounds)
+        judged = by_playing(order, policy, greedy, baseline_policy, run.reporter)
+    run.reporter.phase("exporting", "comparing the exported policy with the trained one")
+    seen, real = witnesses(order, store, judged.met, actions, bounds)
     judge = trained(network, spec.algorithm, bounds, shield)
     parity, more = verify(judge, greedy, seen, real), more_formats(order, body, greedy, judge, seen, real)
     suite: SuiteResult | None = None
     if spec.evaluation.suite is not None:
-        network_of = traits_of(spec.algorithm).network
+        head = traits_of(spec.algorithm).network
         stage = Stage(
             order,
             spec.evaluation.suite,
@@ -242,45 +209,30 @@ def prove(
             policy_of,
             read(body)[0],
             milestones,
-            found.met,
+            judged.met,
             network.vector.device,
-            reporter.alive,
-            serving=baseline.weights(
-                served, lambda name: (found := find(name)) is not None and found.network == network_of
-            ),
+            run.reporter.alive,
+            serving=baseline.weights(served, lambda name: (other := find(name)) is not None and other.network == head),
         )
-        suite = measure(stage, found.ours, found.theirs)
-    reporter.phase("exporting", "storing artifact and manifest")
-    checkpoint = durable()
-    manifest = Manifest(
-        job=order.job,
-        agent=order.agent,
-        algorithm=spec.algorithm,
-        environment=spec.data.world,
-        seed=spec.seed,
-        step=learner.step,
-        total_steps=spec.total_steps,
-        world_size=world_size,
-        attempts=order.attempt + 1,
-        recipe_sha256=recipe_sha256(order),
-        artifact_uri=store.put_artifact(body),
-        artifact_sha256=digest(body),
-        artifact_bytes=len(body),
-        checkpoint_sha256=checkpoint,
-        baseline=found.baseline,
-        evaluation=found.evaluation,
-        difference=found.difference,
-        held_out=found.held_out,
-        off_policy=found.off_policy,
+        suite = measure(stage, judged.ours, judged.theirs)
+    run.reporter.phase("exporting", "storing artifact and manifest")
+    compared = {"baseline_uri": order.baseline_uri or "uniform://", "baseline_sha256": order.baseline_sha256 or None}
+    return stored(
+        run,
+        learner.step,
+        body,
+        baseline=judged.baseline,
+        evaluation=judged.evaluation,
+        difference=judged.difference,
+        held_out=judged.held_out,
+        off_policy=judged.off_policy,
         begun_from=begun_from or None,
-        rewards=spec.data.rewards or "environment",
-        **_reward_policy(order),
-        experience=log.note if log else None,
-        **({} if found.off_policy else _compared(order)),
+        experience=log.note,
+        **({} if judged.off_policy else compared),
         behaviour=behaviour,
-        greedy=found.greedy,
+        greedy=judged.greedy,
         parity=parity,
-        validation=found.validation,
+        validation=judged.validation,
         while_training=validated,
         suite=suite,
         sampling=sampling,
@@ -291,44 +243,14 @@ def prove(
             for kind, data, its in more
         ],
         **_interventions(environment, order, store),
-        wall_seconds=max(0.0, time.time() - began),
-        versions=versions(),
-        created_at=datetime.now(UTC),
     )
-    store.put_manifest(manifest)
-    return manifest
-
-
-def _compared(order: Order) -> dict[str, str | None]:
-    """The baseline by address and digest."""
-    uri = order.baseline_uri or "uniform://"
-    return {"baseline_uri": uri, "baseline_sha256": order.baseline_sha256 or None}
-
-
-def _reward_policy(order: Order) -> dict[str, str | None]:
-    """By name and revision, where the run learned by one."""
-    found = order.reward_policy if order.spec.data.rewards == "policy" else None
-    return {} if found is None else {"reward_policy": found.name, "reward_policy_revision": found.revision}
 
 
 def _interventions(environment: VectorEnvironment, order: Order, store: Store) -> dict[str, Any]:
-    """What the shield did in this rank's training, with its record made durable."""
+    """Interventions of the shield in this rank's training, with its record made durable."""
     if not isinstance(environment, Shielded):
         return {}
     trail = Trail(order.job).read()
     taken, replaced = int(environment.executed.sum()), int(environment.interventions.sum())
     say(f"the shield replaced {replaced} of {taken} actions in training")
     return {"actions": taken, "interventions": replaced, "audit_uri": store.put_artifact(trail) if trail else None}
-
-
-def versions() -> dict[str, str]:
-    """Versions of everything that can change a result."""
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in ("gymnasium", "numpy", "onnx", "onnxruntime"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # Debian's packages bring no metadata
-            found[package] = "unknown"
-    found["learnloop"] = own_code.digest(Path(learnloop_trainer.__file__).parent.rglob("*.py"))[:12]
-    code = own_code.fingerprint(os.environ)
-    return found if code is None else found | {"environment": code}

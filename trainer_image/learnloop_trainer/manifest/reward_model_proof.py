@@ -1,9 +1,7 @@
 """Rank 0, after a reward model was trained: export, judge on held-out pairs, and write the manifest that proves it."""
 
 import math
-import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,11 +17,9 @@ from learnloop_trainer.language.algorithms.bradley_terry import BradleyTerry
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Pair, batched_pairs, make
 from learnloop_trainer.manifest.language_proof import Subject
-from learnloop_trainer.manifest.proof import recipe_sha256, versions
-from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.store import Store
-from learnloop_trainer.store.run_store import digest
-from learnloop_trainer.training_order import Order
+from learnloop_trainer.manifest.record import stored
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.run import Run
 
 CHANCE = 0.5
 Z = 1.959963984540054
@@ -33,30 +29,23 @@ PARITY_PAIRS = 64
 Scores = NDArray[np.float64]
 
 
-def prove_reward_model(
-    order: Order,
-    subject: Subject,
-    world_size: int,
-    store: Store,
-    reporter: Reporter,
-    durable: Callable[[], str],
-    began: float,
-) -> Manifest:
-    """Judge, export and store; `durable` waits for the final checkpoint. Returns the manifest, already durable.
+def prove_reward_model(run: Run, subject: Subject) -> Manifest:
+    """Judge, export and store. Returns the manifest, already durable.
 
     A held-out pair counts 1 where the model prefers what people preferred, 1/2 for equal scores. The baseline: chance.
     """
-    spec, learner, base, model = order.spec, subject.learner, subject.base, order.spec.data.language_model
+    order, spec, learner, base = run.order, run.order.spec, subject.learner, subject.base
+    model = spec.data.language_model
     assert isinstance(learner, BradleyTerry)
     assert model is not None
     parameters, network, pairs = learner.parameters, learner.network, learner.pairs
-    reporter.phase("evaluating", f"scoring {len(pairs.held_out)} held-out pairs")
+    run.reporter.phase("evaluating", f"scoring {len(pairs.held_out)} held-out pairs")
     chosen, rejected = scored(network, pairs.held_out, parameters)
     learned = scored(network, pairs.learned, parameters)
     right, before = agreement(chosen, rejected), np.full(len(chosen), CHANCE)
-    reporter.alive("held-out pairs are scored")
+    run.reporter.alive("held-out pairs are scored")
     centre = float(np.concatenate(learned).mean())
-    reporter.phase("exporting", "writing the reward model as ONNX")
+    run.reporter.phase("exporting", "writing the reward model as ONNX")
     facts = {
         BASE: base.sha256,
         TEMPLATE: subject.chat.digest,
@@ -70,28 +59,15 @@ def prove_reward_model(
     assert baseline is not None
     low, high = wilson(float(right.sum()), len(right))
     say(f"reward model: orders {evaluation.mean:.3f} of {len(right)} held-out pairs as people did, chance is {CHANCE}")
-    checkpoint = durable()
-    artifact = store.put_artifact(body)
-    manifest = Manifest(
-        job=order.job,
-        agent=order.agent,
-        algorithm=spec.algorithm,
-        environment=order.environment,
-        seed=spec.seed,
-        step=learner.step,
-        total_steps=spec.total_steps,
-        world_size=world_size,
-        attempts=order.attempt + 1,
-        recipe_sha256=recipe_sha256(order),
-        artifact_uri=artifact,
-        artifact_sha256=digest(body),
-        artifact_bytes=len(body),
-        checkpoint_sha256=checkpoint,
+    return stored(
+        run,
+        learner.step,
+        body,
         baseline=baseline,
         evaluation=evaluation,
         difference=difference(right, before, spec.seed),
         begun_from=subject.begun_from or None,
-        experience=subject.experience,
+        experience=subject.read.note,
         parity=parity,
         reward_model=RewardModelProof(
             base_uri=model.base.uri,
@@ -111,12 +87,7 @@ def prove_reward_model(
             centre=centre,
             curves={name: value for name, value in subject.curves.items() if np.isfinite(value)},
         ),
-        wall_seconds=max(0.0, time.time() - began),
-        versions=versions(),
-        created_at=datetime.now(UTC),
     )
-    store.put_manifest(manifest)
-    return manifest
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,26 +13,25 @@ from learnloop_api.wire.training import Manifest, Validated
 from learnloop_environments import own_code
 from learnloop_environments.errors import TrainerError, on_abandon
 from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, settled
-from learnloop_trainer.distributed.torch_group import Alone, Group, Peers
+from learnloop_trainer.distributed.torch_group import Alone, Peers
 from learnloop_trainer.errors import PeerLost, Terminated
-from learnloop_trainer.language import algorithms
-from learnloop_trainer.manifest.language_proof import Subject, prove_language
-from learnloop_trainer.manifest.proof import prove, recipe_sha256
+from learnloop_trainer.manifest.language_proof import prove_language
+from learnloop_trainer.manifest.proof import prove
+from learnloop_trainer.manifest.record import recipe_sha256
 from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
+from learnloop_trainer.run import FLUSH_SECONDS, Run, Saver, Stopper
 from learnloop_trainer.sampling.learners import SampledLearner
 from learnloop_trainer.store import Store, choose
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.tracking import tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Saver, Training
+from learnloop_trainer.training_run.checkpoints import Training
 from learnloop_trainer.training_run.language_beginning import LanguageTraining
 from learnloop_trainer.training_run.language_session import LanguageSession
-from learnloop_trainer.training_run.paced_session import FLUSH_SECONDS, Stopper
 from learnloop_trainer.training_run.session import Session
 
 BEGAN = "LEARNLOOP_BEGAN"
-DURABLE_SECONDS = 330.0
 
 
 def pick_device(place: Place) -> torch.device:
@@ -83,7 +83,7 @@ def run(order: Order, place: Place, threads: int) -> None:
     device = pick_device(place)
     reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")
     try:
-        _together(order, place, device, store, reporter, saver, stopper, began)
+        _together(Run(order, Alone(), device, store, reporter, saver, stopper, began), place)
     except PeerLost as error:
         if stopper.requested:
             raise Terminated("SIGTERM: leaving, a peer was lost at the same time") from None
@@ -105,112 +105,58 @@ def _rejoin(error: PeerLost, reporter: Reporter) -> None:
         raise
 
 
-def _together(
-    order: Order,
-    place: Place,
-    device: torch.device,
-    store: Store,
-    reporter: Reporter,
-    saver: Saver,
-    stopper: Stopper,
-    began: float,
-) -> None:
+def _together(run: Run, place: Place) -> None:
     meeting: Meeting | None = None
-    group: Group = Alone()
     if place.size > 1:
-        meeting = meet(place, reporter.alive)
+        meeting = meet(place, run.reporter.alive)
         if place.rank == 0:
-            meeting.watch(lambda reason: _abandon(reason, saver))
-        group = peers = Peers(meeting, device)
+            meeting.watch(lambda reason: _abandon(reason, run.saver))
+        peers = Peers(meeting, run.device)
+        run = replace(run, group=peers)
         say(f"{place.size} ranks meet by {peers.transport}")
-    trained = _language_model if order.parameters.algorithm.language else _policy
-    prover = trained(order, group, store, reporter, saver, stopper, device, began)
+    prover = (_language_model if run.order.parameters.algorithm.language else _policy)(run)
     if meeting is None or place.rank == 0:
         manifest = prover()
-        reporter.proven(manifest)
-        reporter.finish("done", summary(manifest))
+        run.reporter.proven(manifest)
+        run.reporter.finish("done", summary(manifest))
         if meeting is not None:
             meeting.announce()
     else:
-        _wait_for_proof(order, meeting, store, reporter)
+        _wait_for_proof(run.order, meeting, run.store, run.reporter)
     settled()
-    group.close()
+    run.group.close()
 
 
-def _policy(
-    order: Order,
-    group: Group,
-    store: Store,
-    reporter: Reporter,
-    saver: Saver,
-    stopper: Stopper,
-    device: torch.device,
-    began: float,
-) -> Callable[[], Manifest]:
-    """Train a policy of numbers; returns what proves it."""
-    training = Session(order, group, store, reporter, saver, stopper).run(device)
+def _policy(run: Run) -> Callable[[], Manifest]:
+    """Train a policy of numbers; returns its proof, for rank 0 to make."""
+    training = Session(run).train()
     training.environment.close()
-    kept = training.milestones.kept if training.milestones is not None else {}
-    validated = _validated(order, training)
-    return lambda: prove(
-        order,
-        training.learner,
-        group.place.size,
-        store,
-        reporter,
-        lambda: saver.require(DURABLE_SECONDS),
-        began,
-        kept,
-        training.begun_from,
-        training.read,
-        validated,
-        training.learner.intake.summary() if isinstance(training.learner, SampledLearner) else None,
-    )
+    milestones = training.milestones.kept if training.milestones is not None else {}
+    validated, learner = _validated(run.order, training), training.learner
+    sampling = learner.intake.summary() if isinstance(learner, SampledLearner) else None
+    return lambda: prove(run, learner, milestones, training.begun_from, training.read, validated, sampling)
 
 
 def _validated(order: Order, training: Training | LanguageTraining) -> Validated | None:
-    """What evaluation along training has found; the learner has the best weights then, where they are exported."""
-    # Each kind of training has the validation of its own network, which no annotation of both at once can say.
+    """Results of evaluation along training; the learner has the best weights then, where they are exported."""
+    # Each kind of training has the validation of its own network, which no annotation of both together can say.
     validation: Any = training.validation
     if validation is None:
         return None
     best, learner = order.spec.export.policy == "best", training.learner
-    told: Validated = validation.told(best, learner.step, order.spec.total_steps)
+    validated: Validated = validation.told(best, learner.step, order.spec.total_steps)
     if best:
         validation.keep_best(learner.network)
-    return told
+    return validated
 
 
-def _language_model(
-    order: Order,
-    group: Group,
-    store: Store,
-    reporter: Reporter,
-    saver: Saver,
-    stopper: Stopper,
-    device: torch.device,
-    began: float,
-) -> Callable[[], Manifest]:
-    """Train a language model; returns what proves it."""
-    training = LanguageSession(order, group, store, reporter, saver, stopper).run(device)
-    validated = _validated(order, training)
-    subject = Subject(
-        training.base,
-        training.chat,
-        training.world,
-        training.learner,
-        training.context,
-        training.curves,
-        training.begun_from,
-        training.read.note,
-        validated,
-    )
-    durable = lambda: saver.require(DURABLE_SECONDS)  # noqa: E731
-    traits = algorithms.find(order.spec.algorithm)
-    size = group.place.size
-    if traits is not None and traits.scores:
-        return lambda: prove_reward_model(order, subject, size, store, reporter, durable, began)
-    return lambda: prove_language(order, subject, size, store, reporter, durable, began)
+def _language_model(run: Run) -> Callable[[], Manifest]:
+    """Train a language model; returns its proof, for rank 0 to make."""
+    training = LanguageSession(run).train()
+    validated = _validated(run.order, training)
+    if run.order.parameters.algorithm.scores_answers:
+        return lambda: prove_reward_model(run, training)
+    return lambda: prove_language(run, training, validated)
 
 
 def _wait_for_proof(order: Order, meeting: Meeting, store: Store, reporter: Reporter) -> None:
@@ -235,7 +181,7 @@ def summary(manifest: Manifest) -> str:
     """The result in one sentence."""
     after, before, judged = manifest.evaluation, manifest.baseline, manifest.off_policy
     if judged is not None and not judged.verdict:
-        return f"trained, but nobody knows how well: no verdict from {judged.episodes} logged episodes"
+        return f"trained, but not judged: no verdict from {judged.episodes} logged episodes"
     how = "held-out" if judged is None else "estimated"
     return (
         f"{how} return {after.mean:.1f} [{after.ci_low:.1f}, {after.ci_high:.1f}] against {before.mean:.1f} "

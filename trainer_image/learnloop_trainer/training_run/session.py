@@ -21,17 +21,17 @@ from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation.suite.dimensions import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of, require_judgeable
 from learnloop_trainer.manifest.baseline_policy import require_playable
-from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings import ReadExperience, Recording
+from learnloop_trainer.run import Run
 from learnloop_trainer.safety import Trail, shielded
 from learnloop_trainer.sampling.learners import LEARNERS, DistantEnvironment, SampledLearner, sampled
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Saver, Training, no_episodes, restore, save
+from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.initial_policy import begin_from
 from learnloop_trainer.training_run.logged_experience import recorded, remembered
-from learnloop_trainer.training_run.paced_session import ActionTally, PacedSession, Stopper, learner_figures, newest
+from learnloop_trainer.training_run.paced_session import ActionTally, PacedSession, learner_figures
 from learnloop_trainer.training_run.reward_rules import policy_in_force
 from learnloop_trainer.training_run.sampling_service import SamplingService
 from learnloop_trainer.training_run.validation import validation
@@ -178,54 +178,38 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     return Training(algorithm, environment, seen, episodes, curriculum, kept, begun, read, validation(order))
 
 
-def resume(training: Training, order: Order, group: Group, store: Store) -> Training:
-    """Collective: take up the newest durable checkpoint, if there is one of this specification."""
-    body = group.broadcast(newest(store) if group.place.rank == 0 else None)
-    if not body:
-        return training
-    try:
-        note = restore(training, order, group, body)
-    except (ValueError, KeyError) as error:
-        say(f"the checkpoint cannot be used, starting anew: {error}")
-        return begin(order, group, training.learner.network.vector.device, store)
-    say(note)
-    return training
-
-
 class Session(PacedSession[Training]):
     """Training of a policy of numbers."""
 
-    def __init__(
-        self, order: Order, group: Group, store: Store, reporter: Reporter, saver: Saver, stopper: Stopper
-    ) -> None:
-        """Nothing happens before `run`."""
-        super().__init__(order, group, store, reporter, saver, stopper)
+    def __init__(self, run: Run) -> None:
+        """Nothing happens before `train`."""
+        super().__init__(run)
         self._tally, self._losses = ActionTally(), dict[str, float]()
         self._samplers: SamplingService | None = None
+
+    def _begin(self) -> Training:
+        return begin(self._order, self._group, self._run.device, self._run.store)
+
+    def _restore(self, training: Training, body: bytes) -> str:
+        return restore(training, self._order, self._group, body)
 
     def _packed(self, training: Training) -> bytes | None:
         return save(training, self._order, self._group)
 
-    def _step(self, training: Training) -> int:
-        return training.learner.step
-
-    def _over(self, training: Training) -> bool:
-        return super()._over(training) or (training.validation is not None and training.validation.over)
-
-    def run(self, device: torch.device) -> Training:
+    def train(self) -> Training:
         """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
-        training = resume(begin(self._order, self._group, device, self._store), self._order, self._group, self._store)
-        told = f"{self._order.spec.algorithm} on {self._order.spec.data.world}"
+        training = self._resumed()
+        title = f"{self._order.spec.algorithm} on {self._order.spec.data.world}"
         validation, learner = training.validation, training.learner
         if validation is not None and learner.network.warm and not validation.means:
             validation.measure(learner, self._order, self._group, self._reporter)  # what serves is one to choose from
         if not isinstance(training.learner, SampledLearner):
-            self._train(training, told)
+            self._train(training, title)
             return training
-        policy = policy_in_force(self._order, self._store)
+        policy = policy_in_force(self._order, self._run.store)
         rewards = "" if policy is None else policy.model_dump_json()
         with SamplingService(self._order, training.learner, rewards, self._reporter) as self._samplers:
-            self._train(training, f"{told}, played by samplers")
+            self._train(training, f"{title}, played by samplers")
         return training
 
     def _iterate(self, training: Training) -> None:

@@ -15,6 +15,7 @@ from learnloop_environments.base import Bounds, middle
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.vectors import TeamVector
 from learnloop_environments.randomness import Split
+from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms import maddpg
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
@@ -71,7 +72,7 @@ def test_a_choice_is_drawn_at_random_as_often_as_the_noise_is_large() -> None:
 
 
 def test_who_speaks_stands_still_and_who_moves_is_silent() -> None:
-    world: Any = make("teams:CooperativeHybrid", Split.TRAINING, 0, range(2))
+    world: Any = innermost(make("teams:CooperativeHybrid", Split.TRAINING, 0, range(2)))
     before = world.body["place"].copy()
     actions = np.zeros((2, 3, 4), dtype=np.float32)
     actions[..., 1:] = (0.4, 0.2, 0.9)

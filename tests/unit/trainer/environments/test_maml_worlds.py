@@ -111,13 +111,13 @@ def test_wrappers_know_when_tasks_are_imposed() -> None:
     world = Shaped(Counted(make("motion:Navigation", Split.TRAINING, 0, range(2))), 0.9, potential=True, bonus=0.0)
     world.reset()
     begun = world.impose({"gain": np.ones(2)})
-    plain = make("motion:Navigation", Split.TRAINING, 0, range(2))
+    plain = innermost(make("motion:Navigation", Split.TRAINING, 0, range(2)))
     assert isinstance(plain, Simulation)
     plain.impose({"gain": np.ones(2)})
     actions = np.ones((2, 2), dtype=np.float32)
     shaped: Step = world.step(actions)
     bare = plain.step(actions)
-    moved = 0.9 * plain.potential(bare.successor) - plain.potential(begun)  # type: ignore[attr-defined]
+    moved = 0.9 * plain.potential(bare.successor) - plain.potential(begun)
     assert shaped.reward == pytest.approx(bare.reward + moved, abs=1e-5)
 
 

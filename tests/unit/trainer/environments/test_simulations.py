@@ -28,7 +28,8 @@ TEAMS = [name for name in SIMULATIONS if hasattr(SIMULATIONS[name], "agents")]
 
 
 def opened(name: str, count: int = 6, split: Split = Split.TRAINING, **conditions: Any) -> VectorEnvironment:
-    return make(name, split, 3, range(count), Conditions(**conditions))
+    world: VectorEnvironment = innermost(make(name, split, 3, range(count), Conditions(**conditions)))
+    return world
 
 
 def random_actions(environment: VectorEnvironment, random: np.random.Generator) -> np.ndarray:

@@ -5,14 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Saver
-from learnloop_trainer.training_run.paced_session import Stopper
 from learnloop_trainer.training_run.session import Session
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_a_large_state_is_saved_less_often(
 ) -> None:
     order, store, group = make_order(checkpoint={"everySeconds": 1}), DirectoryStore(tmp_path, "small-1"), Alone()
     saver = Saver(store)
-    session = Session(order, group, store, Reporter(order, Place(), store), saver, Stopper())
+    session = Session(Run(order, group, CPU, store, Reporter(order, Place(), store), saver, Stopper(), 0.0))
     saver.cost, session._strain = cost, strain
     session._saved_at = time.monotonic() - waited
     assert session._due() is due

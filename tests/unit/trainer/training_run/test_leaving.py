@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
+import torch
 
 from learnloop_common.acting import onnx_policy
 from learnloop_environments.errors import TrainerError
@@ -19,10 +20,9 @@ from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.export import other_formats
 from learnloop_trainer.export.runtime import OnnxPolicy
 from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Saver
-from learnloop_trainer.training_run.paced_session import Stopper
 from learnloop_trainer.training_run.session import Session
 
 Make = Callable[..., Order]
@@ -52,7 +52,9 @@ class Slow(DirectoryStore):
 def session(order: Order, group: Two, saver: Saver, store: DirectoryStore, told: bool) -> Session:
     stopper = Stopper()
     stopper.requested = told
-    return Session(order, group, store, Reporter(order, group.place, store), saver, stopper)
+    return Session(
+        Run(order, group, torch.device("cpu"), store, Reporter(order, group.place, store), saver, stopper, 0.0)
+    )
 
 
 @pytest.mark.parametrize(("durable", "says"), [(1.0, "checkpoint saved"), (0.0, "no time to save a checkpoint")])

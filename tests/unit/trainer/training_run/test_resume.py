@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreUnavailable
+from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Saver, Training, restore, save
-from learnloop_trainer.training_run.session import begin, resume
+from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.session import Session, begin
 
 CPU = torch.device("cpu")
 
@@ -80,9 +82,10 @@ def test_a_checkpoint_of_another_specification_is_left_aside(
     body = save(advance(begin(other, Alone(), CPU), 1), other, Alone())
     assert body is not None
     store.put_checkpoint(body, 64)
-    training = resume(begin(make_order(), Alone(), CPU), make_order(), Alone(), store)
-    assert training.learner.step == 0
-    assert "starting anew: the checkpoint found belongs to another specification" in capsys.readouterr().out
+    order = make_order()
+    run = Run(order, Alone(), CPU, store, Reporter(order, Place(), store), Saver(store), Stopper(), 0.0)
+    assert Session(run)._resumed().learner.step == 0
+    assert "starting again: the checkpoint belongs to another specification" in capsys.readouterr().out
 
 
 @given(st.binary(max_size=200))
