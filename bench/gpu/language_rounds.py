@@ -12,7 +12,7 @@ from bench.gpu.tasks import CONTEXT, EPISODES, GROUP, MOST_TOKENS, ROUNDS
 from learnloop_api.kinds.training.algorithms import Parameters, hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.language import algorithms
+from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Played
@@ -23,8 +23,7 @@ from learnloop_trainer.training_run.language_beginning import network_of
 
 def learner(base: Path, parameters: Parameters, device: torch.device) -> Any:
     """GRPO at step 0, with the network that a TrainingJob has."""
-    traits = algorithms.find("grpo")
-    assert traits is not None  # registered when the package was imported
+    traits = ALGORITHMS["grpo"]
     opened, world, group = Base(base, folder_digest(base)), ToolLookup(), Alone()
     network, chat = network_of(parameters, traits, opened, 0, device), Chat(opened.tokeniser, world.tools)
     rollouts = Rollouts("ToolLookup-v1", world, chat, 0, 512)

@@ -13,7 +13,8 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
 from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.language import algorithms, lora
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Played
 from learnloop_trainer.language.learning import Setting
@@ -63,12 +64,6 @@ def parameters_of(case: Case) -> Any:
     return hyperparameters(case.algorithm, weights=case.weights, **given)
 
 
-def _traits(case: Case) -> Any:
-    traits = algorithms.find(case.algorithm)
-    assert traits is not None, case.algorithm
-    return traits
-
-
 class Judge:
     """Held-out tasks; the same ones, drawn alike, for whoever is judged."""
 
@@ -107,7 +102,7 @@ class TinyRun:
     def __init__(self, base: Path, case: Case, seed: int) -> None:
         """At step 0."""
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        traits, chosen = _traits(case), parameters_of(case)
+        traits, chosen = ALGORITHMS[case.algorithm], parameters_of(case)
         words, world, group = AutoTokenizer.from_pretrained(base), ToolLookup(), Alone()
         model: Any = AutoModelForCausalLM.from_pretrained(base)
         whole = case.weights == "full"

@@ -225,19 +225,3 @@ def _note(sums: Sums, episode: Episode) -> None:
     for name in ("turns",):
         if name in episode.values:
             sums.add(name, episode.values[name], 1)
-
-
-def throughout(episodes: Sequence[Episode], advantage: Floats) -> list[TokenAdvantages]:
-    """One advantage for all tokens of an episode: it is taken by rollout, then broadcast."""
-    return [
-        TokenAdvantages(np.full(episode.sampled, number))
-        for episode, number in zip(episodes, advantage.tolist(), strict=True)
-    ]
-
-
-def rewards(episodes: Sequence[Episode]) -> tuple[Floats, NDArray[np.int64]]:
-    """Rewards and groups of episodes: [episodes] each."""
-    return (
-        np.asarray([episode.reward for episode in episodes], dtype=np.float64),
-        np.asarray([episode.group for episode in episodes], dtype=np.int64),
-    )

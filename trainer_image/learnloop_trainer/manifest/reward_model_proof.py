@@ -13,7 +13,7 @@ from learnloop_common.acting.reward_model import BASE, TEMPLATE, RewardModel
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import difference, estimate
 from learnloop_trainer.export.reward_model import exported
-from learnloop_trainer.language.algorithms.bradley_terry import BradleyTerry
+from learnloop_trainer.language.algorithms.preferred import BradleyTerry
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Pair, batched_pairs, make
 from learnloop_trainer.manifest.language_proof import Subject

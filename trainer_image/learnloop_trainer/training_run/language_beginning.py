@@ -18,7 +18,8 @@ from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation import held_out_episodes
-from learnloop_trainer.language import algorithms, lora
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.algorithms import ALGORITHMS, LanguageTraits
 from learnloop_trainer.language.base_model import FIELD, Base, opened
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
@@ -90,7 +91,7 @@ def _refuse_cut_sampling(model: LanguageModel) -> None:
 
 def network_of(
     parameters: Parameters,
-    traits: algorithms.LanguageTraits,
+    traits: LanguageTraits,
     base: Base,
     seed: int,
     device: torch.device,
@@ -118,9 +119,9 @@ def begin_language(
 ) -> LanguageTraining:
     """A training at step 0; raises ConfigError for what does not fit together."""
     spec, parameters, model = order.spec, order.parameters, order.spec.data.language_model
-    traits = algorithms.find(spec.algorithm)
-    assert traits is not None and model is not None  # noqa: PT018
-    _refuse_unjudgeable(order, traits)
+    traits = ALGORITHMS[spec.algorithm]
+    assert model is not None
+    _refuse_unjudgeable(order)
     kept = cache or Path(tempfile.gettempdir()) / "learnloop-models"
     base = opened(model, os.environ, kept)
     world = make_world(order.environment)
@@ -136,12 +137,12 @@ def begin_language(
     return LanguageTraining(learner, base, chat, world, context, begun, read, validation=validation)
 
 
-def _refuse_unjudgeable(order: Order, traits: algorithms.LanguageTraits) -> None:
+def _refuse_unjudgeable(order: Order) -> None:
     """Raises ConfigError where a model is to be judged along its training and cannot be."""
     if order.spec.evaluation.while_training is None:
         return
     name, fix = "spec.evaluation.whileTraining", "leave it out"
-    if traits.scores:
+    if order.parameters.algorithm.scores_answers:
         raise ConfigError(name, "(set)", "holds conversations, and a reward model holds none", fix)
 
 

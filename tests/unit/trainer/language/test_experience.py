@@ -15,7 +15,8 @@ from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Prefe
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.distributed.torch_group import Alone, Group
-from learnloop_trainer.language import algorithms, lora
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import (
     Plan,
@@ -226,8 +227,7 @@ class Beside:
 
 def learner(words: Any, algorithm: str, group: Group, **parameters: Any) -> LanguageLearner:
     """An algorithm on a random model."""
-    traits = algorithms.find(algorithm)
-    assert traits is not None
+    traits = ALGORITHMS[algorithm]
     made = model(len(words), 3, words.eos_token_id)
     chosen = hyperparameters(algorithm, learning_rate=1e-3, **parameters)
     network = LanguageNetwork(made, lora.attach(made, lora.LAYERS, 4, 8.0, 0), value_head=traits.values)

@@ -15,13 +15,12 @@ from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export.reward_model import exported
 from learnloop_trainer.language import lora
-from learnloop_trainer.language.algorithms.bradley_terry import BradleyTerry
+from learnloop_trainer.language.algorithms.preferred import BradleyTerry, divided
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Preferred, written
 from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.pairs import divided
 from learnloop_trainer.language.rows import Episode, Pair, Row, make
 from learnloop_trainer.manifest.reward_model_proof import agreement, scored, wilson
 from learnloop_trainer.training_run.language_beginning import network_of
@@ -215,13 +214,13 @@ def test_a_damaged_file_and_too_long_an_answer_are_refused_in_one_sentence(file:
 
 
 def test_the_network_of_an_order_has_a_head_that_learns(tiny: Any) -> None:
-    from learnloop_trainer.language import algorithms
+    from learnloop_trainer.language.algorithms import ALGORITHMS
 
     class Base:
         def model(self, device: Any, dtype: Any) -> Any:
             return tiny
 
-    traits: Any = algorithms.find("bradley-terry")
+    traits = ALGORITHMS["bradley-terry"]
     base: Any = Base()
     network = network_of(hyperparameters("bradley-terry"), traits, base, 0, torch.device("cpu"))
     assert {"value_head.weight", "value_head.bias"} <= set(network.trainable)

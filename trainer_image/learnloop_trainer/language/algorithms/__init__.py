@@ -1,11 +1,34 @@
-"""One file per algorithm for language models, found by itself: a module that registers its traits is an algorithm."""
+"""The algorithms for language models."""
 
-from importlib import import_module
-from pkgutil import iter_modules
+from dataclasses import dataclass
 
-from learnloop_trainer.language.algorithms.traits import LanguageTraits, find, registered
+from learnloop_trainer.language.algorithms.preferred import BradleyTerry, Dpo
+from learnloop_trainer.language.algorithms.rewarded import grpo, ppo, rloo
+from learnloop_trainer.language.algorithms.sft import Sft
+from learnloop_trainer.language.learning import Maker
 
-__all__ = ["LanguageTraits", "find", "registered"]
 
-for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+@dataclass(frozen=True, slots=True)
+class LanguageTraits:
+    """One algorithm.
+
+    Attributes:
+        learner: makes one of parameters and setting.
+        values: it needs a value head.
+        base: it asks for the base model's opinion whatever its parameters say.
+    """
+
+    learner: Maker
+    values: bool = False
+    base: bool = False
+
+
+ALGORITHMS = {
+    "bradley-terry": LanguageTraits(BradleyTerry, values=True),
+    "dpo": LanguageTraits(Dpo, base=True),
+    "grpo": LanguageTraits(grpo),
+    "ppo-lm": LanguageTraits(ppo, values=True),
+    "rloo": LanguageTraits(rloo),
+    "sft": LanguageTraits(Sft),
+}
+"""By their names in a TrainingJob."""

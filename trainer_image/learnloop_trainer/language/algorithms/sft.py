@@ -16,7 +16,6 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.algorithms.traits import LanguageTraits, register
 from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position, spread, token_weights
 from learnloop_trainer.language.rows import Episode, batches
 
@@ -78,6 +77,3 @@ class Sft:
         self.network.restore(shared)
         self.step = int(shared["step"][0])
         self.setting.experience.restore(shared)
-
-
-register(LanguageTraits("sft", Sft))
