@@ -28,7 +28,7 @@ def learner(base: Path, parameters: Parameters, device: torch.device) -> Any:
     network, chat = network_of(parameters, traits, opened, 0, device), Chat(opened.tokeniser, world.tools)
     rollouts = Rollouts("ToolLookup-v1", world, chat, 0, 512)
     limits = Limits(1.0, chat.stops, MOST_TOKENS, CONTEXT)
-    played = Played(rollouts, limits, Plan(EPISODES, GROUP, 0), group)
+    played = Played(rollouts, limits, Plan(EPISODES, GROUP), group)
     return traits.learner(parameters, Setting(network, played, group, 0, (ROUNDS + 1) * EPISODES))
 
 

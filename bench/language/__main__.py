@@ -1,4 +1,4 @@
-"""`make bench-language`: four algorithms teach a model of 118,000 parameters to use tools; the last line is JSON.
+"""`make bench-language`: three algorithms teach a model of 118,000 parameters to use tools; the last line is JSON.
 
 The model is made from nothing: it imitates demonstrations of which two thirds err. Each case learns with five seeds on
 one thread; success is that on 256 held-out tasks, as sampled and with the likeliest answers, before and after. Seconds

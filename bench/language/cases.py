@@ -6,13 +6,12 @@ of its case, the schedule of the step size included.
 
 from bench.language.tiny_runs import Case
 
-BARS = {"rloo": (0.25, 40.0), "grpo": (0.25, 40.0), "ppo-lm": (0.25, 40.0), "dpo": (0.10, 30.0)}
+BARS = {"rloo": (0.25, 40.0), "grpo": (0.25, 40.0), "ppo-lm": (0.25, 40.0)}
 """By algorithm: least gain in sampled success, and most processor seconds."""
 PIECES = {"tokens_per_batch": 2048}
 """What stays in a core's cache; the results do not depend on it."""
 FALLING = {"learning_rate_schedule": "linear"}
 """The contract's own default; cases without it keep their step size, see tiny_runs.parameters_of."""
-PAIRS = {"pairs": "episodes", "rollouts": 1024, "group_size": 4, "batch_pairs": 16, **PIECES}
 
 CASES = {
     "rloo-lora": Case("rloo", "lora", 20, {"learning_rate": 3e-3, **PIECES}),
@@ -21,5 +20,4 @@ CASES = {
     "grpo-full": Case("grpo", "full", 20, {"learning_rate": 5e-4, **PIECES}),
     "ppo-lora": Case("ppo-lm", "lora", 14, {"learning_rate": 1e-3, **PIECES}),
     "ppo-full": Case("ppo-lm", "full", 20, {"learning_rate": 6e-4, **FALLING, **PIECES}),
-    "dpo-lora": Case("dpo", "lora", 40, {**PAIRS, "learning_rate": 7e-4, "nll_coefficient": 1.0, **FALLING}),
 }

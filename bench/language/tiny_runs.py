@@ -113,11 +113,11 @@ class TinyRun:
             reference=AutoModelForCausalLM.from_pretrained(base) if whole else None,
         )
         chat = Chat(words, world.tools)
-        self._judge, self._batch = Judge(chat), getattr(chosen, "batch_episodes", 0)
+        self._judge, self._batch = Judge(chat), chosen.batch_episodes
         rollouts = Rollouts("ToolLookup-v1", world, chat, seed, 512)
-        plan = Plan(self._batch, chosen.group_size, getattr(chosen, "rollouts", 0))
+        plan = Plan(self._batch, chosen.group_size)
         played = Played(rollouts, limits_of(chat, 1.0), plan, group)
-        total = case.rounds * (self._batch or chosen.batch_pairs)
+        total = case.rounds * self._batch
         self.learner = traits.learner(chosen, Setting(self.network, played, group, seed, total))
         self._case = case
 

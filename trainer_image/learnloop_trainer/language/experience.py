@@ -18,97 +18,48 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.learning import Arrays
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair, Row, Sampled, of_arrays, rows_of, to_arrays
-from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler, Speaker
+from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store.run_store import pack, part, under, unpack
-
-ONCE = 1 << 32
-"""Number of the occasion at which a fixed set of conversations is held, above all rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much experience: episodes a round over all ranks, conversations a task, conversations of a fixed set.
+    """How much experience: episodes a round over all ranks, and conversations a task.
 
     `recorded`: episodes of a record at most, the first ones of it; None: all.
     """
 
     episodes: int
     group_size: int
-    fixed: int = 0
     recorded: int | None = None
-    margin: float = 0.0
-
-
-def paired(episodes: Sequence[Episode], margin: float) -> list[Pair]:
-    """The best and the worst episode of each group, where their rewards differ by more than `margin`."""
-    groups: dict[int, list[Episode]] = {}
-    for episode in episodes:
-        if episode.sampled:
-            groups.setdefault(episode.group, []).append(episode)
-    found = []
-    for members in groups.values():
-        best, worst = max(members, key=_reward), min(members, key=_reward)
-        if best.reward - worst.reward > margin:
-            found.append(Pair(best, worst))
-    return found
-
-
-def _reward(episode: Episode) -> float:
-    return episode.reward
 
 
 class Played:
-    """Conversations the model holds itself; see learning.Experience. The same for any number of ranks."""
+    """Conversations the model holds itself, the same for any number of ranks."""
 
-    recorded = False
-
-    def __init__(
-        self, rollouts: Rollouts, limits: Limits, plan: Plan, group: Group, speaker: Speaker | None = None
-    ) -> None:
-        """`speaker`: a server that speaks in place of the model in this process."""
+    def __init__(self, rollouts: Rollouts, limits: Limits, plan: Plan, group: Group) -> None:
         self._rollouts, self._limits, self._plan, self._group = rollouts, limits, plan, group
-        self._speaker = speaker
-        self._fixed: list[Episode] | None = None
-
-    def _play(self, network: LanguageNetwork, tasks: range, occasion: int) -> list[Episode]:
-        share = self._group.place.share(len(tasks))
-        size = self._plan.group_size
-        draws = [Draw(task, task * size + one) for task in tasks[share.start : share.stop] for one in range(size)]
-        with network.sampling() as model:
-            speak = self._speaker or Sampler(model)
-            return self._rollouts.play(draws, Split.TRAINING, speak, self._limits, occasion)
 
     def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
-        groups = self._plan.episodes // self._plan.group_size
-        return self._play(network, range(occasion * groups, (occasion + 1) * groups), occasion)
-
-    def hold(self, network: LanguageNetwork) -> None:
-        """Collective: hold the fixed set of conversations, once; every rank then has all of them."""
-        if self._fixed is None:
-            groups = max(1, self._plan.fixed // self._plan.group_size)
-            own = self._play(network, range(groups), ONCE)
-            self._fixed = shared(own, self._group)
-
-    def every(self) -> list[Episode]:
-        return list(self._fixed or ())
-
-    def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        self.hold(network)
-        return paired(self.every(), self._plan.margin)
+        """This rank's share of round `occasion`: all conversations about a task are on one rank."""
+        size = self._plan.group_size
+        groups = self._plan.episodes // size
+        share = self._group.place.share(groups)
+        tasks = range(occasion * groups + share.start, occasion * groups + share.stop)
+        draws = [Draw(task, task * size + one) for task in tasks for one in range(size)]
+        with network.sampling() as model:
+            return self._rollouts.play(draws, Split.TRAINING, Sampler(model), self._limits, occasion)
 
     def state(self) -> Arrays:
-        return {} if self._fixed is None else under("record", to_arrays(self._fixed))
+        return {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        found = part(state, "record")
-        self._fixed = of_arrays(found) if found else None
+        """Nothing is recorded."""
 
 
 class Recorded:
-    """Episodes that were recorded, the same on all ranks; see learning.Experience."""
-
-    recorded = True
+    """Episodes that were recorded, the same on all ranks."""
 
     def __init__(self, fetch: Callable[[], list[Episode]], plan: Plan, group: Group) -> None:
         """`fetch` is asked once, on rank 0, unless a checkpoint has the record."""
@@ -140,10 +91,6 @@ class Recorded:
     def _batches(self) -> list[list[list[Episode]]]:
         return in_batches(self.every(), self._plan.episodes, self._plan.group_size)
 
-    def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        del network
-        return paired(self.every(), self._plan.margin)
-
     def state(self) -> Arrays:
         return {} if self._found is None else under("record", to_arrays(self._found))
 
@@ -153,9 +100,7 @@ class Recorded:
 
 
 class Both:
-    """What was recorded, gone through once, then conversations the model holds itself; see learning.Experience."""
-
-    recorded = False
+    """What was recorded, gone through once, then conversations the model holds itself."""
 
     def __init__(self, record: Recorded, played: Played) -> None:
         """The record's last batch is followed by the first round of rollouts."""
@@ -167,42 +112,23 @@ class Both:
             return self._record.episodes(network, occasion)
         return self._played.episodes(network, occasion - rounds)
 
-    def every(self) -> list[Episode]:
-        return self._record.every()
-
-    def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        return [*self._record.pairs(network), *self._played.pairs(network)]
-
     def state(self) -> Arrays:
-        return under("recorded", self._record.state()) | under("played", self._played.state())
+        return self._record.state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        self._record.restore(part(state, "recorded"))
-        self._played.restore(part(state, "played"))
+        self._record.restore(state)
 
 
 class Preferred:
-    """Pairs that people judged, the same on all ranks; see learning.Experience."""
-
-    recorded = True
+    """Pairs that people judged, the same on all ranks."""
 
     def __init__(self, fetch: Callable[[], list[Pair]], group: Group) -> None:
         """`fetch` is asked once, on rank 0, unless a checkpoint has the record."""
         self._fetch, self._group = fetch, group
         self._pairs: list[Pair] | None = None
 
-    def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
-        """Preferences hold no rewarded episodes; raises ConfigError."""
-        del network, occasion
-        raise ConfigError("spec.algorithm", "", "cannot learn from preferences", "set algorithm to dpo")
-
-    def every(self) -> list[Episode]:
-        """What was chosen: demonstrations."""
-        return [pair.chosen for pair in self._pairs or ()]
-
-    def pairs(self, network: LanguageNetwork) -> list[Pair]:
+    def pairs(self) -> list[Pair]:
         """Collective the first time."""
-        del network
         if self._pairs is None:
             own = self._fetch() if self._group.place.rank == 0 else []
             both = shared([episode for pair in own for episode in (pair.chosen, pair.rejected)], self._group)

@@ -12,28 +12,20 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode, Pair
+from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.neural.schedules import step_size
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
-class EpisodeSource(Protocol):
-    """Where episodes and pairs come from. Collective: all ranks ask in the same order."""
+class Experience(Protocol):
+    """Source of what is learned from. Collective: all ranks ask in the same order.
 
-    recorded: bool  # they come from a fixed record, not from the model as it is now
-
-    def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
-        """This rank's share of round `occasion`: whole groups, all of a group on one rank."""
-
-    def every(self) -> list[Episode]:
-        """All recorded episodes, the same on all ranks."""
-
-    def pairs(self, network: LanguageNetwork) -> list[Pair]:
-        """All pairs to prefer by, the same on all ranks."""
+    Rewarded algorithms ask for `episodes` of a round, demonstrations come from `every`, preferences from `pairs`.
+    """
 
     def state(self) -> Arrays:
-        """What was recorded, so that what arrives later cannot change a run that was interrupted."""
+        """The record, so that what arrives later cannot change a run that was interrupted."""
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Take the record up again."""
@@ -44,7 +36,7 @@ class Setting:
     """The run as an algorithm for language models sees it."""
 
     network: LanguageNetwork
-    experience: EpisodeSource
+    experience: Any  # an Experience with the method that the algorithm asks for
     group: Group
     seed: int
     total_steps: int
@@ -58,20 +50,27 @@ class Round:
     curves: Mapping[str, float]
 
 
-class LanguageLearner(Protocol):
+class LanguageLearner:
     """An algorithm with its state. All ranks call the same methods in the same order."""
 
-    network: LanguageNetwork
-    step: int
+    def __init__(self, parameters: Parameters, setting: Setting) -> None:
+        """At step 0."""
+        self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
 
     def iterate(self) -> Round:
         """Gather experience and learn from it for a while."""
+        raise NotImplementedError
 
     def shared(self) -> Arrays:
         """State, equal on all ranks: weights, optimiser, counters, record."""
+        record: Arrays = self.setting.experience.state()
+        return self.network.state() | {"step": np.asarray([self.step], dtype=np.int64)} | record
 
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
         """Take it up again; raises KeyError or ValueError when it belongs to another network."""
+        self.network.restore(shared)
+        self.step = int(shared["step"][0])
+        self.setting.experience.restore(shared)
 
 
 class Sums:
@@ -124,11 +123,6 @@ def spread(values: Iterable[float], members: Sequence[int], owner: torch.Tensor)
     found = list(values)
     picked = torch.tensor([found[member] for member in members], dtype=torch.float32)
     return picked.to(owner.device)[owner]
-
-
-def position(step: int) -> Arrays:
-    """The counter as an array of a checkpoint."""
-    return {"step": np.asarray([step], dtype=np.int64)}
 
 
 Maker = Callable[[Any, Setting], LanguageLearner]

@@ -12,11 +12,11 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.learning import (
     Arrays,
+    LanguageLearner,
     Round,
     Setting,
     Stepper,
     Sums,
-    position,
     spread,
     token_weights,
 )
@@ -84,12 +84,11 @@ class Objective:
     values: bool = False
 
 
-class PolicyGradient:
+class PolicyGradient(LanguageLearner):
     def __init__(self, parameters: Parameters, setting: Setting, objective: Objective) -> None:
         """At step 0."""
-        self.parameters, self.setting, self.network = parameters, setting, setting.network
-        self._objective = objective
-        self.step, self._rounds = 0, 0
+        super().__init__(parameters, setting)
+        self._objective, self._rounds = objective, 0
 
     def iterate(self) -> Round:
         """One round: episodes, then `epochs` x `minibatches` updates."""
@@ -194,13 +193,11 @@ class PolicyGradient:
                 sums.add("kl", losses.kl_estimate(scores.log_prob, base).sum(), count)
 
     def shared(self) -> Arrays:
-        rounds = np.asarray([self._rounds], dtype=np.int64)
-        return self.network.state() | position(self.step) | {"rounds": rounds} | self.setting.experience.state()
+        return super().shared() | {"rounds": np.asarray([self._rounds], dtype=np.int64)}
 
     def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
-        self.network.restore(shared)
-        self.step, self._rounds = (int(shared[name][0]) for name in ("step", "rounds"))
-        self.setting.experience.restore(shared)
+        super().restore(shared)
+        self._rounds = int(shared["rounds"][0])
 
 
 def _tokens(batch: TokenBatch, judged: Sequence[TokenAdvantages], weight: torch.Tensor) -> Tokens:

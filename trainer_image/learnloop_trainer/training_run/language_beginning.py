@@ -23,7 +23,7 @@ from learnloop_trainer.language.algorithms import ALGORITHMS, LanguageTraits
 from learnloop_trainer.language.base_model import FIELD, Base, opened
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
-from learnloop_trainer.language.learning import EpisodeSource, LanguageLearner, Setting
+from learnloop_trainer.language.learning import Experience, LanguageLearner, Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Bounds, Episode
 from learnloop_trainer.language.sampler import Rollouts
@@ -65,14 +65,10 @@ def source_of(order: Order) -> str:
         if asked in (ROLLOUTS, BOTH):
             raise ConfigError(name, asked, "is nothing that sft learns from", "set recorded, or another algorithm")
         return RECORDED
-    if parameters.algorithm.scores_answers:
-        if asked is not None and asked != RECORDED:
-            problem, fix = "is nothing a reward model learns from", "remove it: people's preferences are read"
+    if parameters.algorithm.scores_answers or algorithm == "dpo":
+        if asked not in (None, RECORDED):
+            problem, fix = f"is nothing that {algorithm} learns from", "remove it: people's preferences are read"
             raise ConfigError(name, asked, problem, fix)
-        return PREFERENCES
-    if algorithm == "dpo" and parameters.pairs == "preferences":
-        if asked is not None and asked != RECORDED:
-            raise ConfigError(name, asked, "goes with pairs: episodes", "set pairs to episodes, or remove it")
         return PREFERENCES
     if asked is not None:
         return asked
@@ -178,7 +174,7 @@ def _experience(
     world: ConversationWorld,
     bounds: Bounds,
     read: ReadExperience,
-) -> EpisodeSource:
+) -> Experience:
     parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
     assert model is not None
     if source == PREFERENCES:
@@ -186,9 +182,7 @@ def _experience(
     plan = Plan(
         episodes=getattr(parameters, "batch_episodes", 0),
         group_size=parameters.group_size,
-        fixed=getattr(parameters, "rollouts", 0),
         recorded=_most_recorded(order, parameters) if source == BOTH else None,
-        margin=getattr(parameters, "margin", 0.0),
     )
     fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read, bounds)  # noqa: E731
     if source == RECORDED:

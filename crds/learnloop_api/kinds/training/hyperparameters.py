@@ -248,16 +248,6 @@ class Parameters(Resource):
             "answers may become unlikely.",
         ),
     ]
-    pairs: Annotated[
-        Literal["preferences", "episodes"],
-        Field(description="preferences: of people; episodes: the best and the worst conversation about the same task."),
-    ]
-    margin: Annotated[
-        float, Field(ge=0, description="With pairs: episodes, the least difference of reward between the two, above 0.")
-    ]
-    rollouts: Annotated[
-        int, _count(1_000_000, "With pairs: episodes of a world, conversations held for them.", least=2)
-    ]
     recorded_share: Annotated[
         float,
         _positive(

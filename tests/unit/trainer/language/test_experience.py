@@ -24,13 +24,12 @@ from learnloop_trainer.language.experience import (
     demonstrated,
     episodes_of,
     in_batches,
-    paired,
     pairs_of,
 )
 from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.language.learning import LanguageLearner, Setting
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Bounds, Episode, Row
+from learnloop_trainer.language.rows import Bounds, Episode
 from learnloop_trainer.language.sampler import Limits, Rollouts
 from learnloop_trainer.training_order import Place
 
@@ -169,13 +168,6 @@ def test_conversations_that_began_alike_are_a_group_and_lone_ones_are_compared_w
     assert all(len({episode.group for episode in group}) == 1 for group in groups)
 
 
-def test_the_best_and_the_worst_conversation_of_a_task_are_a_pair() -> None:
-    row = Row(np.arange(3), np.asarray([False, True, True]), np.zeros(3, np.float32), np.ones(3, np.float32))
-    held = [Episode([row], reward, group) for reward, group in [(1.0, 0), (0.0, 0), (0.5, 0), (1.0, 1), (1.0, 1)]]
-    assert [(pair.chosen.reward, pair.rejected.reward) for pair in paired(held, 0.0)] == [(1.0, 0.0)]
-    assert paired(held, 1.0) == []
-
-
 def test_a_preference_between_a_sampled_answer_and_a_text_keeps_the_sampled_ids(chat: Chat, words: Any) -> None:
     judged = Preference(
         preference_id="p1",
@@ -233,8 +225,7 @@ def learner(words: Any, algorithm: str, group: Group, **parameters: Any) -> Lang
     network = LanguageNetwork(made, lora.attach(made, lora.LAYERS, 4, 8.0, 0), value_head=traits.values)
     chat = Chat(words, ToolLookup().tools)
     rollouts = Rollouts("ToolLookup-v1", ToolLookup(), chat, 0, 64)
-    size = getattr(chosen, "batch_episodes", 0) or chosen.batch_pairs
-    plan = Plan(size, chosen.group_size, 16)
+    plan = Plan(chosen.batch_episodes, chosen.group_size)
     played = Played(rollouts, Limits(1.0, chat.stops, 6, 128), plan, group)
     return traits.learner(chosen, Setting(network, played, group, 0, 1000))
 

@@ -18,18 +18,15 @@ pairs, again and again.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
-from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position
+from learnloop_trainer.language.learning import LanguageLearner, Round, Stepper, Sums
 from learnloop_trainer.language.rows import Episode, Pair, TokenBatch, batched_pairs, make
 
 DPO_CURVES = ("loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob")
@@ -77,11 +74,8 @@ def _digest(answer: Episode) -> str:
     return found.hexdigest()
 
 
-class _ByPairs:
+class _ByPairs(LanguageLearner):
     """A learner over pairs; they are fetched by the first `iterate`, or restored."""
-
-    def __init__(self, parameters: Parameters, setting: Setting) -> None:
-        self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
 
     def _backward(self, pairs: Sequence[Pair], size: float, sums: Sums) -> None:
         """Add the gradient of some of `size` pairs, and note measurements of them."""
@@ -100,23 +94,15 @@ class _ByPairs:
         self.step += size
         return Round([], sums.means(setting.group, curves) | {"gradient_norm": stepper.norms[0]})
 
-    def shared(self) -> Arrays:
-        return self.network.state() | position(self.step) | self.setting.experience.state()
-
-    def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
-        self.network.restore(shared)
-        self.step = int(shared["step"][0])
-        self.setting.experience.restore(shared)
-
 
 class Dpo(_ByPairs):
     _pairs: Sequence[Pair] | None = None
 
     def _fetched(self) -> Sequence[Pair]:
         if self._pairs is None:
-            self._pairs = self.setting.experience.pairs(self.network)
+            self._pairs = list(self.setting.experience.pairs())
             if not self._pairs:
-                fix = "collect preferences by POST /api/v1/preferences, or set spec.dpo.pairs to episodes"
+                fix = "collect preferences by POST /api/v1/preferences"
                 raise ConfigError("spec.data", "", "has no pairs that prefer one answer to another", fix)
         return self._pairs
 
@@ -156,7 +142,7 @@ class BradleyTerry(_ByPairs):
     def pairs(self) -> Divided:
         """All pairs, divided. Collective the first time; raises ConfigError for too few."""
         if self._divided is None:
-            every = self.setting.experience.pairs(self.network)
+            every = self.setting.experience.pairs()
             self._divided = divided(every, self.parameters.held_out_share, self.setting.seed)
         return self._divided
 

@@ -6,17 +6,14 @@ Only the assistant's own tokens are learned; what the user and the tools said is
 demonstrations, again and again; each pass takes them in another order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.learning import Arrays, Round, Setting, Stepper, Sums, position, spread, token_weights
+from learnloop_trainer.language.learning import LanguageLearner, Round, Stepper, Sums, spread, token_weights
 from learnloop_trainer.language.rows import Episode, batches
 
 CURVES = ("loss", "entropy", "length")
@@ -32,11 +29,8 @@ def numbers(count: int, size: int, begin: int, seed: int) -> list[int]:
     return found
 
 
-class Sft:
-    def __init__(self, parameters: Parameters, setting: Setting) -> None:
-        """At step 0; the demonstrations are fetched by the first `iterate`, or restored."""
-        self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
-        self._demonstrations: Sequence[Episode] | None = None
+class Sft(LanguageLearner):
+    _demonstrations: Sequence[Episode] | None = None
 
     def _fetched(self) -> Sequence[Episode]:
         if self._demonstrations is None:
@@ -69,11 +63,3 @@ class Sft:
         stepper.step(self.step)
         self.step += size
         return Round([], sums.means(setting.group, CURVES) | {"gradient_norm": stepper.norms[0]})
-
-    def shared(self) -> Arrays:
-        return self.network.state() | position(self.step) | self.setting.experience.state()
-
-    def restore(self, shared: Mapping[str, NDArray[np.generic]]) -> None:
-        self.network.restore(shared)
-        self.step = int(shared["step"][0])
-        self.setting.experience.restore(shared)
