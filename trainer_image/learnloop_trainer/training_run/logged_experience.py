@@ -5,7 +5,7 @@ A recorded file holds one wire.Trajectory as JSON on each line.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -36,6 +36,7 @@ from learnloop_trainer.training_run.reward_rules import (
     unmeasured,
 )
 
+FILE_FIX = "point it to a file with one trajectory as JSON on each line"
 ENVIRONMENT = step_rewards(None, played=False)
 MEMORY_SECONDS = 30.0
 """How long a run that can do without logged experience waits for the store to answer."""
@@ -197,34 +198,33 @@ def remembered(
     read: ReadExperience,
     policy: RewardPolicySpec | None = None,
 ) -> Recording | None:
-    """Collective: logged experience for a run that also plays; None where there is none, or nobody can read it.
+    """Collective: logged experience for a run that also plays; None where there is none, or it cannot be read.
 
     On rank 0 `read` says afterwards which episodes they are, or why there are none.
     """
     own = None
-    if group.place.rank == 0 and store is not None and order.spec.data.learning_agent_ref is not None:
-        own, read.note = _memory(order, store, environment, order.spec.data.learning_agent_ref.name, policy)
+    agent = order.spec.data.learning_agent_ref
+    if group.place.rank == 0 and store is not None and agent is not None:
+        try:
+            own, read.note = _memory(order, store, environment, agent.name, policy)
+        except StoreUnavailable as error:
+            why = f"no logged experience, the run learns from its own steps alone: {error}"
+            say(why)
+            read.note = note_of((), store, 0, agent.name, chosen(order, datetime.now(UTC)), message=why)
     return share(own, group)
 
 
 def _memory(
     order: Order, store: Store, environment: VectorEnvironment, agent: str, policy: RewardPolicySpec | None
 ) -> tuple[Recording | None, ExperienceRead]:
-    parameters, selection = order.parameters, chosen(order, datetime.now(UTC))
-    try:
-        episodes = store.episodes(agent, selection, parameters.max_recorded_steps, MEMORY_SECONDS)
-        rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
-        nothing, lacking = unmeasured(order, policy, episodes)
-        worth = [] if nothing else episodes  # zeros among rewarded steps would teach that these were poor
-        recording = fitting(worth, environment, parameters.max_recorded_steps, rewards)
-        lacking = f"the log is left out: {lacking}" if nothing else lacking
-        shared = credited(episodes, policy)
-        note = told(episodes, recording, store, agent, selection, shared, lacking)
-    except StoreUnavailable as error:
-        why = f"no logged experience, the run learns from its own steps alone: {error}"
-        say(why)
-        note = told([], None, store, agent, selection)
-        return None, note.model_copy(update={"message": why[:1024]})
+    limit, selection = order.parameters.max_recorded_steps, chosen(order, datetime.now(UTC))
+    episodes = store.episodes(agent, selection, limit, MEMORY_SECONDS)
+    rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
+    nothing, lacking = unmeasured(order, policy, episodes)
+    # Zeros among rewarded steps would teach that these were poor.
+    recording = fitting([] if nothing else episodes, environment, limit, rewards)
+    lacking = f"the log is left out: {lacking}" if nothing else lacking
+    note = _read(episodes, recording, store, agent, selection, credited(episodes, policy), lacking)
     if recording is not None:
         say(f"mixes its own steps with {note.steps} that {agent} logged in {note.episodes} episodes")
         recording = _shaped(order, recording, environment)
@@ -242,26 +242,34 @@ def _shaped(order: Order, recording: Recording, environment: VectorEnvironment) 
     return replace(recording, reward=(recording.reward + terms).astype(np.float32))
 
 
+def logged_episodes(
+    order: Order, store: Store, limit: int
+) -> tuple[list[LoggedEpisode], str | None, EpisodeSelection | None]:
+    """Episodes of the file or else of the agent that the order names, the agent, and what selects them.
+
+    Raises ConfigError when the order names neither.
+    """
+    agent, named = order.spec.data.learning_agent_ref, "spec.hyperparameters.recording"
+    if order.parameters.recording:
+        body = fetch(order.parameters.recording, store, named, FILE_FIX)
+        return read_file(body, named, order.parameters.recording), None, None
+    if agent is None:
+        problem = f"is missing: {order.spec.algorithm} learns from what an agent has logged"
+        raise ConfigError("spec.data.learningAgentRef", "", problem, f"set it, or {named}")
+    selection = chosen(order, datetime.now(UTC))
+    return store.episodes(agent.name, selection, limit), agent.name, selection
+
+
 def load(
     order: Order, store: Store, environment: VectorEnvironment, policy: RewardPolicySpec | None = None
 ) -> tuple[Recording | None, ExperienceRead, Recording | None]:
-    """What to learn from, what was read, and without an environment the whole episodes that are to prove the run.
+    """The steps to learn from, a note of them, and without an environment the whole episodes that prove the run.
 
-    From the file the order names, else from the agent it names; raises ConfigError when it names neither. `policy`: the
-    steps are rewarded by it; None: by what the environment gave.
+    Raises ConfigError when the order names neither file nor agent. `policy` rewards the steps; None: the environment's
+    own rewards.
     """
-    parameters, agent, algorithm = order.parameters, order.spec.data.learning_agent_ref, order.spec.algorithm
-    limit, named = parameters.max_recorded_steps, "spec.hyperparameters"
-    name, selection = None, None
-    if parameters.recording:
-        field, fix = f"{named}.recording", "point it to a file with one trajectory as JSON on each line"
-        episodes = read_file(fetch(parameters.recording, store, field, fix), field, parameters.recording)
-    elif agent is None:
-        fix, problem = f"set it, or {named}.recording", "learns from an agent's trajectories"
-        raise ConfigError("spec.data.learningAgentRef", "", f"is missing: {algorithm} {problem}", fix)
-    else:
-        name, selection = agent.name, chosen(order, datetime.now(UTC))
-        episodes = store.episodes(name, selection, limit)
+    limit = order.parameters.max_recorded_steps
+    episodes, agent, selection = logged_episodes(order, store, limit)
     rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
     proof = None
     learned = episodes
@@ -269,8 +277,8 @@ def load(
         learned, proving = parted(episodes, order.logged_share)
         proof = fitting((one for one in proving if whole(one, environment)), environment, limit, rewards)
     recording = fitting(learned, environment, limit, rewards)
-    lacking = "" if algorithm == "bc" else require_measured(order, policy, episodes)
-    return recording, told(episodes, recording, store, name, selection, credited(episodes, policy), lacking), proof
+    lacking = "" if order.spec.algorithm == "bc" else require_measured(order, policy, episodes)
+    return recording, _read(episodes, recording, store, agent, selection, credited(episodes, policy), lacking), proof
 
 
 def parted(episodes: Iterable[LoggedEpisode], share: float) -> tuple[list[LoggedEpisode], list[LoggedEpisode]]:
@@ -318,36 +326,50 @@ def chosen(order: Order, now: datetime) -> EpisodeSelection:
     return selection
 
 
-def told(
+def _read(
     episodes: list[LoggedEpisode],
     recording: Recording | None,
     store: Store,
-    agent: str | None = None,
-    selection: EpisodeSelection | None = None,
-    shared: int = 0,
-    lacking: str = "",
+    agent: str | None,
+    selection: EpisodeSelection | None,
+    shared: int,
+    lacking: str,
 ) -> ExperienceRead:
-    """Which episodes were read, `shared` of them with other agents; the list of all ids is durable on return.
-
-    `lacking`: what rewards them and is not found in them.
-    """
-    ids = [episode.trajectory_id for episode in episodes]
+    """The note of these episodes; `lacking`: what rewards them and is not in them."""
     why = (lacking or _amiss(episodes, recording, agent, selection))[:1024]
     if why:
         say(why)
+    steps = 0 if recording is None else len(recording.reward)
+    return note_of(episodes, store, steps, agent, selection, shared, why)
+
+
+def note_of(
+    episodes: Sequence[LoggedEpisode],
+    store: Store,
+    steps: int,
+    agent: str | None = None,
+    selection: EpisodeSelection | None = None,
+    shared: int = 0,
+    message: str = "",
+) -> ExperienceRead:
+    """Which episodes were read, `shared` of them with other agents; the list of all ids is durable on return."""
+    ids = [episode.trajectory_id for episode in episodes]
+    return listed(ids, store, steps, {episode.policy_revision for episode in episodes}).model_copy(
+        update={"agent": agent, "selection": selection, "credited": shared, "message": message[:1024]}
+    )
+
+
+def listed(ids: Sequence[str], store: Store, steps: int, revisions: Iterable[str] = ()) -> ExperienceRead:
+    """A note of what has these ids; their list is durable on return."""
     body = "".join(f"{one}\n" for one in ids).encode()
     return ExperienceRead(
-        agent=agent,
-        selection=selection,
         read_at=datetime.now(UTC),
         episodes=len(ids),
-        steps=0 if recording is None else len(recording.reward),
-        credited=shared,
-        model_revisions=sorted({episode.policy_revision for episode in episodes})[:MOST_NAMED],
-        trajectory_ids=ids[:MOST_NAMED],
+        steps=steps,
+        model_revisions=sorted(revisions)[:MOST_NAMED],
+        trajectory_ids=list(ids[:MOST_NAMED]),
         ids_uri=store.put_artifact(body) if ids else None,
         ids_sha256=digest(body) if ids else None,
-        message=why,
     )
 
 

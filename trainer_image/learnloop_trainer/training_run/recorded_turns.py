@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_api.wire.language import Preference
-from learnloop_api.wire.trajectory import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode, Step
+from learnloop_api.wire.trajectory import LoggedEpisode, Step
 from learnloop_common.tls.contexts import with_scheme
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup
 from learnloop_environments.errors import ConfigError
@@ -33,7 +32,7 @@ from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.store import Store, factory
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.logged_experience import chosen, read_file
+from learnloop_trainer.training_run.logged_experience import listed, logged_episodes, note_of
 from learnloop_trainer.training_run.reward_rules import credited, policy_in_force, require_measured, step_rewards
 
 MOST_PREFERENCES = 100_000
@@ -46,19 +45,8 @@ def recorded_episodes(
 
     `bounds`: what the run's model can read.
     """
-    parameters, agent = order.parameters, order.spec.data.learning_agent_ref
-    named = "spec.hyperparameters.recording"
-    selection: EpisodeSelection | None = None
-    if parameters.recording:
-        fix = "point it to a file with one trajectory as JSON on each line"
-        body = fetch(parameters.recording, store, named, fix)
-        logged = read_file(body, named, parameters.recording)
-    elif agent is None:
-        problem = f"is missing: {order.spec.algorithm} learns from an agent's recorded turns"
-        raise ConfigError("spec.data.learningAgentRef", "", problem, f"set it, or {named}")
-    else:
-        selection = chosen(order, datetime.now(UTC))
-        logged = store.episodes(agent.name, selection, parameters.max_recorded_turns)
+    parameters = order.parameters
+    logged, agent, selection = logged_episodes(order, store, parameters.max_recorded_turns)
     finished = [episode for episode in logged if episode.status == "completed"]
     if len(finished) < len(logged):
         say(f"{len(logged) - len(finished)} recorded conversations are left out: they ended in an error, or withdrawn")
@@ -66,9 +54,9 @@ def recorded_episodes(
     rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
     rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
     found = episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds)
-    name = agent.name if agent and not parameters.recording else None
     lacking = "" if order.spec.algorithm == "sft" else require_measured(order, policy, finished)
-    read.note = _told(logged, found, store, name, selection, credited(finished, policy), lacking)
+    steps = sum(int(episode.values.get("turns", 1)) for episode in found)
+    read.note = note_of(logged, store, steps, agent, selection, credited(finished, policy), lacking)
     return found
 
 
@@ -80,32 +68,6 @@ def _base(order: Order) -> str | None:
 
 def _rewarded(episode: LoggedEpisode, rewards: Sequence[float]) -> list[Step]:
     return [step.model_copy(update={"reward": worth}) for step, worth in zip(episode.steps, rewards, strict=True)]
-
-
-def _told(
-    logged: Sequence[LoggedEpisode],
-    found: Sequence[Episode],
-    store: Store,
-    agent: str | None,
-    selection: EpisodeSelection | None,
-    shared: int,
-    lacking: str,
-) -> ExperienceRead:
-    ids = [episode.trajectory_id for episode in logged]
-    body = "".join(f"{one}\n" for one in ids).encode()
-    return ExperienceRead(
-        agent=agent,
-        selection=selection,
-        read_at=datetime.now(UTC),
-        episodes=len(ids),
-        steps=sum(int(episode.values.get("turns", 1)) for episode in found),
-        credited=shared,
-        message=lacking[:1024],
-        model_revisions=sorted({episode.policy_revision for episode in logged})[:MOST_NAMED],
-        trajectory_ids=ids[:MOST_NAMED],
-        ids_uri=store.put_artifact(body) if ids else None,
-        ids_sha256=digest(body) if ids else None,
-    )
 
 
 def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY) -> list[Pair]:
@@ -122,18 +84,8 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
         raise ConfigError("spec.data.learningAgentRef", "", "is missing: whose preferences are learned?", fix)
     else:
         found = store.preferences(agent.name, MOST_PREFERENCES)
-    ids = [one.preference_id for one in found]
-    body = "".join(f"{one}\n" for one in ids).encode()
-    read.note = ExperienceRead(
-        agent=agent.name if agent and not parameters.recording else None,
-        read_at=datetime.now(UTC),
-        episodes=len(ids),
-        steps=2 * len(ids),
-        model_revisions=[],
-        trajectory_ids=ids[:MOST_NAMED],
-        ids_uri=store.put_artifact(body) if ids else None,
-        ids_sha256=digest(body) if ids else None,
-    )
+    note = listed([one.preference_id for one in found], store, 2 * len(found))
+    read.note = note.model_copy(update={"agent": agent.name if agent and not parameters.recording else None})
     return pairs_of(found, chat, _base(order), bounds)
 
 
