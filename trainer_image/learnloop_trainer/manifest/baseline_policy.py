@@ -45,10 +45,7 @@ def artifact(order: Order, store: Store) -> bytes | None:
     uri = order.baseline_uri or "uniform://"
     if uri.startswith("uniform://"):
         return None
-    body = fetch(uri, store, FIELD, FIX)
-    if order.baseline_sha256 and digest(body) != order.baseline_sha256:
-        raise ConfigError("baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", FIX)
-    return body
+    return fetch(uri, store, FIELD, FIX, order.baseline_sha256)
 
 
 def policy(order: Order, body: bytes | None, observations: int, actions: int, bounds: Bounds | None = None) -> Policy:
@@ -75,22 +72,31 @@ def weights(body: bytes | None, fits: Callable[[str], bool]) -> Weights | None:
     return found if fits(facts.get("learnloop.algorithm", "")) else None
 
 
-def fetch(uri: str, store: Store, field: str, fix: str) -> bytes:
-    """The bytes behind a URI; raises ConfigError for `field`, with `fix`, when there are none to be had."""
-    scheme = urlsplit(uri).scheme
+def fetch(uri: str, store: Store, field: str, fix: str, sha256: str | None = None) -> bytes:
+    """The bytes behind a URI; raises ConfigError for `field`, with `fix`, without them or with another digest."""
     try:
-        if scheme == "learnloop":
-            return store.artifact(uri)
-        if scheme == "file":
-            path = Path(unquote(urlsplit(uri).path))
-            if path.stat().st_size > MAX_ARTIFACT:
-                raise ConfigError(field, uri, f"is larger than {MAX_ARTIFACT} bytes", fix)
-            return path.read_bytes()
-        if scheme in {"http", "https"}:
-            return _download(uri)
+        body = _read(uri, store)
     except (StoreRefused, OSError) as error:
         raise ConfigError(field, uri, f"cannot be read ({error})", fix) from None
-    raise ConfigError(field, uri, "has a scheme the trainer cannot read", "use learnloop://, https:// or file://")
+    if body is None:
+        raise ConfigError(field, uri, "has a scheme the trainer cannot read", "use learnloop://, https:// or file://")
+    if sha256 and digest(body) != sha256:
+        name = field.replace("Uri", "Sha256") if field.endswith("Uri") else f"{field}.sha256"
+        raise ConfigError(name, sha256, f"is not the digest of {uri}: {digest(body)}", fix)
+    return body
+
+
+def _read(uri: str, store: Store) -> bytes | None:
+    """None for a scheme that is not read."""
+    scheme = urlsplit(uri).scheme
+    if scheme == "learnloop":
+        return store.artifact(uri)
+    if scheme == "file":
+        path = Path(unquote(urlsplit(uri).path))
+        if path.stat().st_size > MAX_ARTIFACT:
+            raise StoreRefused(f"larger than {MAX_ARTIFACT} bytes")
+        return path.read_bytes()
+    return _download(uri) if scheme in {"http", "https"} else None
 
 
 def _download(uri: str) -> bytes:
@@ -133,11 +139,7 @@ def served(order: Order, store: Store, base: Base) -> tuple[str, str | None, Tra
     uri = order.baseline_uri or ""
     if not uri or uri.startswith((BASE_SCHEME, "uniform://")):
         return alone
-    body = fetch(uri, store, FIELD, MODEL_FIX)
-    if order.baseline_sha256 and digest(body) != order.baseline_sha256:
-        raise ConfigError(
-            "baselineSha256", order.baseline_sha256, f"is not the digest of {uri}: {digest(body)}", MODEL_FIX
-        )
+    body = fetch(uri, store, FIELD, MODEL_FIX, order.baseline_sha256)
     try:
         found = read(body)
     except ValueError as error:

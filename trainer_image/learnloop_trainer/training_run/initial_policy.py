@@ -1,7 +1,7 @@
 """The weights that a run begins from."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from learnloop_api.kinds.language_model import BASE_SCHEME
@@ -18,7 +18,6 @@ from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store import Store
-from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 
 FIELD = "spec.initialPolicy"
@@ -27,14 +26,13 @@ FIX = "name a learnloop policy of the same algorithm family, observations, actio
 
 
 def source(order: Order) -> tuple[str, str | None] | None:
-    """URI and digest of the policy to begin from; None when training begins from random weights."""
+    """URI and digest of the policy or model to begin from; None where nothing that was trained serves yet."""
     wanted = order.spec.initial_policy
     if wanted is None:
         return None
     if wanted.uri is not None:
         return wanted.uri, wanted.sha256
-    if order.baseline_uri is None or order.baseline_uri.startswith("uniform://"):
-        say("no learned policy serves yet: training begins from random weights")
+    if not order.baseline_uri or order.baseline_uri.startswith(("uniform://", BASE_SCHEME)):
         return None
     return order.baseline_uri, order.baseline_sha256
 
@@ -42,47 +40,61 @@ def source(order: Order) -> tuple[str, str | None] | None:
 def begin_from(order: Order, learner: Learner, store: Store) -> str:
     """Give the learner the weights of the order's initial policy, where it has one.
 
-    Returns its address, else why training begins from random weights; "" where nobody asked for another beginning.
+    Returns its address, else why training begins from random weights; "" where no other beginning was asked for.
     Raises ConfigError, with the fix, when the policy cannot be read or does not fit, unless it is not required.
     """
+    return _begun(
+        order, "random weights: no learned policy", lambda uri, sha256: _warm(order, learner, store, uri, sha256)
+    )
+
+
+def begin_model_from(order: Order, network: LanguageNetwork, base: Base, store: Store) -> str:
+    """The same for a language model, which otherwise begins from the base model."""
+    return _begun(
+        order, "the base model: nothing that was trained", lambda uri, sha256: _take(network, base, store, uri, sha256)
+    )
+
+
+def _begun(order: Order, otherwise: str, take: Callable[[str, str | None], None]) -> str:
     wanted, found = order.spec.initial_policy, source(order)
     if wanted is None:
         return ""
     if found is None:
-        return "random weights: no learned policy serves yet"
+        say(f"begins from {otherwise} serves yet")
+        return f"{otherwise} serves yet"
     try:
-        _warmed(order, learner, store, *found)
+        take(*found)
     except ConfigError as error:
         if wanted.required:
             raise
-        why = f"random weights: {error}"[:LONGEST]
+        why = f"{otherwise.partition(':')[0]}: {error}"[:LONGEST]
         say(f"begins from {why}")
         return why
+    say(f"begins from {found[0]}")
     return found[0]
 
 
-def _warmed(order: Order, learner: Learner, store: Store, uri: str, wanted: str | None) -> None:
-    body = fetch(uri, store, FIELD, FIX)
-    if wanted and digest(body) != wanted:
-        raise ConfigError(f"{FIELD}.sha256", wanted, f"is not the digest of {uri}: {digest(body)}", FIX)
+def _warm(order: Order, learner: Learner, store: Store, uri: str, sha256: str | None) -> None:
+    body = fetch(uri, store, FIELD, FIX, sha256)
     weights, facts = parts(body, uri)
     algorithm = facts.get(ALGORITHM, "")
-    found = find(algorithm)
-    if found is None or found.network != traits_of(order.spec.algorithm).network:
-        raise ConfigError(FIELD, uri, f"was trained by {algorithm or 'nobody knows what'}, whose network differs", FIX)
+    trained_by = find(algorithm)
+    if trained_by is None or trained_by.network != traits_of(order.spec.algorithm).network:
+        raise ConfigError(
+            FIELD, uri, f"was trained by {algorithm or 'an unknown algorithm'}, whose network differs", FIX
+        )
     try:
         environment = learner.environment
-        # Arrays of one shape may stand for other things: logits of two choices are no means of two numbers.
+        # Arrays of one shape may stand for other things: logits of two choices are not means of two numbers.
         continuous = environment.bounds is not None
         OnnxPolicy(body, environment.observations, environment.actions, continuous=continuous)
-        taken = warm(learner, weights, traits_of(order.spec.algorithm))
+        warm(learner, weights, traits_of(order.spec.algorithm))
     except ValueError as error:
         raise ConfigError(FIELD, uri, f"does not fit: {error}", FIX) from None
-    say(f"begins from {uri}: {len(taken)} arrays of weights")
 
 
 def parts(body: bytes, uri: str) -> tuple[Weights, dict[str, str]]:
-    """The weights of an exported policy by name, and what it says of itself; raises ConfigError."""
+    """The weights of an exported policy by name, and its metadata; raises ConfigError."""
     try:
         return read_graph(body)
     except ValueError as error:
@@ -94,57 +106,28 @@ MODEL_FIX = (
 )
 
 
-def begin_model_from(order: Order, network: LanguageNetwork, base: Base, store: Store) -> str:
-    """Give the network what the order's initial policy learned, where it has one.
-
-    Returns its address, else why training begins from the base model; "" where nobody asked for another beginning.
-    Raises ConfigError, with the fix, when it cannot be read or does not fit, unless it is not required.
-    """
-    wanted = order.spec.initial_policy
-    if wanted is None:
-        return ""
-    uri, sha256 = (wanted.uri, wanted.sha256) if wanted.uri else (order.baseline_uri, order.baseline_sha256)
-    if not uri or uri.startswith((BASE_SCHEME, "uniform://")):
-        return "the base model: nothing that was trained serves yet"
+def _take(network: LanguageNetwork, base: Base, store: Store, uri: str, sha256: str | None) -> None:
+    body = fetch(uri, store, FIELD, MODEL_FIX, sha256)
     try:
-        _taken(network, base, _read(uri, sha256, store), uri)
-    except ConfigError as error:
-        if wanted.required:
-            raise
-        why = f"the base model: {error}"[:LONGEST]
-        say(f"begins from {why}")
-        return why
-    say(f"begins from {uri}")
-    return uri
-
-
-def _read(uri: str, sha256: str | None, store: Store) -> Trained:
-    body = fetch(uri, store, FIELD, MODEL_FIX)
-    if sha256 and digest(body) != sha256:
-        raise ConfigError(f"{FIELD}.sha256", sha256, f"is not the digest of {uri}: {digest(body)}", MODEL_FIX)
-    try:
-        return read(body)
+        trained = read(body)
     except ValueError as error:
         raise ConfigError(FIELD, uri, str(error), MODEL_FIX) from None
-
-
-def _taken(network: LanguageNetwork, base: Base, found: Trained, uri: str) -> None:
-    if found.facts[BASE] != base.sha256:
-        raise ConfigError(FIELD, uri, f"was trained from base model {found.facts[BASE]}", MODEL_FIX)
-    if found.adapter != (network.adapters is not None):
+    if trained.facts[BASE] != base.sha256:
+        raise ConfigError(FIELD, uri, f"was trained from base model {trained.facts[BASE]}", MODEL_FIX)
+    if trained.adapter != (network.adapters is not None):
         raise ConfigError(FIELD, uri, "has whole weights, or an adapter, and the run learns the other one", MODEL_FIX)
     try:
         if network.adapters is not None:
-            _same_scale(network.adapters, found)
-            lora.load(network.adapters, found.arrays)
+            _same_scale(network.adapters, trained)
+            lora.load(network.adapters, trained.arrays)
         else:
-            _copied(network, found.arrays)
+            _copied(network, trained.arrays)
     except (ValueError, KeyError) as error:
         raise ConfigError(FIELD, uri, f"does not fit: {error}", MODEL_FIX) from None
 
 
-def _same_scale(adapters: Mapping[str, Any], found: Trained) -> None:
-    config = json.loads(found.facts[CONFIG])
+def _same_scale(adapters: Mapping[str, Any], trained: Trained) -> None:
+    config = json.loads(trained.facts[CONFIG])
     scale = float(config["lora_alpha"]) / int(config["r"])
     own = next(iter(adapters.values())).scaling[lora.ADAPTER]
     if scale != own:

@@ -104,7 +104,7 @@ def test_the_serving_policy_is_begun_from_where_one_serves(
     taken = begin(serving, Alone(), CPU, store).learner.network.arrays()
     assert np.array_equal(taken["policy.0.weight"], giver.network.arrays()["policy.0.weight"])
     begin(order, Alone(), CPU, store)
-    assert "no learned policy serves yet: training begins from random weights" in capsys.readouterr().out
+    assert "begins from random weights: no learned policy serves yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
