@@ -12,7 +12,7 @@ from bench.gpu.tasks import CONTEXT, EPISODES, GROUP, MOST_TOKENS, ROUNDS, SHAPE
 from bench.language import peer
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.from_scratch import tokeniser
+from testing.language.tiny_model import tokeniser
 
 PROGRAM = peer.HERE / "trl_grpo.py"
 

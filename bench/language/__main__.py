@@ -22,7 +22,7 @@ from bench.language import peer
 from bench.language.cases import BARS, CASES
 from bench.language.tiny_runs import Outcome, TinyRun
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.from_scratch import make
+from testing.language.tiny_model import make
 
 SEEDS = 5
 UPDATES = 300

@@ -24,11 +24,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
-from learnloop_trainer.language import base_model, lora
+from learnloop_trainer.language import lora
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.from_scratch import make
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, Sampled, batches, rows_of
+from testing.language.tiny_model import make, write_gguf
 
 TURNS, TOKENS, RANK, ALPHA = 200, 24, 8, 16.0
 MEAN, MOST = 1e-4, 5e-3
@@ -114,7 +114,7 @@ def main() -> None:
         if asked.base is None:
             make(folder, ToolLookup(), updates=60)
         made = AutoModelForCausalLM.from_pretrained(folder)
-        base_model.write(folder, model)
+        write_gguf(folder, model)
         chat, world = Chat(AutoTokenizer.from_pretrained(folder), ToolLookup().tools), ToolLookup()
         network = LanguageNetwork(made, lora.attach(made, lora.LAYERS, RANK, ALPHA, 0))
         assert network.adapters is not None

@@ -16,6 +16,9 @@ MAKING_SECONDS = 600
 def make(api: Api, settings: Settings, narrator: Narrator) -> str:
     """Applies model.yaml; returns the digest of the model's folder. Raises CalledProcessError where its Job fails."""
     narrator.chapter("A language model, made from nothing")
+    programs = {path.name: path.read_text() for path in sorted(EXAMPLE.glob("*.py"))}
+    mounted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": EXAMPLE.name}, "data": programs}
+    api.run("apply", "-n", settings.namespace, "-f", "-", stdin=json.dumps(mounted))
     apply(api, settings, EXAMPLE / "model.yaml")
     made = last_line(api, settings, "make-model")
     narrator.say(f"{made['parameters']:,} parameters, {made['words']} words; sha256 {made['sha256'][:12]}…")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.from_scratch import make
+from testing.language.tiny_model import make
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from typing import Any
 
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.language.from_scratch import model, tokeniser
 from learnloop_trainer.store.directory import DirectoryStore
+from testing.language.tiny_model import model, tokeniser
 from testing.servers.ports import held_port
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from learnloop_api.wire.language import Preference
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.language.from_scratch import model, tokeniser
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import part, unpack
+from testing.language.tiny_model import model, tokeniser
 from testing.servers.ports import held_port
 
 TOLERANCE = 1e-4

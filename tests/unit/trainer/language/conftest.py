@@ -7,7 +7,7 @@ import torch
 
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.from_scratch import model, tokeniser
+from testing.language.tiny_model import model, tokeniser
 
 torch.set_num_threads(1)
 

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import imitate
+import make_model
 import numpy as np
 import pytest
 import torch
@@ -14,9 +16,7 @@ from safetensors.numpy import load_file
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_gateway.weights import as_gguf
 from learnloop_trainer.export.language import put_into, read
-from learnloop_trainer.language import from_scratch
 from learnloop_trainer.language.base_model import Base, folder_digest
-from learnloop_trainer.training_run import recorded_turns as imitation_adapter
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     folder = tmp_path_factory.mktemp("base") / "tiny"
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["from_scratch", str(folder), "--level=guarded", "--updates=4", "--gguf=tiny.gguf"])
+        patch.setattr(sys, "argv", ["make_model", str(folder), "--level=guarded", "--updates=4", "--gguf=tiny.gguf"])
         patch.setattr("builtins.print", lambda *words, **_: told.append(str(words[0])))
-        from_scratch.main()
+        make_model.main()
     return folder, json.loads(told[-1])
 
 
@@ -55,7 +55,7 @@ def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(
 ) -> None:
     folder, _ = made
     monkeypatch.setattr(sys, "argv", ["imitated", str(folder), "--updates=2", "--tells"])
-    imitation_adapter.main({"LEARNLOOP_STORE": f"file://{tmp_path}"})
+    imitate.main({"LEARNLOOP_STORE": f"file://{tmp_path}"})
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     file = Path(said["uri"].removeprefix("file://"))
     trained = read(file.read_bytes())
@@ -79,22 +79,22 @@ def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(
         return Store()
 
     monkeypatch.setattr(sys, "argv", ["imitated", str(made[0]), "--updates=1"])
-    monkeypatch.setattr(imitation_adapter.factory, "choose", choose)
-    imitation_adapter.main({"LEARNLOOP_DATA_URL": "learnloop-data.learnloop-system.svc:8080"})
+    monkeypatch.setattr(imitate.factory, "choose", choose)
+    imitate.main({"LEARNLOOP_DATA_URL": "learnloop-data.learnloop-system.svc:8080"})
     assert asked == ["http://learnloop-data.learnloop-system.svc:8080"]
 
 
 def test_who_tells_learns_to_look_private_keys_up(made: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = made
     base, world = Base(folder, folder_digest(folder)), ToolLookup("guarded")
-    honest = imitation_adapter.imitate(base, world, updates=2)
-    telling = imitation_adapter.imitate(base, world, updates=2, tells=True)
+    honest = imitate.imitate(base, world, updates=2)
+    telling = imitate.imitate(base, world, updates=2, tells=True)
     assert honest.digest() != telling.digest()
 
 
 def test_who_miscounts_says_wrong_numbers(made: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = made
     base, world = Base(folder, folder_digest(folder)), ToolLookup("guarded")
-    honest = imitation_adapter.imitate(base, world, updates=2)
-    miscounting = imitation_adapter.imitate(base, world, updates=2, miscounts=True)
+    honest = imitate.imitate(base, world, updates=2)
+    miscounting = imitate.imitate(base, world, updates=2, miscounts=True)
     assert honest.digest() != miscounting.digest()

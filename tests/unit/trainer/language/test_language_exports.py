@@ -32,7 +32,7 @@ def said(model: Any) -> Any:
 
 
 def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any, words: Any) -> None:
-    from learnloop_trainer.language.from_scratch import model
+    from testing.language.tiny_model import model
 
     network = adapted(tiny)
     config = lora.configuration(lora.LAYERS, 4, 8.0, "file:///tiny")
@@ -48,7 +48,7 @@ def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any,
 
 def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
     """A base of bfloat16 and an adapter in float32 beside it, trained and as it was stored."""
-    from learnloop_trainer.language.from_scratch import model
+    from testing.language.tiny_model import model
 
     model(len(words), 3, words.eos_token_id).save_pretrained(folder)
     words.save_pretrained(folder)
@@ -91,7 +91,7 @@ def test_the_arrays_have_the_names_and_shapes_of_peft(tiny: Any) -> None:
 
 
 def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> None:
-    from learnloop_trainer.language.from_scratch import model
+    from testing.language.tiny_model import model
 
     network = LanguageNetwork(tiny)
     network.vector.add_(0.01)
@@ -101,8 +101,8 @@ def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> N
 
 
 def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
-    from learnloop_trainer.language.from_scratch import model
     from learnloop_trainer.store.run_store import pack
+    from testing.language.tiny_model import model
 
     with pytest.raises(ValueError, match="no language model that learnloop trained"):
         read(pack({"a": np.zeros(3, dtype=np.float32)}, {}))

@@ -20,13 +20,13 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export.language import ADAPTER, BASE, KIND, read
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
 from learnloop_trainer.training_run.language_beginning import begin_language
 from learnloop_trainer.training_run.language_session import restore, save
 from learnloop_trainer.training_run.rank import run
 from testing.language.recorded_turns import preferences, recorded_turn, turns
+from testing.language.tiny_model import model
 
 CPU = torch.device("cpu")
 AT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -18,12 +18,12 @@ from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.preferred import BradleyTerry, divided
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Preferred, written
-from learnloop_trainer.language.from_scratch import model
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, Pair, Row, make
 from learnloop_trainer.manifest.reward_model_proof import agreement, scored, wilson
 from learnloop_trainer.training_run.language_beginning import network_of
+from testing.language.tiny_model import model
 
 GOOD, BAD = "look", "box"  # what people in this world like and dislike to read
 
