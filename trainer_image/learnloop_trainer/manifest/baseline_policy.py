@@ -1,7 +1,7 @@
 """The policies that a run is compared with."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.evaluation import Policy, Uniform
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.export.language import CONFIG, Trained, put_into, read
-from learnloop_trainer.export.other_formats import read as read_graph
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.chat import Chat
@@ -34,7 +33,6 @@ from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, digest
 from learnloop_trainer.training_order import Order
 
-Weights = Mapping[str, NDArray[Any]]
 FIELD = "baselineUri"
 FIX = "point it to a learnloop ONNX policy for the same environment, or leave it empty for uniform random actions"
 OF_AGENT = "an agent keeps what it sees and does: create another LearningAgent for an environment with other spaces"
@@ -62,14 +60,6 @@ def policy(order: Order, body: bytes | None, observations: int, actions: int, bo
 def require_playable(order: Order, store: Store, environment: VectorEnvironment) -> None:
     """Raises ConfigError where the policy to beat cannot play the environment: better before a run than at its end."""
     policy(order, artifact(order, store), environment.observations, environment.actions, environment.bounds)
-
-
-def weights(body: bytes | None, fits: Callable[[str], bool]) -> Weights | None:
-    """The serving policy's weights by name, where it was trained by an algorithm that `fits`."""
-    if body is None:
-        return None
-    found, facts = read_graph(body)
-    return found if fits(facts.get("learnloop.algorithm", "")) else None
 
 
 def fetch(uri: str, store: Store, field: str, fix: str, sha256: str | None = None) -> bytes:

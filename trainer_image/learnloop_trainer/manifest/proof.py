@@ -12,7 +12,7 @@ from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, Sampli
 from learnloop_common.acting import policy
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_trainer.algorithms import Learner, find, traits_of
+from learnloop_trainer.algorithms import Learner, traits_of
 from learnloop_trainer.errors import ExportError, NumericError
 from learnloop_trainer.evaluation import Policy, collect
 from learnloop_trainer.evaluation.held_out_episodes import held_out
@@ -187,12 +187,10 @@ def prove(
     body = graph(network.exported(), spec.algorithm, facts, bounds, shield, behaviour)
     greedy = loaded(body)
     policy = Behaving(greedy, spec.seed)
-    served: bytes | None = None
     if spec.data.environment is None:
         judged = by_log(order, policy, learner, log.proof, run.reporter)
     else:
-        served = baseline.artifact(order, store)
-        baseline_policy = baseline.policy(order, served, observations, actions, bounds)
+        baseline_policy = baseline.policy(order, baseline.artifact(order, store), observations, actions, bounds)
         judged = by_playing(order, policy, greedy, baseline_policy, run.reporter)
     run.reporter.phase("exporting", "comparing the exported policy with the trained one")
     seen, real = witnesses(order, store, judged.met, actions, bounds)
@@ -200,7 +198,6 @@ def prove(
     parity, more = verify(judge, greedy, seen, real), more_formats(order, body, greedy, judge, seen, real)
     suite: SuiteResult | None = None
     if spec.evaluation.suite is not None:
-        head = traits_of(spec.algorithm).network
         stage = Stage(
             order,
             spec.evaluation.suite,
@@ -212,7 +209,6 @@ def prove(
             judged.met,
             network.vector.device,
             run.reporter.alive,
-            serving=baseline.weights(served, lambda name: (other := find(name)) is not None and other.network == head),
         )
         suite = measure(stage, judged.ours, judged.theirs)
     run.reporter.phase("exporting", "storing artifact and manifest")

@@ -16,7 +16,6 @@ from learnloop_trainer.evaluation.held_out_episodes import Drawing, Policy, nomi
 from learnloop_trainer.evaluation.suite.fine_tuning import effort, tuned
 from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, Noisy, NotMeasured, Stage, Sticky
 from learnloop_trainer.neural.dense_networks import Network
-from learnloop_trainer.progress_reporter import say
 
 Arrays = dict[str, NDArray[np.generic]]
 POINTS = 5
@@ -127,10 +126,6 @@ def robustness(stage: Stage) -> Finding:
     return Finding(names, [a for a, _ in pairs], [b for _, b in pairs], [calm], "the undisturbed environment")
 
 
-# The serving policy is fine-tuned alike, from its own weights. One that has none to go on from (uniform actions,
-# another algorithm's network) is compared with ours before fine-tuning.
-
-
 def changed(stage: Stage) -> tuple[str, Conditions, Disturb | None]:
     """The next level up (at the hardest the one below), else other physics, else sticky actions."""
     usual, share = nominal(stage.order).level, stage.suite.perturbation
@@ -147,27 +142,14 @@ def changed(stage: Stage) -> tuple[str, Conditions, Disturb | None]:
 
 
 def adaptability(stage: Stage) -> Finding:
-    """One condition; the reference is the policy before fine-tuning, on the same episodes."""
+    """One condition; the reference is the policy before fine-tuning, which is compared with the serving one."""
     name, conditions, disturb = changed(stage)
     after_tuning = stage.policy_of(tuned(stage, stage.weights, conditions, disturb))
-    rival = _rival(stage, conditions, disturb)
     first = stage.fresh()
     after = stage.play(after_tuning, first, conditions, disturb)
-    theirs = stage.play(rival or stage.baseline, first, conditions, disturb)
+    theirs = stage.play(stage.baseline, first, conditions, disturb)
     before = stage.play(stage.policy, first, conditions, disturb)
-    alike = [before] if rival is None else None
-    return Finding([f"{name}, {effort(stage)}"], [after], [theirs], [before], "before fine-tuning", alike)
-
-
-def _rival(stage: Stage, conditions: Conditions, disturb: Disturb | None) -> Policy | None:
-    """The serving policy, fine-tuned as ours was; None where it cannot be."""
-    if stage.serving is None:
-        return None
-    try:
-        return stage.policy_of(tuned(stage, stage.serving, conditions, disturb))
-    except ValueError as mismatch:
-        say(f"{stage.dimension}: the serving policy is not fine-tuned: {mismatch}")
-        return None
+    return Finding([f"{name}, {effort(stage)}"], [after], [theirs], [before], "before fine-tuning", [before])
 
 
 # Cross-play (Hu et al., 2020, "Other-Play", arXiv 2003.02979): each member of the team in turn follows the serving

@@ -58,7 +58,6 @@ class Stage:
     met: Observations  # [m, observations], what the policy met in evaluation
     device: torch.device
     alive: Callable[[str], None]
-    serving: Weights | None = None  # the baseline's, where it is a policy of the same family
     dimension: Dimension = "robustness"
     deadline: float = field(default=float("inf"))
     _used: int = 0
