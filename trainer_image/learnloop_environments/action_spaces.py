@@ -44,7 +44,6 @@ class ActionSpace:
 
     @property
     def type(self) -> ActionType:
-        """Its kind."""
         if self.bounds is None:
             return ActionType.DISCRETE
         return ActionType.HYBRID if self.bounds.choices else ActionType.CONTINUOUS
@@ -78,7 +77,6 @@ class ActionSpace:
         return self._keeping_choice(scaled, actions)
 
     def denormalise(self, actions: Actions) -> Actions:
-        """The inverse of `normalise`."""
         if self.bounds is None:
             return actions
         return self._keeping_choice(self.bounds.place(np.asarray(actions)), actions)

@@ -43,7 +43,6 @@ class Bounds:
 
     @property
     def centre(self) -> NDArray[np.float32]:
-        """Halfway between low and high."""
         return self.low / np.float32(2) + self.high / np.float32(2)
 
     @property

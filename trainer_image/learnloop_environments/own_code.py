@@ -49,7 +49,6 @@ def _code(entry: Any, directory: str | None) -> str:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """SHA-256 over names and contents."""
     digest = hashlib.sha256()
     for file in sorted(files):
         body = file.read_bytes()

@@ -101,7 +101,6 @@ class Draws:
     BLOCK = 64
 
     def __init__(self, shape: tuple[int, ...], *counters: int, normal: bool = False) -> None:
-        """`shape` of the numbers for one occasion."""
         self._shape, self._counters, self._normal = shape, counters, normal
         self._number, self._block = -1, np.empty(0)
 

@@ -58,7 +58,6 @@ class Rewarded(Wrapper):
         return self._seen
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """Episodes under way end unrewarded."""
         self._forget(np.ones(len(self.members), dtype=np.bool_))
         self._seen = super().impose(parameters)
         return self._seen
@@ -114,7 +113,6 @@ class Rewarded(Wrapper):
             array[ended] = 0
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """With the rewards of episodes under way."""
         inner = self.inner.state()
         if inner is None:
             return None

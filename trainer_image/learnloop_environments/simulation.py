@@ -53,7 +53,6 @@ class Outcome:
 
     @classmethod
     def going_on(cls, reward: NDArray[Any]) -> "Outcome":
-        """Of a step in which no episode ends."""
         flags = np.zeros(len(reward), dtype=np.bool_)
         return cls(reward, flags, flags)
 
@@ -206,5 +205,4 @@ class TeamSimulation(Simulation):
 
 
 def box(low: float, high: float, dimensions: int) -> Bounds:
-    """The same bounds for every number of an action."""
     return Bounds(np.full(dimensions, low, dtype=np.float32), np.full(dimensions, high, dtype=np.float32))

@@ -40,7 +40,6 @@ class Unplayed:
         return self._bounds
 
     def reset(self) -> Observations:
-        """Zeros that no learner looks at."""
         return np.zeros((len(self.members), self.observations), dtype=np.float32)
 
     def step(self, actions: NDArray[Any]) -> Step:

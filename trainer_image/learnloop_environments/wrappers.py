@@ -27,7 +27,6 @@ class Wrapper:
     agents: int
 
     def __init__(self, inner: VectorEnvironment) -> None:
-        """Around `inner`, which begins again."""
         self.inner = inner
         self.observations, self.actions, self.members = inner.observations, inner.actions, inner.members
         if isinstance(inner, Team):
@@ -60,7 +59,6 @@ class Wrapper:
 
 
 def innermost(environment: VectorEnvironment) -> Any:
-    """The environment within all wrappers."""
     while isinstance(environment, Wrapper):
         environment = environment.inner
     return environment
@@ -70,7 +68,6 @@ class Counted(Wrapper):
     """Counts episodes, successes and returns between two looks; returns as they are before any shaping."""
 
     def __init__(self, inner: VectorEnvironment) -> None:
-        """Nothing counted yet."""
         super().__init__(inner)
         self._episodes = self._successes = 0
         self._total, self._running = 0.0, np.zeros(len(inner.members))
@@ -88,7 +85,6 @@ class Counted(Wrapper):
         return step
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        """Episodes under way end uncounted."""
         self._running[:] = 0.0
         return super().impose(parameters)
 
@@ -100,7 +96,6 @@ class Counted(Wrapper):
         return counts
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """The returns of episodes under way go with it."""
         inner = self.inner.state()
         return None if inner is None else {**inner, "counted.running": self._running.copy()}
 
@@ -235,7 +230,6 @@ class Guarded(Wrapper):
     """Another environment under a watchdog."""
 
     def __init__(self, inner: VectorEnvironment, watchdog: Watchdog) -> None:
-        """Around `inner`."""
         super().__init__(inner)
         self._watchdog = watchdog
 

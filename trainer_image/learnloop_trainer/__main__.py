@@ -18,7 +18,6 @@ from learnloop_trainer.training_order import Place, read_order, read_place
 
 
 def main() -> int:
-    """Run this rank; returns the exit code."""
     try:
         order = read_order(os.environ)
         sampling = bool(os.environ.get(names.ENV_LEARNER))

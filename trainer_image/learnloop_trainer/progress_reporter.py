@@ -34,7 +34,6 @@ Phase = Literal["starting", "training", "evaluating", "exporting", "done", "fail
 
 
 def say(text: str) -> None:
-    """One line on stdout, at once."""
     print(" ".join(text.split()), flush=True)
 
 
@@ -47,7 +46,6 @@ def span(seconds: float) -> str:
 
 
 def curves(what: str, figures: ReturnEstimate) -> dict[str, float]:
-    """An estimate as points of curves."""
     return {f"{what}/return_{name}": float(getattr(figures, name)) for name in ("mean", "iqm", "ci_low", "ci_high")}
 
 
@@ -55,7 +53,6 @@ class Speed:
     """Steps per second over the last half minute."""
 
     def __init__(self) -> None:
-        """No figures yet."""
         self._points: deque[tuple[float, int]] = deque(maxlen=64)
 
     def note(self, step: int) -> float:
@@ -87,12 +84,10 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to send heartbeats."""
         if self._place.rank == 0:
             self._thread.start()
 
     def phase(self, phase: Phase, message: str = "") -> None:
-        """Enter a phase; said aloud on every rank."""
         with self._lock:
             self._phase, self._message, self._alive = phase, message, time.monotonic()
         say(f"rank {self._place.rank}/{self._place.size} {phase}{': ' + message if message else ''}")
@@ -162,7 +157,6 @@ class Reporter:
             say(self.line())
 
     def line(self) -> str:
-        """Where the run is, on one line."""
         total, recent = self._order.spec.total_steps, self._recent
         text = f"step {self._step}/{total} {min(100, 100 * self._step // total)}%"
         if recent is not None:

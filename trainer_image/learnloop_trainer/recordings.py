@@ -27,7 +27,6 @@ class Recording:
     known_beyond: NDArray[np.bool_] | None = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All fields by name, for a checkpoint."""
         named = {f"recording.{item.name}": getattr(self, item.name) for item in fields(self)}
         return {name: array for name, array in named.items() if array is not None}
 

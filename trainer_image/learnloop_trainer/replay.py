@@ -27,7 +27,6 @@ class SumTree:
     """Non-negative numbers with their sum, in a complete binary tree; node i has the children 2i and 2i + 1."""
 
     def __init__(self, capacity: int) -> None:
-        """`capacity` leaves of 0."""
         self._depth = max(0, (capacity - 1).bit_length())
         self._first = 1 << self._depth
         self.capacity = capacity
@@ -35,11 +34,9 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """The sum of all leaves."""
         return float(self._nodes[1])
 
     def values(self, leaves: Indices) -> Floats64:
-        """What these leaves hold."""
         return np.asarray(self._nodes[self._first + leaves])
 
     def put(self, leaves: Indices, values: Floats64) -> None:
@@ -181,7 +178,6 @@ class Replay:
         self._rooms: dict[int, _Room] = {}
 
     def add(self, observation: Observations, action: NDArray[np.generic], step: Step) -> None:
-        """Store one vector step."""
         record, columns = self._records[:, self.position], self._columns
         record[:, columns["observation"]] = observation.reshape(len(observation), -1)
         record[:, columns["successor"]] = step.successor.reshape(len(observation), -1)

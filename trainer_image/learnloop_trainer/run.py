@@ -34,7 +34,6 @@ class Saver:
         self._thread: threading.Thread | None = None
 
     def offer(self, body: bytes, step: int) -> None:
-        """Hand over a checkpoint and go on."""
         with self._condition:
             self._waiting = (body, step)
             self._condition.notify_all()
@@ -44,7 +43,6 @@ class Saver:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is under way."""
         return self._waiting is None and not self._busy
 
     def flush(self, seconds: float) -> bool:
@@ -91,7 +89,6 @@ class Stopper:
     """Turns SIGTERM into a request while training, and into Terminated immediately everywhere else."""
 
     def __init__(self) -> None:
-        """Not yet installed."""
         self.requested = False
         self.graceful = False
 

@@ -33,7 +33,6 @@ class Message:
     malformed: bool = False
 
     def to_template(self) -> dict[str, Any]:
-        """The message as chat templates read it."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             message["tool_calls"] = [

@@ -57,7 +57,6 @@ class Lookup:
 
     @property
     def answer(self) -> int:
-        """The right number."""
         first = self._value(self.named[0])
         if not self.operation:
             return first
@@ -171,7 +170,6 @@ def one_key() -> ToolLookup:
 
 
 def guarded() -> ToolLookup:
-    """The level with private keys, for an entry point."""
     return ToolLookup("guarded")
 
 

@@ -252,7 +252,6 @@ def _require_translatable(name: str, box: Box) -> None:
 
 
 def _digits(space: Discrete[Any] | MultiDiscrete[Any] | MultiBinary) -> list[int]:
-    """How many choices each of its numbers has."""
     if isinstance(space, Discrete):
         return [int(space.n)]
     if isinstance(space, MultiBinary):

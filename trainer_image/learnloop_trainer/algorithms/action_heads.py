@@ -66,14 +66,12 @@ class Categorical:
     """`choices` discrete actions."""
 
     def __init__(self, choices: int) -> None:
-        """Numbered from 0."""
         self.outputs = choices
 
     def parameters(self) -> dict[str, Floats]:
         return {}
 
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
-        """Gumbel noise."""
         return gumbels(Purpose.ACTION, seed, steps, members, np.arange(self.outputs)[None, None, :])
 
     def room(self, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -116,11 +114,9 @@ class Gaussian:
     """Numbers within bounds, through tanh."""
 
     def __init__(self, bounds: Bounds) -> None:
-        """One mean and one deviation for each number."""
         self.outputs, self._bounds = len(bounds.low), bounds
 
     def parameters(self) -> dict[str, Floats]:
-        """Log sigma, at first 0."""
         return {DEVIATION: np.zeros(self.outputs, dtype=np.float32)}
 
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
@@ -224,7 +220,6 @@ class Hybrid:
 
 
 def fitting(environment: VectorEnvironment) -> Head:
-    """The head for an environment's actions."""
     bounds = environment.bounds
     if bounds is None:
         return Categorical(environment.actions)

@@ -29,7 +29,6 @@ ACTIVATION = "tanh"
 
 
 def init(parameters: Parameters, observations: int, outputs: int, seed: int, device: torch.device) -> Network:
-    """A fresh policy network."""
     return Network(dense("policy", [observations, *parameters.hidden, outputs], 0.01, seed, 0), device)
 
 

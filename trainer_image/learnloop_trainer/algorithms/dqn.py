@@ -50,7 +50,6 @@ ACTIVATION = "relu"
 
 
 def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
-    """A fresh Q-network."""
     return Network(dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
 
 
@@ -180,7 +179,6 @@ class Dqn(ReplayLearner):
         self.replay.add(observation, action, step)
 
     def _learn(self) -> None:
-        """The updates due after this vector step."""
         for _ in range(self.updates_due()):
             ranked = self.priorities
             self._errors = self._update() if ranked is None else self._update_by_priority(ranked)

@@ -68,7 +68,6 @@ class LoggedTransitions:
         return Transitions(*(field.index_select(0, index) for field in fields))
 
     def state(self) -> Arrays:
-        """For the checkpoint."""
         return {} if self.recording is None else self.recording.arrays()
 
     def restore(self, state: Arrays, device: torch.device) -> None:
@@ -98,7 +97,6 @@ class RecordingLearner(StatefulLearner, ABC):
         self.recording = recording
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """UPDATES updates."""
         if self.recording is None:
             self._begin(self.occasion.recording())
         assert self.recording is not None
@@ -152,7 +150,6 @@ class LogLearner(RecordingLearner):
 
     @property
     def held(self) -> bool:
-        """Whether the policy waits for its critics."""
         return held(self.step / self.occasion.total_steps, warm=self.network.warm)
 
     def _apply(self, network: Network) -> None:
@@ -168,7 +165,6 @@ class MixedReplay:
     def __init__(
         self, occasion: Occasion, parameters: Parameters, alone: int, *, steps: int = 1, discount: float = 1.0
     ) -> None:
-        """Nothing is read before `ask`."""
         self._occasion, self._alone, self._parameters = occasion, alone, parameters
         size = max(1, parameters.memory_batch_size)
         self._log = LoggedTransitions(occasion, size, steps=steps, discount=discount, purpose=Purpose.MEMORY)
@@ -176,7 +172,6 @@ class MixedReplay:
 
     @property
     def there(self) -> bool:
-        """Is there something to mix in?"""
         return self._log.recording is not None
 
     @property
@@ -186,7 +181,6 @@ class MixedReplay:
 
     @property
     def logged(self) -> int:
-        """Logged ones, of all ranks together."""
         return self._parameters.memory_batch_size if self.there else 0
 
     def ask(self, device: torch.device) -> None:
@@ -211,7 +205,6 @@ class MixedReplay:
         return self._occasion.group.place.share(self.logged)
 
     def state(self) -> Arrays:
-        """For the checkpoint."""
         return {"memory.asked": np.asarray([self.asked])} | self._log.state()
 
     def restore(self, state: Arrays, device: torch.device) -> None:

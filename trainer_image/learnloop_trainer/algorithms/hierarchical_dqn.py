@@ -113,7 +113,6 @@ def loss(leaves: Leaves, target: Leaves, batch: Transitions, at: torch.Tensor, p
 
 
 def leaves_out(leaves: Leaves, name: str) -> int:
-    """How many numbers the perceptron `name` puts out."""
     last = max(int(key.split(".")[1]) for key in leaves if key.startswith(f"{name}."))
     return int(leaves[f"{name}.{last}.bias"].shape[0])
 
@@ -184,7 +183,6 @@ class HierarchicalDqn(ReplayLearner):
             self.follow()
 
     def own(self) -> Arrays:
-        """Where each environment is heading, too."""
         return super().own() | {"goal": self.goal.copy(), "left": self.left.copy()}
 
     def restore(self, shared: Arrays, own: Arrays) -> None:
@@ -199,7 +197,6 @@ def towards_goal(learner: HierarchicalDqn, seen: Observations) -> Floats:
 
 
 def on_the_way(learner: HierarchicalDqn, seen: Observations, done: NDArray[Any]) -> Floats:
-    """What it thinks of the actions done."""
     return picked(towards_goal(learner, seen), done)
 
 

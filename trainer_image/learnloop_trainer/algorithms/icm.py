@@ -26,7 +26,6 @@ BETA = 0.2  # weight of the forward model's loss, as in the paper
 
 
 def init(settings: Curiosity, observations: int, actions: int, seed: int, device: torch.device) -> Network:
-    """Fresh features and models."""
     width, hidden = settings.features, settings.hidden
     arrays = dense("phi", [observations, *hidden, width], 1.0, seed, 10)
     arrays |= dense("inverse", [2 * width, *hidden, actions], 1.0, seed, 11)
@@ -39,7 +38,6 @@ class Icm:
     def __init__(
         self, settings: Curiosity, observations: int, actions: int, occasion: Occasion, device: torch.device
     ) -> None:
-        """Fresh models."""
         self._settings, self._actions, self._occasion = settings, actions, occasion
         self.network = init(settings, observations, actions, occasion.seed, device)
 
@@ -76,7 +74,6 @@ class Icm:
         self.network.adam(self._settings.learning_rate, 10.0)
 
     def state(self) -> Arrays:
-        """All that is needed to go on exactly."""
         return {f"icm:{name}": array for name, array in self.network.state().items()}
 
     def restore(self, state: Arrays) -> None:

@@ -37,7 +37,6 @@ class IndependentDqn(DiscreteTeam):
         self._gradients = dqn.DqnGradients(network, self.targets[""], parameters.discount, layers)
 
     def learn(self, batch: Transitions, count: int) -> None:
-        """The joint transitions taken apart."""
         with torch.inference_mode():
             alone = Transitions(
                 self.seen(batch.observation).flatten(0, 1),

@@ -162,7 +162,6 @@ class Maddpg(Team):
         return act(self.network, observation, deviation * normal, self.choices, random)
 
     def learn(self, batch: Transitions, count: int) -> None:
-        """Critic, then actor, then targets."""
         parameters, central, choices = self.parameters, self.parameters.centralized, self.choices
         observation, successor = self.seen(batch.observation), self.seen(batch.successor)
         action, share = told(self.seen(batch.action), choices), count * self.agents

@@ -42,7 +42,6 @@ DEVIATION = 0.5  # of the policy's Gaussian, before squashing
 
 
 def init(parameters: Parameters, observations: int, dimensions: int, seed: int, device: torch.device) -> Network:
-    """A fresh policy network: the mean before tanh."""
     return Network(dense("actor", [observations, *parameters.hidden, dimensions], 0.1, seed, 0), device)
 
 

@@ -290,7 +290,6 @@ class Ppo(StatefulLearner):
         self._told_at = -TELL_SECONDS
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
-        """One rollout and one update."""
         observation, rollout = self._collect(observation)
         return observation, [self.learn(rollout)]
 

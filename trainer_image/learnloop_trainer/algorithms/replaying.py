@@ -100,7 +100,6 @@ class Team(ReplayLearner, ABC):
         *,
         others: Mapping[str, Network] | None = None,
     ) -> None:
-        """Every network has a target."""
         self.agents = agents(environment)
         numbers = environment.actions if environment.bounds is not None else 1
         targets = {name: one.vector.clone() for name, one in ({"": network} | dict(others or {})).items()}
@@ -127,7 +126,6 @@ class Team(ReplayLearner, ABC):
 
     @property
     def updates(self) -> int:
-        """How many batches were learned from."""
         return self.network.updates
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:

@@ -51,7 +51,6 @@ DENSITY_OFFSET = 0.5 * math.log(2.0 * math.pi) + 2.0 * math.log(2.0)  # the cons
 
 
 def init(parameters: Parameters, observations: int, dimensions: int, seed: int, device: torch.device) -> list[Network]:
-    """Fresh policy, critics and temperature."""
     sizes = [*parameters.hidden]
     actor = dense("actor", [observations, *sizes, 2 * dimensions], 0.01, seed, 0)
     critics = [dense(f"critic{i}", [observations + dimensions, *sizes, 1], 1.0, seed, 1 + i) for i in range(2)]
@@ -78,7 +77,6 @@ class SquashedGaussian:
     """The squashed Gaussian with its backward pass. Call it within torch.inference_mode."""
 
     def __init__(self, network: Network, layers: range) -> None:
-        """Over the network's perceptron `actor`."""
         self._stack = Stack(network, ["actor"], ACTIVATION, layers)
 
     def sample(self, noise: torch.Tensor, *observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -116,7 +114,6 @@ class SacUpdate:
     """One update of everything from a batch."""
 
     def __init__(self, networks: list[Network], target: torch.Tensor, parameters: Parameters, occasion: Occasion):
-        """`target`: the target critics' flat parameters."""
         layers = range(len(parameters.hidden) + 1)
         self._networks, self._parameters, self._occasion = networks, parameters, occasion
         self.policy = SquashedGaussian(networks[0], layers)
@@ -143,7 +140,6 @@ class SacUpdate:
         return torch.addcmul(batch.reward, batch.alive, future, value=self._parameters.discount)
 
     def by_critics(self, batch: Transitions, goal: torch.Tensor, count: int) -> None:
-        """Gradient of the critics' loss."""
         value = self.critics.forward(torch.cat((batch.observation, batch.action), 1))
         error = torch.sub(value, goal.view(1, -1, 1), out=self.critics.incoming(len(goal)))
         if self.watched:

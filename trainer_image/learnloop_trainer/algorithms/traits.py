@@ -67,7 +67,6 @@ class Traits:
 
     @property
     def perceptrons(self) -> list[str]:
-        """Those that are exported, the head first."""
         return [self.head] if self.chooser is None else [self.head, self.chooser]
 
     def act(self, leaves: Any, observation: torch.Tensor) -> torch.Tensor:
@@ -98,7 +97,6 @@ def forget(name: str) -> None:
 
 
 def registered() -> tuple[Traits, ...]:
-    """All algorithms, in the order of their names."""
     return tuple(_by_name[name] for name in sorted(_by_name))
 
 

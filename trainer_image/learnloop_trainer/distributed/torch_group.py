@@ -43,7 +43,6 @@ class Alone:
     """A group of one."""
 
     def __init__(self) -> None:
-        """Rank 0 of 1."""
         self.place = Place()
 
     def add_up(self, tensor: torch.Tensor) -> None:

@@ -158,7 +158,6 @@ def sample(order: Order) -> Simulation | VectorEnvironment:
 
 
 def episodes(order: Order) -> HeldOut:
-    """Which held-out episodes prove the run."""
     spec, asked = order.spec, order.spec.evaluation
     seed = spec.seed if asked.seed is None else asked.seed
     return HeldOut(seed=seed, first=asked.first_episode or 0, episodes=asked.episodes)

@@ -122,6 +122,5 @@ def draw(behaviour: Behaviour, numbers: Numbers, said: Said, random: np.random.G
 
 
 def _spread(behaviour: Behaviour, said: Said) -> tuple[Floats, Floats]:
-    """Mean and deviation of each number before tanh."""
     rate = behaviour.temperature or 1.0
     return said["mean"].astype(np.float64), said["deviation"].astype(np.float64) * rate

@@ -120,7 +120,6 @@ def _choice(name: str, layers: int, activation: str) -> list[onnx.NodeProto]:
 def _perceptron(
     name: str, layers: int, activation: str, source: str = "observation", result: str = "raw"
 ) -> list[onnx.NodeProto]:
-    """From `source` to `result`."""
     nodes, flow, end = [], source, result
     for layer in range(layers):
         result = end if layer == layers - 1 else f"{name}.{layer}.sum"
@@ -134,7 +133,6 @@ def _perceptron(
 
 
 def _discrete(actions: int, shield: Shield | None) -> Head:
-    """The greedy action next to the logits."""
     outputs = [
         helper.make_tensor_value_info("action", TensorProto.INT64, ["batch"]),
         helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", actions]),

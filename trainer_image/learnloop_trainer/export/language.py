@@ -37,7 +37,6 @@ class Trained:
 
     @property
     def adapter(self) -> bool:
-        """Is it an adapter, or are these whole weights?"""
         return self.facts.get(KIND) == ADAPTER
 
 

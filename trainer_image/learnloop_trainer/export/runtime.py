@@ -36,7 +36,6 @@ class OnnxPolicy:
 
     @property
     def behaviour(self) -> Behaviour:
-        """How it acts where it is served."""
         return self.served.behaviour
 
     def run(self, observation: Observations) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -49,7 +48,6 @@ class OnnxPolicy:
         return self.told(observation)["logits"]
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        """The greedy actions."""
         return self.told(observation)["action"]
 
     def told(self, observation: Observations) -> dict[str, NDArray[Any]]:
@@ -110,7 +108,6 @@ class Behaving:
         return Mixture(np.stack(drawn, axis=1), np.full((count, DRAWS), 1.0 / DRAWS))
 
     def _said(self, observation: Observations) -> dict[str, NDArray[Any]]:
-        """Outputs of the network for all rows."""
         parts = [self._policy.told(observation[at : at + ROWS]) for at in range(0, len(observation), ROWS)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

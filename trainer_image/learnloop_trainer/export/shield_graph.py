@@ -20,28 +20,23 @@ class Builder:
     """Collects nodes and constants under names of their own."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.nodes: list[onnx.NodeProto] = []
         self.constants: Constants = {}
 
     def const(self, value: NDArray[np.generic]) -> str:
-        """A constant."""
         name = f"shield.const.{len(self.constants)}"
         self.constants[name] = value
         return name
 
     def op(self, operator: str, *inputs: str, result: str | None = None, **attributes: Any) -> str:
-        """A node with one result."""
         name = result or f"shield.{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
         return name
 
     def number(self, value: float | np.floating) -> str:
-        """A float32 constant."""
         return self.const(np.asarray(value, dtype=np.float32))
 
     def flags(self, value: NDArray[np.bool_]) -> str:
-        """A boolean constant."""
         return self.const(value)
 
     def all(self, flags: str) -> str:

@@ -62,7 +62,6 @@ class Base:
 
     @cached_property
     def tokeniser(self) -> Any:
-        """The model's own, with its chat template."""
         from transformers import AutoTokenizer
 
         try:

@@ -25,7 +25,6 @@ FIX = "use a model whose chat template ends an answer with its end-of-sequence t
 
 
 def template_digest(template: str) -> str:
-    """SHA-256 of a chat template's text."""
     return hashlib.sha256(template.encode()).hexdigest()
 
 
@@ -44,7 +43,6 @@ class Chat:
 
     @cached_property
     def digest(self) -> str:
-        """Of the template."""
         return template_digest(self._tokeniser.chat_template)
 
     def _rendered(self, messages: Sequence[Message], *, prompt: bool) -> str:

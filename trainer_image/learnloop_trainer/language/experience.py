@@ -85,7 +85,6 @@ class Recorded:
         return [episode for group in batch[share.start : share.stop] for episode in group]
 
     def rounds(self) -> int:
-        """How many rounds go through all of it once."""
         return len(self._batches())
 
     def _batches(self) -> list[list[list[Episode]]]:
@@ -259,7 +258,6 @@ def _episode(turns: Sequence[LanguageTurn], age: int) -> Episode:
 
 
 def drawn(turn: LanguageTurn) -> Sampled:
-    """A recorded turn as it was drawn."""
     complete = turn.finish_reason != "length"
     return Sampled(turn.prompt_ids, turn.sampled_ids, turn.log_probs, turn.sampling.temperature or 1.0, complete)
 

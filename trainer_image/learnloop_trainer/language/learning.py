@@ -54,11 +54,9 @@ class LanguageLearner:
     """An algorithm with its state. All ranks call the same methods in the same order."""
 
     def __init__(self, parameters: Parameters, setting: Setting) -> None:
-        """At step 0."""
         self.parameters, self.setting, self.network, self.step = parameters, setting, setting.network, 0
 
     def iterate(self) -> Round:
-        """Gather experience and learn from it for a while."""
         raise NotImplementedError
 
     def shared(self) -> Arrays:
@@ -77,11 +75,9 @@ class Sums:
     """Named sums over this rank's tokens or episodes, to become means over all ranks at once."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self._found: dict[str, list[float]] = {}
 
     def add(self, name: str, total: float | torch.Tensor, count: float) -> None:
-        """`total` of `count` things."""
         sums = self._found.setdefault(name, [0.0, 0.0])
         sums[0] += float(total)
         sums[1] += count

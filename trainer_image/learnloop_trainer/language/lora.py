@@ -83,7 +83,6 @@ def can_be_added(dtype: torch.dtype) -> bool:
 
 @contextmanager
 def switched_off(adapters: Mapping[str, Any]) -> Iterator[None]:
-    """The base model alone speaks."""
     for layer in adapters.values():
         layer.enable_adapters(False)
     try:
@@ -119,7 +118,6 @@ def _parts(adapters: Mapping[str, Any]) -> dict[str, nn.Parameter]:
 
 
 def arrays(adapters: Mapping[str, Any]) -> dict[str, NDArray[np.float32]]:
-    """The adapter's arrays under PEFT's names."""
     return {name: part.detach().float().cpu().numpy().copy() for name, part in _parts(adapters).items()}
 
 

@@ -81,7 +81,6 @@ class LanguageNetwork:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
         return self.vector.device
 
     def score(self, batch: TokenBatch, *, entropy_gradient: bool = False) -> Scores:
@@ -160,11 +159,9 @@ class LanguageNetwork:
         return float(norm)
 
     def digest(self) -> str:
-        """SHA-256 of the trainable weights."""
         return hashlib.sha256(self.vector.detach().cpu().numpy().tobytes()).hexdigest()
 
     def arrays(self) -> Arrays:
-        """All weights of the model by name, float32."""
         with torch.no_grad():
             return {name: part.float().cpu().numpy() for name, part in self.model.named_parameters()}
 
@@ -177,7 +174,6 @@ class LanguageNetwork:
             part.copy_(torch.from_numpy(np.array(array, dtype=np.float32)))
 
     def state(self) -> Arrays:
-        """Weights and moments."""
         state: Arrays = {name: array.detach().cpu().numpy() for name, array in self._saved().items()}
         return state | {"updates": np.asarray([int(self._updates)], dtype=np.int64)}
 

@@ -86,7 +86,6 @@ class Objective:
 
 class PolicyGradient(LanguageLearner):
     def __init__(self, parameters: Parameters, setting: Setting, objective: Objective) -> None:
-        """At step 0."""
         super().__init__(parameters, setting)
         self._objective, self._rounds = objective, 0
 

@@ -40,7 +40,6 @@ class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._rows(lambda room: room.repeat_interleave(repeats, dim=0))
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Keep these rows; see the library's Cache."""
         self._rows(lambda room: room[beam_idx])
 
     def _rows(self, change: Any) -> None:
@@ -125,7 +124,6 @@ class _Block:
 
     @property
     def columns(self) -> int:
-        """How many places each row has."""
         return self.mask.shape[1]
 
 

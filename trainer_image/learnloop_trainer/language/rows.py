@@ -88,7 +88,6 @@ class Episode:
 
     @property
     def sampled(self) -> int:
-        """Tokens the model drew."""
         return int(sum(int(row.sampled.sum()) for row in self.rows))
 
 
@@ -108,7 +107,6 @@ class Bounds:
     vocabulary: int = 2**31
 
     def refuse(self, episode: Episode) -> str:
-        """Why an episode cannot be read; "" where it can."""
         if any(int(row.ids.max()) >= self.vocabulary for row in episode.rows):
             return f"a token is none of this model's {self.vocabulary}"
         if any(len(row.ids) > self.context for row in episode.rows):

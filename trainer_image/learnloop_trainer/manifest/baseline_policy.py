@@ -193,5 +193,4 @@ class HeldOutTasks:
 
 
 def returns(episodes: Sequence[Episode]) -> NDArray[np.float64]:
-    """Of each conversation."""
     return np.asarray([episode.reward for episode in episodes], dtype=np.float64)

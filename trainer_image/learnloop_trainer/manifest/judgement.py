@@ -54,7 +54,6 @@ def measured(
 
 
 def by_playing(order: Order, policy: Behaving, greedy: OnnxPolicy, baseline: Policy, reporter: Reporter) -> Judgement:
-    """Both policies on the same held-out episodes."""
     reporter.phase("evaluating", "playing held-out episodes")
     asked = order.spec.evaluation
     evaluation, ours, met = measured(order, policy, reporter, "exported policy", asked.episodes)

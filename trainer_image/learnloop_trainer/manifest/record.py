@@ -75,7 +75,6 @@ def stored(run: Run, step: int, body: bytes, **proof: Any) -> Manifest:
 
 
 def versions() -> dict[str, str]:
-    """Versions of everything that can change a result."""
     made = {"python": platform.python_version(), "torch": torch.__version__}
     for package in ("gymnasium", "numpy", "onnx", "onnxruntime", "tokenizers", "transformers"):
         try:

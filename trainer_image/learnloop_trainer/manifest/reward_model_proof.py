@@ -136,7 +136,6 @@ def compared(body: bytes, pairs: Sequence[Pair], chosen: Scores, rejected: Score
 
 
 def _end(sampled: NDArray[np.bool_]) -> int:
-    """One past the last token that the model drew."""
     return int(np.flatnonzero(sampled)[-1]) + 1
 
 

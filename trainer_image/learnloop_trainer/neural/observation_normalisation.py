@@ -48,7 +48,6 @@ class Normaliser:
         return {MEAN: self._mean.astype(np.float32), SCALE: (1.0 / deviation).astype(np.float32)}
 
     def arrays(self) -> dict[str, Floats]:
-        """What the exported policy needs."""
         return self._arrays
 
     def apply(self, observation: Observations) -> Observations:

@@ -25,7 +25,6 @@ class Trail:
     """Appends to the file named by LEARNLOOP_AUDIT_LOG; without it, a file of this process in /tmp."""
 
     def __init__(self, agent: str, environ: Mapping[str, str] = os.environ) -> None:
-        """`agent`: the run's name."""
         self.path = Path(environ.get(VARIABLE, f"/tmp/learnloop-audit-{os.getpid()}.jsonl"))
         self._agent = agent
 
@@ -59,7 +58,6 @@ class Trail:
                 file.write(line.model_dump_json() + "\n")
 
     def read(self) -> bytes:
-        """All lines so far."""
         return self.path.read_bytes() if self.path.exists() else b""
 
 
@@ -149,7 +147,6 @@ class Shielded(Wrapper):
         self._trail.write(members, wanted[rows], reward, names, fallback[rows], worth, exploring=self._exploring)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
-        """The counts go with it."""
         inner = self.inner.state()
         if inner is None:
             return None

@@ -44,7 +44,6 @@ class NoMoreSteps(Exception):
 
 
 def key_pair(secret: bytes, role: bytes) -> tuple[bytes, bytes]:
-    """The role's public and private CURVE key."""
     private = z85.encode(hashlib.blake2b(secret, digest_size=32, person=role).digest())
     return zmq.curve_public(private), private
 
@@ -228,7 +227,6 @@ class Link:
     """
 
     def __init__(self, host: str, port: int, secret: bytes, identity: Mapping[str, str]) -> None:
-        """Connect and greet the learner."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             self._dealer = _secured(self._context, zmq.DEALER, secret, b"sampler", MOST_POLICY)
@@ -260,7 +258,6 @@ class Link:
         return self.policy
 
     def close(self) -> None:
-        """Drop what was not sent."""
         self._context.destroy(linger=0)
 
     def _ask(self, arrays: Arrays, words: Mapping[str, str]) -> tuple[Arrays, dict[str, str]]:

@@ -32,7 +32,6 @@ class Steps:
     returned: NDArray[np.float32]  # the return of the episode that ended in this step; 0 elsewhere
 
     def arrays(self) -> Arrays:
-        """By their names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -58,14 +57,12 @@ class Shape:
 
     @classmethod
     def of(cls, environment: VectorEnvironment, steps: int, *, corrected: bool) -> "Shape":
-        """For this environment's spaces."""
         bounds = environment.bounds
         if bounds is None:
             return cls(steps, environment.observations, environment.actions, 0, 0, corrected)
         return cls(steps, environment.observations, 0, environment.actions, bounds.choices, corrected)
 
     def room(self, environments: int) -> Steps:
-        """Zeros, to be filled."""
         lead = (self.steps, environments)
         reward, log_prob, returned = np.zeros((3, *lead), dtype=np.float32)
         observation, successor = np.zeros((2, *lead, self.observations), dtype=np.float32)

@@ -54,7 +54,6 @@ class Seat:
 
     @property
     def playing(self) -> bool:
-        """Has it a fragment to send?"""
         return self.began is not None
 
 
@@ -64,7 +63,6 @@ class Intake:
     def __init__(
         self, shape: Shape, rows: int, most_staleness: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`rows`: of one update."""
         self.shape, self.rows, self._most_staleness, self._clock = shape, rows, most_staleness, clock
         self.policy, self.over = SamplerPolicy(0, 0, {}), False
         self.on_room: Callable[[], None] = lambda: None  # called when `begin` may succeed again
@@ -78,7 +76,6 @@ class Intake:
         self._newest_staleness = 0.0
 
     def publish(self, arrays: Mapping[str, NDArray[np.generic]], step: int) -> None:
-        """Copy the arrays into a new version."""
         copies = {name: array.copy() for name, array in arrays.items()}
         with self._changed:
             self.policy = SamplerPolicy(self.policy.version + 1, step, copies)
@@ -86,7 +83,6 @@ class Intake:
         self.on_room()
 
     def finish(self) -> None:
-        """Learn no more: samplers may go."""
         with self._changed:
             self.over = True
             self._changed.notify_all()
@@ -128,12 +124,10 @@ class Intake:
         return self._clock() - seat.began > max(PATIENCE_SECONDS, usual)
 
     def refuse(self) -> None:
-        """Count a message that was no good."""
         with self._changed:
             self._refused += 1
 
     def offer(self, seat: Seat, version: int, steps: Steps) -> None:
-        """Queue a fragment that was begun."""
         with self._changed:
             if seat.began is not None:
                 self._lasted.append(self._clock() - seat.began)
@@ -177,7 +171,6 @@ class Intake:
         self._waiting = deque(fresh)
 
     def figures(self) -> dict[str, float]:
-        """Figures of heartbeats."""
         with self._changed:
             return {
                 "samplers": float(len(self._seats)),
@@ -192,7 +185,6 @@ class Intake:
             return sum(self._overdue(seat) for seat in self._seats)
 
     def summary(self) -> Sampling:
-        """The manifest's entry."""
         with self._changed:
             return Sampling(
                 most_samplers=self._most_seats,

@@ -33,7 +33,6 @@ class DistantEnvironment(Unplayed):
     """A VectorEnvironment with the spaces of a real one. Its steps and episodes are the samplers'."""
 
     def __init__(self, sample: VectorEnvironment, members: range) -> None:
-        """Read the spaces of `sample`, and close it."""
         self.observations, self.actions, self.members = sample.observations, sample.actions, members
         self._bounds = sample.bounds
         sample.close()

@@ -24,7 +24,6 @@ class Player:
     """Acts in the n environments of a sampler."""
 
     def __init__(self, order: Order, environment: VectorEnvironment) -> None:
-        """For these environments."""
         self.order, self.environment = order, environment
         self.members = np.asarray(environment.members)
 
@@ -95,14 +94,12 @@ class Table:
     """One sampler's environments under way."""
 
     def __init__(self, environment: VectorEnvironment, player: Player, shape: Shape) -> None:
-        """Begins the first episodes."""
         self._environment, self._player, self._shape = environment, player, shape
         self._seen = environment.reset()
         self._running = np.zeros(len(environment.members))
         self._clock = 0
 
     def play(self, policy: SamplerPolicy) -> Steps:
-        """A fragment, all of it by this policy."""
         steps = self._shape.room(len(self._environment.members))
         for t in range(self._shape.steps):
             steps.observation[t] = self._seen

@@ -60,7 +60,6 @@ class DirectoryStore:
     `root/{trajectories,preferences}/<agent>.jsonl`, `root/reward-policies/<name>/<revision>.json`."""
 
     def __init__(self, root: Path, job: str) -> None:
-        """The view of `job`."""
         self._root, self._run = root, root / "runs" / job
 
     def heartbeat(self, beat: Heartbeat) -> None:
@@ -169,7 +168,6 @@ class DirectoryStore:
 
 
 def logged(trajectory: Trajectory) -> LoggedEpisode:
-    """A published trajectory as learners read it."""
     outcome = trajectory.outcome
     return LoggedEpisode(
         trajectory_id=trajectory.trajectory_id,

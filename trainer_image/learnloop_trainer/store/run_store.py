@@ -58,12 +58,10 @@ def unpack(body: bytes) -> tuple[Arrays, dict[str, str]]:
 
 
 def part(arrays: Mapping[str, NDArray[np.generic]], prefix: str) -> Arrays:
-    """The arrays under `prefix/`, without the prefix."""
     return {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}/")}
 
 
 def under(prefix: str, arrays: Mapping[str, NDArray[np.generic]]) -> Arrays:
-    """The arrays with `prefix/` before their names."""
     return {f"{prefix}/{name}": array for name, array in arrays.items()}
 
 
@@ -123,7 +121,6 @@ class Store(Protocol):
 
 
 def digest(body: bytes) -> str:
-    """SHA-256 in lower-case hex."""
     return hashlib.sha256(body).hexdigest()
 
 

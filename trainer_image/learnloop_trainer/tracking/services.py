@@ -42,7 +42,6 @@ class Identity:
 
     @classmethod
     def of(cls, order: Order, namespace: str) -> "Identity":
-        """The order's."""
         spec = order.spec
         recipe = spec.model_dump_json(exclude={"tracking", "checkpoint", "suspend", "pod"}, exclude_none=True)
         parameters = {"algorithm": spec.algorithm, "environment": spec.data.world}
@@ -82,7 +81,6 @@ class TensorBoard:
         self._writer.flush()
 
     def end(self, ending: Ending) -> None:
-        """Close the file."""
         del ending
         if self._writer is not None:
             self._writer.close()
@@ -125,12 +123,10 @@ class Mlflow:
         self._log(self._id, "metrics", metrics, self.MOST_METRICS)
 
     def end(self, ending: Ending) -> None:
-        """Set the run's final status."""
         if self._id:
             self._post("runs/update", {"run_id": self._id, "status": ending, "end_time": int(time.time() * 1000)})
 
     def _open(self) -> str:
-        """Find or create experiment and run."""
         existing = self._call("GET", "experiments/get-by-name", params={"experiment_name": self._experiment})
         experiment = (
             existing["experiment"]["experiment_id"]

@@ -23,7 +23,6 @@ class Feed:
         self.service, self._waiting, self._failing = service, deque[Point](maxlen=MOST_WAITING), False
 
     def add(self, point: Point) -> None:
-        """Queue a point."""
         self._waiting.append(point)
 
     def write(self) -> bool:
@@ -36,7 +35,6 @@ class Feed:
         return True
 
     def end(self, ending: Ending) -> None:
-        """Write what waits, and end the run."""
         if self.write():
             self._try(lambda: self.service.end(ending))
 
@@ -57,7 +55,6 @@ class Tracker:
     """Takes points from the training thread. Each service has its own thread: none slows training or another."""
 
     def __init__(self, named: Sequence[Service]) -> None:
-        """The threads begin with the first point."""
         self.feeds = [Feed(service) for service in named]
         self.threads: list[threading.Thread] = []
         self._lock, self._stop = threading.Lock(), threading.Event()
@@ -91,7 +88,6 @@ class Tracker:
 
 
 def tracker(order: Order, environ: Mapping[str, str], namespace: str) -> Tracker:
-    """With the services that an order names."""
     return Tracker(services(order, environ, namespace))
 
 
@@ -103,7 +99,6 @@ class LearningCurve:
         self._every, self._skipped = 1, 0
 
     def note(self, step: int, mean_return: float) -> None:
-        """Take one more point; steps rise."""
         self._skipped += 1
         if self._skipped < self._every:
             return

@@ -56,7 +56,6 @@ class Episodes:
 
 
 def no_episodes(count: int) -> Episodes:
-    """The state at the start."""
     return Episodes(np.zeros(count), deque(maxlen=RECENT), deque(maxlen=TRAIL))
 
 
@@ -76,7 +75,6 @@ class Training:
 
     @property
     def recent(self) -> deque[float]:
-        """Returns of the newest episodes."""
         return self.episodes.recent
 
 

@@ -45,7 +45,6 @@ class CurriculumProgress:
 
     @property
     def name(self) -> str:
-        """Of the present level."""
         return self._levels[self.level].name
 
     @property
@@ -94,7 +93,6 @@ class CurriculumProgress:
         return by
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """All that is needed to go on exactly."""
         return {
             "level": np.asarray([self.level, self.episodes]),
             "recent": np.asarray(list(self._recent), dtype=np.bool_),

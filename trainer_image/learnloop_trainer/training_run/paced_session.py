@@ -89,7 +89,6 @@ class PacedSession(ABC, Generic[T]):
     """A training loop with its checkpoints; a kind of training says what a state is."""
 
     def __init__(self, run: Run) -> None:
-        """Nothing happens before training begins."""
         self._run, self._order, self._group, self._reporter = run, run.order, run.group, run.reporter
         self._begun = self._saved_at = time.monotonic()
         self._saves = 0
@@ -125,7 +124,6 @@ class PacedSession(ABC, Generic[T]):
         return training
 
     def _over(self, training: T) -> bool:
-        """Is there nothing more to learn?"""
         patient = training.validation is None or not training.validation.over
         return training.learner.step >= self._order.spec.total_steps or not patient
 

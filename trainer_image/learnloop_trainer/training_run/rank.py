@@ -178,7 +178,6 @@ def _abandon(reason: str, saver: Saver) -> None:
 
 
 def summary(manifest: Manifest) -> str:
-    """The result in one sentence."""
     after, before, judged = manifest.evaluation, manifest.baseline, manifest.off_policy
     if judged is not None and not judged.verdict:
         return f"trained, but not judged: no verdict from {judged.episodes} logged episodes"

@@ -182,7 +182,6 @@ class Session(PacedSession[Training]):
     """Training of a policy of numbers."""
 
     def __init__(self, run: Run) -> None:
-        """Nothing happens before `train`."""
         super().__init__(run)
         self._tally, self._losses = ActionTally(), dict[str, float]()
         self._samplers: SamplingService | None = None

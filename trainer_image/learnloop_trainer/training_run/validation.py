@@ -60,7 +60,6 @@ class ValidationRecord:
         return "the best so far" if better else f"no better for {self.waited} evaluations"
 
     def told(self, exported: bool, step: int, total: int) -> Validated:
-        """For the manifest."""
         points = [ValidationPoint(step=at, mean=mean) for at, mean in zip(self.steps, self.means, strict=True)]
         return Validated(
             episodes=self.asked.episodes,
@@ -71,7 +70,6 @@ class ValidationRecord:
         )
 
     def state(self) -> Arrays:
-        """For the checkpoint."""
         numbers: list[NDArray[np.generic]] = [
             np.asarray([self.finished, self.due, self.waited, self.over], dtype=np.int64),
             np.asarray(self.steps, dtype=np.int64),
@@ -81,7 +79,6 @@ class ValidationRecord:
         return found | under("best", {name: np.asarray(array) for name, array in self.best.items()})
 
     def restore(self, state: Arrays) -> None:
-        """Take up what `state` gave."""
         self.finished, self.due, self.waited, over = (int(count) for count in state["counts"])
         self.over = bool(over)
         self.steps, self.means = state["steps"].tolist(), state["means"].tolist()
@@ -146,7 +143,6 @@ def _played(learner: Learner, weights: dict[str, Floats], episodes: int, order: 
 
 
 def validation(order: Order) -> ValidationState | None:
-    """What the order asks for, at its beginning."""
     asked = order.spec.evaluation.while_training
     return None if asked is None else ValidationState(asked)
 

@@ -33,7 +33,6 @@ ACTIVATION = "relu"
 
 
 def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
-    """A fresh Q-network."""
     return Network(dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
 
 

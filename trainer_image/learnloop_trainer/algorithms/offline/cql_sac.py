@@ -100,7 +100,6 @@ class CqlSac(LogLearner):
             self._apply(self.temperature)
 
     def _mine(self, draws: Draws, number: int) -> torch.Tensor:
-        """This rank's part of the numbers for an update."""
         share = self.occasion.group.place.share(self.parameters.batch_size)
         found = draws.at(number)[:, share.start : share.stop]
         return torch.from_numpy(found.astype("float32")).to(self.network.vector.device)

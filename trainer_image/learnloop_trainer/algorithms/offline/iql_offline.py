@@ -97,20 +97,17 @@ class IqlUpdate:
         return least - now, then.clone()
 
     def by_value(self, advantage: torch.Tensor, count: int) -> None:
-        """Gradient of the value's loss."""
         slope = expectile_slope(advantage, self._parameters.expectile)
         self._value.incoming(len(advantage))[0].copy_(slope.unsqueeze(1)).div_(count)
         self._value.backward(len(advantage))
 
     def by_critics(self, batch: Transitions, then: torch.Tensor, count: int) -> None:
-        """Gradient of both critics' losses."""
         goal = torch.addcmul(batch.reward, batch.alive, then, value=self._parameters.discount)
         value = self._critics.forward(self._pairs)
         torch.sub(value, goal.view(1, -1, 1), out=self._critics.incoming(len(goal))).div_(count)
         self._critics.backward(len(goal))
 
     def by_policy(self, batch: Transitions, taken: torch.Tensor, weight: torch.Tensor, count: int) -> None:
-        """Gradient of the policy's loss."""
         size = len(weight)
         outputs = self._policy.forward(batch.observation)[0]
         self._head.evaluate(outputs, taken)

@@ -30,12 +30,10 @@ class LoggedSteps:
 
     @property
     def episodes(self) -> int:
-        """How many."""
         return int(self.recording.last.sum())
 
     @property
     def longest(self) -> int:
-        """Steps of the longest one."""
         return int(self.age.max()) + 1
 
     def table(self, values: NDArray[Any], absent: float) -> Floats:

@@ -37,11 +37,9 @@ class Milestones:
             self.kept[step] = {name: arrays[name].copy() for name in wanted}
 
     def state(self) -> Arrays:
-        """All of it, by step and name."""
         return {f"{step}/{name}": array for step, arrays in self.kept.items() for name, array in arrays.items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take it up again."""
         self.kept = {}
         for key, array in state.items():
             step, name = key.split("/", 1)

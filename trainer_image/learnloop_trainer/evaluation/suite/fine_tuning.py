@@ -24,7 +24,6 @@ from learnloop_trainer.training_order import Order
 
 
 def effort(stage: Stage) -> str:
-    """What the student spends, in words."""
     spec, parameters = stage.order.spec, stage.order.parameters
     if traits_of(spec.algorithm).meta_learned:
         steps = getattr(parameters, "adaptation_steps", 1)

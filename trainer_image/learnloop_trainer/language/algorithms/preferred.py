@@ -82,7 +82,6 @@ class _ByPairs(LanguageLearner):
         raise NotImplementedError
 
     def _updated(self, every: Sequence[Pair], curves: Sequence[str]) -> Round:
-        """One update, of which each rank takes its share."""
         parameters, setting, sums = self.parameters, self.setting, Sums()
         size = parameters.batch_pairs
         drawn = [every[at] for at in numbers(len(every), size, self.step, setting.seed)]

@@ -47,7 +47,6 @@ def _grouped(episodes: Sequence[Episode]) -> tuple[Floats, losses.Groups]:
 
 
 def _throughout(episodes: Sequence[Episode], advantage: Floats) -> list[TokenAdvantages]:
-    """One advantage for all tokens of an episode."""
     return [
         TokenAdvantages(np.full(episode.sampled, number))
         for episode, number in zip(episodes, advantage.tolist(), strict=True)
@@ -107,15 +106,12 @@ def _clipped(parameters: Parameters, scores: Scores, tokens: Tokens) -> Loss:
 
 
 def rloo(parameters: Parameters, setting: Setting) -> PolicyGradient:
-    """A fresh learner at step 0."""
     return PolicyGradient(parameters, setting, Objective(_judge_rloo, _capped))
 
 
 def grpo(parameters: Parameters, setting: Setting) -> PolicyGradient:
-    """A fresh learner at step 0."""
     return PolicyGradient(parameters, setting, Objective(_judge_grpo, _clipped))
 
 
 def ppo(parameters: Parameters, setting: Setting) -> PolicyGradient:
-    """A fresh learner at step 0."""
     return PolicyGradient(parameters, setting, Objective(_judge_ppo, _clipped, values=True))

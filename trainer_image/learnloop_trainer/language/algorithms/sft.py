@@ -46,7 +46,6 @@ class Sft(LanguageLearner):
         return self._demonstrations
 
     def iterate(self) -> Round:
-        """One update."""
         every, setting, size = self._fetched(), self.setting, self.parameters.batch_episodes
         chosen = numbers(len(every), size, self.step, setting.seed)
         share = setting.group.place.share(size)
