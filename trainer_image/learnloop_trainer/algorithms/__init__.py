@@ -7,9 +7,8 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_trainer.algorithms import traits
-from learnloop_trainer.algorithms.base import Learner, Occasion
-from learnloop_trainer.algorithms.traits import Traits
+from learnloop_trainer.algorithms import base as traits
+from learnloop_trainer.algorithms.base import Learner, Occasion, Traits
 
 __all__ = ["Learner", "Occasion", "Traits", "find", "learner", "traits_of"]
 

@@ -33,9 +33,8 @@ from learnloop_environments.base import Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_environments.wrappers import innermost
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion
+from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, Traits, picked, register
 from learnloop_trainer.algorithms.replaying import CHUNK, ReplayLearner
-from learnloop_trainer.algorithms.traits import Traits, picked, register
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import explored

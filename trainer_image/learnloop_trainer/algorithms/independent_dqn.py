@@ -17,9 +17,8 @@ from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.base import VectorEnvironment
 from learnloop_trainer.algorithms import dqn
-from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.base import Occasion, Traits, head_outputs, head_values, register
 from learnloop_trainer.algorithms.replaying import DiscreteTeam
-from learnloop_trainer.algorithms.traits import Traits, head_outputs, head_values, register
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = dqn.ACTIVATION

@@ -30,8 +30,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_environments.simulation import Flags, Floats64, Simulation
 from learnloop_environments.wrappers import innermost
-from learnloop_trainer.algorithms.base import Experience, Occasion, StatefulLearner
-from learnloop_trainer.algorithms.traits import Traits, register
+from learnloop_trainer.algorithms.base import Experience, Occasion, StatefulLearner, Traits, register
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense
 

@@ -39,8 +39,16 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, StatefulLearner
-from learnloop_trainer.algorithms.traits import ALL_ACTIONS, Traits, head_outputs, register
+from learnloop_trainer.algorithms.base import (
+    ALL_ACTIONS,
+    Arrays,
+    Experience,
+    Occasion,
+    StatefulLearner,
+    Traits,
+    head_outputs,
+    register,
+)
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side

@@ -3,8 +3,7 @@
 from functools import partial
 
 from learnloop_environments import VectorEnvironment
-from learnloop_trainer.algorithms.base import Learner
-from learnloop_trainer.algorithms.traits import Traits
+from learnloop_trainer.algorithms.base import Learner, Traits
 from learnloop_trainer.safety import Preferences, Shielded
 
 

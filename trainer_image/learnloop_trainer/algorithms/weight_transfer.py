@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_trainer.algorithms import Learner
-from learnloop_trainer.algorithms.traits import Traits
+from learnloop_trainer.algorithms.base import Traits
 from learnloop_trainer.neural.observation_normalisation import MEAN, SCALE, remembered
 
 Weights = Mapping[str, NDArray[Any]]

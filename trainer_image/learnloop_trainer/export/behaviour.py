@@ -13,7 +13,8 @@ from learnloop_common.acting import policy
 from learnloop_common.acting.policy import EDGE, FORBIDDEN, LARGEST_LOG_DENSITY, Numbers
 from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.algorithms import find, traits
+from learnloop_trainer.algorithms import base as traits
+from learnloop_trainer.algorithms import find
 from learnloop_trainer.export.graph import Deviation
 from learnloop_trainer.training_order import Order
 

@@ -23,7 +23,7 @@ from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, batches
 from learnloop_trainer.language.sampler import Limits
 from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits, loaded, returns, served
-from learnloop_trainer.manifest.judgement import VALIDATION
+from learnloop_trainer.manifest.proof import VALIDATION
 from learnloop_trainer.manifest.record import stored
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience

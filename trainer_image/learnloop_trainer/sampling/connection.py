@@ -20,8 +20,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.sampling.fragments import RefusedFragment, Steps
-from learnloop_trainer.sampling.intake import Intake, SamplerPolicy, Seat
+from learnloop_trainer.sampling.intake import Intake, RefusedFragment, SamplerPolicy, Seat, Steps
 from learnloop_trainer.store.run_store import Arrays, pack, unpack
 
 CONNECT_SECONDS = 10

@@ -12,8 +12,7 @@ from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms import action_heads, dqn, ppo, sac
 from learnloop_trainer.neural.dense_networks import Floats, forward
 from learnloop_trainer.neural.observation_normalisation import normalised
-from learnloop_trainer.sampling.fragments import Shape, Steps
-from learnloop_trainer.sampling.intake import SamplerPolicy
+from learnloop_trainer.sampling.intake import SamplerPolicy, Shape, Steps
 from learnloop_trainer.training_order import Order
 
 WARM = "warm"

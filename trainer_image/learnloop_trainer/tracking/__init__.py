@@ -1,6 +1,5 @@
 """Curves for other tools: TensorBoard and MLflow."""
 
-from learnloop_trainer.tracking.services import Ending
-from learnloop_trainer.tracking.tracker import Tracker, tracker
+from learnloop_trainer.tracking.tracker import Ending, Tracker, tracker
 
 __all__ = ["Ending", "Tracker", "tracker"]

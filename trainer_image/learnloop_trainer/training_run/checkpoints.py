@@ -122,7 +122,7 @@ def described(training: Any, mark: str, group: Group, weights: str) -> tuple[Arr
     return judged | {"recent": np.asarray(training.recent, dtype=np.float64)}, metadata
 
 
-def opened(body: bytes, mark: str) -> tuple[Arrays, dict[str, str]]:
+def unpacked(body: bytes, mark: str) -> tuple[Arrays, dict[str, str]]:
     """Arrays and metadata of a checkpoint with this fingerprint; raises ValueError for another one."""
     arrays, metadata = unpack(body)
     if metadata.get("fingerprint") != mark:
@@ -173,7 +173,7 @@ def save(training: Training, order: Order, group: Group) -> bytes | None:
 
 def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
     """Take up a checkpoint; returns a note for the log. Raises ValueError when it belongs to another run."""
-    arrays, metadata = opened(body, fingerprint(order))
+    arrays, metadata = unpacked(body, fingerprint(order))
     members = group.place.share(len(arrays["each/running"]))
     each = {name: array[members.start : members.stop] for name, array in part(arrays, "each").items()}
     learner = training.learner

@@ -1,14 +1,204 @@
-"""One rank's training of a language model, and its checkpoints, from which it resumes bit for bit."""
+"""One rank's training of a language model: its beginning, its rounds, and the checkpoints from which it resumes."""
 
 import json
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from learnloop_environments.conversations.make import world_digest
+import torch
+
+from learnloop_api.kinds.language_model import LanguageModel
+from learnloop_api.kinds.training.algorithms import Parameters
+from learnloop_environments.conversations.base import ConversationWorld
+from learnloop_environments.conversations.make import make_world, world_digest
+from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Group
+from learnloop_trainer.evaluation import held_out_episodes
+from learnloop_trainer.language import lora
+from learnloop_trainer.language.algorithms import ALGORITHMS, LanguageTraits
+from learnloop_trainer.language.base_model import FIELD, Base, opened
+from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
+from learnloop_trainer.language.learning import Experience, LanguageLearner, Setting
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.rows import Bounds, Episode
+from learnloop_trainer.language.sampler import Rollouts
+from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits
+from learnloop_trainer.progress_reporter import RECENT
+from learnloop_trainer.recordings import ReadExperience
+from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import pack, part, under
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import described, opened, same_weights, take_up
-from learnloop_trainer.training_run.language_beginning import LanguageTraining, begin_language
+from learnloop_trainer.training_run.checkpoints import described, same_weights, take_up, unpacked
+from learnloop_trainer.training_run.initial_policy import begin_model_from
 from learnloop_trainer.training_run.paced_session import PacedSession
+from learnloop_trainer.training_run.recorded_turns import preferred_pairs, recorded_episodes
+from learnloop_trainer.training_run.validation import FIRST, LanguageValidation
+
+SIDE_BY_SIDE = 512
+"""Conversations that speak at the same time."""
+ROLLOUTS, RECORDED, BOTH, PREFERENCES = "rollouts", "recorded", "both", "preferences"
+
+
+@dataclass(slots=True)
+class LanguageTraining:
+    """Everything that changes while a rank trains a language model, and what it was begun with."""
+
+    learner: LanguageLearner
+    base: Base
+    chat: Chat
+    world: ConversationWorld
+    context: int
+    begun_from: str = ""
+    read: ReadExperience = field(default_factory=ReadExperience)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    curves: dict[str, float] = field(default_factory=dict)
+    validation: LanguageValidation | None = None
+
+
+def source_of(order: Order) -> str:
+    """Where the run's experience comes from; raises ConfigError for what its algorithm cannot learn from."""
+    parameters = order.parameters
+    asked, name, algorithm = parameters.experience, "spec.hyperparameters.experience", order.spec.algorithm
+    if algorithm == "sft":
+        if asked in (ROLLOUTS, BOTH):
+            raise ConfigError(name, asked, "is nothing that sft learns from", "set recorded, or another algorithm")
+        return RECORDED
+    if parameters.algorithm.scores_answers or algorithm == "dpo":
+        if asked not in (None, RECORDED):
+            problem, fix = f"is nothing that {algorithm} learns from", "remove it: people's preferences are read"
+            raise ConfigError(name, asked, problem, fix)
+        return PREFERENCES
+    if asked is not None:
+        return asked
+    return RECORDED if parameters.recording else ROLLOUTS
+
+
+def _refuse_cut_sampling(model: LanguageModel) -> None:
+    sampling, place = model.sampling, f"{FIELD}.sampling"
+    if sampling.top_p < 1 or sampling.top_k:
+        name, value = ("topP", sampling.top_p) if sampling.top_p < 1 else ("topK", sampling.top_k)
+        problem = "cuts the distribution, and the ratio of two cut ones is biased"
+        raise ConfigError(f"{place}.{name}", value, problem, "set topP to 1 and topK to 0 where rollouts are learned")
+    if not sampling.temperature:
+        raise ConfigError(f"{place}.temperature", 0, "draws nothing to learn from", "set it above 0, e.g. to 1")
+
+
+def network_of(
+    parameters: Parameters,
+    traits: LanguageTraits,
+    base: Base,
+    seed: int,
+    device: torch.device,
+) -> LanguageNetwork:
+    """The network that learns: all weights, or an adapter on the frozen base."""
+    narrow = parameters.precision == "bfloat16"
+    whole = parameters.weights == "full"
+    dtype = torch.bfloat16 if narrow and not whole else torch.float32
+    asked = parameters.lora
+    wanted = traits.base or bool(getattr(parameters, "kl_coefficient", 0.0))
+    model = base.model(device, dtype)
+    torch.manual_seed(seed)
+    reference = torch.bfloat16 if narrow else torch.float32
+    return LanguageNetwork(
+        model,
+        None if whole else lora.attach(model, asked.layers, asked.rank, asked.alpha, seed),
+        value_head=traits.values,
+        reference=base.model(device, reference) if whole and wanted else None,
+        bfloat16=narrow,
+    )
+
+
+def begin_language(
+    order: Order, group: Group, device: torch.device, store: Store, cache: Path | None = None
+) -> LanguageTraining:
+    """A training at step 0; raises ConfigError for what does not fit together."""
+    spec, parameters, model = order.spec, order.parameters, order.spec.data.language_model
+    traits = ALGORITHMS[spec.algorithm]
+    assert model is not None
+    _refuse_unjudgeable(order)
+    kept = cache or Path(tempfile.gettempdir()) / "learnloop-models"
+    base = opened(model, os.environ, kept)
+    world = make_world(order.environment)
+    chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
+    context = base.context(model.context_length)
+    network = network_of(parameters, traits, base, spec.seed, device)
+    read = ReadExperience()
+    experience = _experience(order, group, store, chat, world, Bounds(context, base.vocabulary), read)
+    begun = begin_model_from(order, network, base, store)
+    setting = Setting(network, experience, group, spec.seed, spec.total_steps)
+    validation = _validation(order, group, world, chat, context)
+    learner = traits.learner(parameters, setting)
+    return LanguageTraining(learner, base, chat, world, context, begun, read, validation=validation)
+
+
+def _refuse_unjudgeable(order: Order) -> None:
+    """Raises ConfigError where a model is to be judged along its training and cannot be."""
+    if order.spec.evaluation.while_training is None:
+        return
+    name, fix = "spec.evaluation.whileTraining", "leave it out"
+    if order.parameters.algorithm.scores_answers:
+        raise ConfigError(name, "(set)", "holds conversations, and a reward model holds none", fix)
+
+
+def _validation(
+    order: Order, group: Group, world: ConversationWorld, chat: Chat, context: int
+) -> LanguageValidation | None:
+    """What judges the model along its training, where that is asked for."""
+    asked, model = order.spec.evaluation.while_training, order.spec.data.language_model
+    assert model is not None
+    if asked is None:
+        return None
+    proof = held_out_episodes.episodes(order)
+    tasks = HeldOutTasks(order, world, chat, proof.seed, group)
+
+    def hold(speaking: AbstractContextManager[Any]) -> list[Episode]:
+        return tasks.hold(speaking, limits(model.sampling, chat, context), proof.first + FIRST, asked.episodes)
+
+    return LanguageValidation(asked, hold=hold)
+
+
+def _most_recorded(order: Order, parameters: Parameters) -> int | None:
+    """Recorded episodes before the rollouts; None: all. A log grows turn by turn, a run's steps do not."""
+    if not parameters.algorithm.plays:
+        return None
+    return max(parameters.batch_episodes, int(parameters.recorded_share * order.spec.total_steps))
+
+
+def _experience(
+    order: Order,
+    group: Group,
+    store: Store,
+    chat: Chat,
+    world: ConversationWorld,
+    bounds: Bounds,
+    read: ReadExperience,
+) -> Experience:
+    parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
+    assert model is not None
+    if source == PREFERENCES:
+        return Preferred(lambda: preferred_pairs(order, store, chat, read, bounds), group)
+    plan = Plan(
+        episodes=getattr(parameters, "batch_episodes", 0),
+        group_size=parameters.group_size,
+        recorded=_most_recorded(order, parameters) if source == BOTH else None,
+    )
+    fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read, bounds)  # noqa: E731
+    if source == RECORDED:
+        return Recorded(fetch, plan, group)
+    _refuse_cut_sampling(model)
+    if order.spec.data.rewards == "policy":
+        problem, fix = "is not known of rollouts, which the environment rewards", "set experience: recorded"
+        raise ConfigError("spec.data.rewards", "policy", problem, fix)
+    rollouts = Rollouts(order.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
+    played = Played(rollouts, limits(model.sampling, chat, bounds.context), plan, group)
+    return Both(Recorded(fetch, plan, group), played) if source == BOTH else played
+
 
 FORMAT = "learnloop-language-checkpoint-1"
 SHOWN = ("loss", "kl", "entropy", "success", "margin")
@@ -48,7 +238,7 @@ def save(training: LanguageTraining, order: Order, group: Group) -> bytes | None
 
 def restore(training: LanguageTraining, order: Order, body: bytes) -> str:
     """Take up a checkpoint; returns a note for the log. Raises ValueError when it belongs to another run."""
-    arrays, metadata = opened(body, fingerprint(order))
+    arrays, metadata = unpacked(body, fingerprint(order))
     training.learner.restore(part(arrays, "shared"))
     take_up(training, arrays, metadata)
     training.curves = json.loads(metadata.get("curves", "{}"))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import ACTION_SHARE, FIGURES, MOST_ACTIONS
 from learnloop_environments.wrappers import Wrapper
-from learnloop_trainer.distributed.rendezvous import settled
+from learnloop_trainer.distributed.torch_group import settled
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.progress_reporter import say

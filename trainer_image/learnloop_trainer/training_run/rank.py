@@ -12,8 +12,7 @@ from learnloop_api import names
 from learnloop_api.wire.training import Manifest, Validated
 from learnloop_environments import own_code
 from learnloop_environments.errors import TrainerError, on_abandon
-from learnloop_trainer.distributed.rendezvous import Meeting, meet, rejoin, settled
-from learnloop_trainer.distributed.torch_group import Alone, Peers
+from learnloop_trainer.distributed.torch_group import Alone, Meeting, Peers, meet, rejoin, settled
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.manifest.language_proof import prove_language
 from learnloop_trainer.manifest.proof import prove
@@ -27,8 +26,7 @@ from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.tracking import tracker
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import Training
-from learnloop_trainer.training_run.language_beginning import LanguageTraining
-from learnloop_trainer.training_run.language_session import LanguageSession
+from learnloop_trainer.training_run.language_session import LanguageSession, LanguageTraining
 from learnloop_trainer.training_run.session import Session
 
 BEGAN = "LEARNLOOP_BEGAN"

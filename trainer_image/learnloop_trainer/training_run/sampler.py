@@ -15,7 +15,7 @@ from learnloop_environments import own_code
 from learnloop_environments.errors import ConfigError, TrainerError
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.sampling.connection import ConnectionLost, Link, NoMoreSteps
-from learnloop_trainer.sampling.fragments import RefusedFragment
+from learnloop_trainer.sampling.intake import RefusedFragment
 from learnloop_trainer.sampling.learners import shape_of
 from learnloop_trainer.sampling.players import PLAYERS, Table
 from learnloop_trainer.training_order import Order

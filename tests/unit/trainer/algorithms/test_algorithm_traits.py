@@ -11,7 +11,8 @@ import torch
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.algorithms import find, traits
+from learnloop_trainer.algorithms import base as traits
+from learnloop_trainer.algorithms import find
 from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.safety import Shielded

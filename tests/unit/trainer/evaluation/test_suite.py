@@ -21,13 +21,12 @@ from learnloop_trainer.algorithms.weight_transfer import warm
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import Policy, Uniform, collect
-from learnloop_trainer.evaluation.suite import Stage, dimensions, fine_tuning, measure
-from learnloop_trainer.evaluation.suite.dimensions import Milestones
-from learnloop_trainer.evaluation.suite.measure import overall
+from learnloop_trainer.evaluation.suite import Stage, dimensions, measure
+from learnloop_trainer.evaluation.suite import stage as fine_tuning
+from learnloop_trainer.evaluation.suite.dimensions import Milestones, overall
 from learnloop_trainer.evaluation.suite.stage import FIRST, Noisy, NotMeasured, Sticky
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.manifest.judgement import VALIDATION
-from learnloop_trainer.manifest.proof import graph
+from learnloop_trainer.manifest.proof import VALIDATION, graph
 from learnloop_trainer.safety import Shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.session import begin

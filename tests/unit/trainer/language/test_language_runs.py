@@ -22,8 +22,7 @@ from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
-from learnloop_trainer.training_run.language_beginning import begin_language
-from learnloop_trainer.training_run.language_session import restore, save
+from learnloop_trainer.training_run.language_session import begin_language, restore, save
 from learnloop_trainer.training_run.rank import run
 from testing.language.recorded_turns import preferences, recorded_turn, turns
 from testing.language.tiny_model import model

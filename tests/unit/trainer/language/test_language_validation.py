@@ -16,8 +16,7 @@ from learnloop_trainer.export.language import read
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.language_beginning import begin_language
-from learnloop_trainer.training_run.language_session import restore, save
+from learnloop_trainer.training_run.language_session import begin_language, restore, save
 from learnloop_trainer.training_run.validation import LanguageValidation
 from testing.language.recorded_turns import turns
 

@@ -13,7 +13,6 @@ from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, Too
 from learnloop_environments.conversations.base import Message
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.export.reward_model import exported
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.preferred import BradleyTerry, divided
 from learnloop_trainer.language.chat import Chat
@@ -21,8 +20,8 @@ from learnloop_trainer.language.experience import Preferred, written
 from learnloop_trainer.language.learning import Setting
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, Pair, Row, make
-from learnloop_trainer.manifest.reward_model_proof import agreement, scored, wilson
-from learnloop_trainer.training_run.language_beginning import network_of
+from learnloop_trainer.manifest.reward_model_proof import agreement, exported, scored, wilson
+from learnloop_trainer.training_run.language_session import network_of
 from testing.language.tiny_model import model
 
 GOOD, BAD = "look", "box"  # what people in this world like and dislike to read

@@ -11,8 +11,7 @@ import pytest
 import zmq
 
 from learnloop_trainer.sampling.connection import ConnectionLost, LearnerPort, Link, NoMoreSteps, key_pair
-from learnloop_trainer.sampling.fragments import RefusedFragment, Shape, Steps
-from learnloop_trainer.sampling.intake import Intake
+from learnloop_trainer.sampling.intake import Intake, RefusedFragment, Shape, Steps
 from learnloop_trainer.store.run_store import Arrays, pack, unpack
 
 KEY = b"k" * 32

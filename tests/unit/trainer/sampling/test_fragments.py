@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_trainer.sampling.fragments import RefusedFragment, Shape
+from learnloop_trainer.sampling.intake import RefusedFragment, Shape
 
 CHOICES = Shape(steps=4, observations=3, actions=5, numbers=0, choices=0, corrected=True)
 NUMBERS = Shape(steps=4, observations=3, actions=0, numbers=2, choices=0, corrected=False)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from learnloop_trainer.sampling.fragments import Shape, Steps
-from learnloop_trainer.sampling.intake import PATIENCE_SECONDS, Intake, Seat
+from learnloop_trainer.sampling.intake import PATIENCE_SECONDS, Intake, Seat, Shape, Steps
 
 SHAPE = Shape(steps=2, observations=1, actions=2, numbers=0, choices=0, corrected=True)
 

@@ -10,8 +10,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from learnloop_trainer.tracking import Tracker, tracker
-from learnloop_trainer.tracking.services import Identity, Mlflow, MlflowError, TensorBoard
-from learnloop_trainer.tracking.tracker import Feed
+from learnloop_trainer.tracking.tracker import Feed, Identity, Mlflow, MlflowError, TensorBoard
 from learnloop_trainer.training_order import Order
 from testing.servers.mlflow_server import MlflowServer, mlflow_server
 

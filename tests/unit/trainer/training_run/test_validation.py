@@ -11,7 +11,7 @@ import torch
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.suite import stage
-from learnloop_trainer.manifest.judgement import VALIDATION
+from learnloop_trainer.manifest.proof import VALIDATION
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import part, unpack

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_trainer.algorithms import traits
+from learnloop_trainer.algorithms import base as traits
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy

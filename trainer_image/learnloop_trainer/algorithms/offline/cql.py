@@ -22,9 +22,8 @@ import torch
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
-from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.base import Occasion, Traits, register
 from learnloop_trainer.algorithms.from_log import LogLearner
-from learnloop_trainer.algorithms.traits import Traits, register
 from learnloop_trainer.neural.dense_networks import Network, dense, forward
 from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.replay import Transitions

@@ -28,9 +28,8 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.action_spaces import ActionType
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms import sac
-from learnloop_trainer.algorithms.base import Occasion
+from learnloop_trainer.algorithms.base import Occasion, Traits, register
 from learnloop_trainer.algorithms.from_log import LogLearner
-from learnloop_trainer.algorithms.traits import Traits, register
 from learnloop_trainer.replay import Transitions
 
 SAMPLES = 10

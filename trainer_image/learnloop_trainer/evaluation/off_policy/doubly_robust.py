@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_trainer.evaluation.off_policy.logged_steps import Floats
+from learnloop_trainer.evaluation.off_policy.fitted_q import Floats
 
 LEAST_EFFECTIVE = 30.0
 RESAMPLES = 1000

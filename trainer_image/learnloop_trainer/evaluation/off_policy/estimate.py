@@ -7,8 +7,7 @@ import torch
 
 from learnloop_environments.action_spaces import ActionSpace
 from learnloop_trainer.evaluation.off_policy.doubly_robust import LEAST_EFFECTIVE, Corrected, Terms, correct
-from learnloop_trainer.evaluation.off_policy.fitted_q import fit, recording_action
-from learnloop_trainer.evaluation.off_policy.logged_steps import Floats, LoggedSteps
+from learnloop_trainer.evaluation.off_policy.fitted_q import Floats, LoggedSteps, fit, recording_action
 from learnloop_trainer.recordings import Target
 
 UPDATES = 2000

@@ -1,21 +1,37 @@
-"""The dimensions of the evaluation suite, and the weights along training that they ask for."""
+"""The dimensions of the evaluation suite, one after another, and the weights along training that they ask for."""
 
 import math
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop_api.kinds.training.evaluation import WEIGHTS, Dimension
+from learnloop_api.wire.training import DimensionResult, SuiteResult
 from learnloop_environments import Conditions
 from learnloop_environments.base import Observations, agents
+from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Level
 from learnloop_trainer.algorithms import traits_of
+from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation.held_out_episodes import Drawing, Policy, nominal, sample
-from learnloop_trainer.evaluation.suite.fine_tuning import effort, tuned
-from learnloop_trainer.evaluation.suite.stage import Disturb, Finding, Noisy, NotMeasured, Stage, Sticky
+from learnloop_trainer.evaluation.suite.stage import (
+    Disturb,
+    Finding,
+    Noisy,
+    NotMeasured,
+    Returns,
+    Stage,
+    Sticky,
+    effort,
+    tuned,
+)
 from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.statistics.stratified_bootstrap import interquartile_mean, probability_of_improvement
 
 Arrays = dict[str, NDArray[np.generic]]
 POINTS = 5
@@ -187,3 +203,68 @@ def coordination(stage: Stage) -> Finding:
     alone = stage.play(stage.policy, stage.fresh())
     names = [f"agent {odd} follows the serving policy" for odd in range(count)]
     return Finding(names, ours, theirs, [alone], "self-play")
+
+
+MEASURES: Mapping[Dimension, Callable[[Stage], Finding]] = {
+    "sample-efficiency": sample_efficiency,
+    "generalisation": generalisation,
+    "robustness": robustness,
+    "coordination": coordination,
+    "adaptability": adaptability,
+}
+
+
+def measure(stage: Stage, ours: Returns, theirs: Returns) -> SuiteResult:
+    """The whole suite; `ours` and `theirs` are the returns of the held-out evaluation.
+
+    The time left is shared equally among the dimensions that still wait, so a slow one takes nothing from the others.
+    """
+    began = time.monotonic()
+    end, asked = began + stage.suite.max_seconds, list(stage.suite.dimensions)
+    results = []
+    for number, dimension in enumerate(asked):
+        now = time.monotonic()
+        stage.enter(dimension, now + max(0.0, end - now) / (len(asked) - number))
+        results.append(_result(stage, dimension))
+        say(results[-1].message or _told(results[-1]))
+    return SuiteResult(
+        improvement=probability_of_improvement([ours], [theirs], stage.order.spec.seed),
+        overall=overall(results),
+        results=results,
+        seconds=time.monotonic() - began,
+    )
+
+
+def overall(results: Sequence[DimensionResult]) -> float | None:
+    """The specification's weighted score, of probabilities: they alone have the same unit in every dimension."""
+    measured = [(WEIGHTS[one.dimension], one.improvement.value) for one in results if one.improvement is not None]
+    total = sum(weight for weight, _ in measured)
+    return sum(weight * value for weight, value in measured) / total if measured else None
+
+
+def _result(stage: Stage, dimension: Dimension) -> DimensionResult:
+    try:
+        found = MEASURES[dimension](stage)
+    except (NotMeasured, NumericError, ConfigError) as why:  # a world that breaks when it is changed proves nothing
+        return DimensionResult(dimension=dimension, message=str(why)[:1024])
+    seed, alike = stage.order.spec.seed, found.ours if found.alike is None else found.alike
+    return DimensionResult(
+        dimension=dimension,
+        conditions=found.conditions,
+        episodes=sum(len(returns) for returns in found.ours),
+        iqm=interquartile_mean(found.ours, seed),
+        baseline=interquartile_mean(found.theirs, seed),
+        improvement=probability_of_improvement(alike, found.theirs, seed),
+        reference=interquartile_mean(found.reference, seed),
+        compared=found.compared,
+    )
+
+
+def _told(result: DimensionResult) -> str:
+    assert result.iqm is not None
+    assert result.improvement is not None
+    chance = result.improvement
+    return (
+        f"{result.dimension}: IQM {result.iqm.value:.1f} [{result.iqm.low:.1f}, {result.iqm.high:.1f}], probability of "
+        f"improvement {chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
+    )
