@@ -1,4 +1,4 @@
-"""What the outside sees of a run: a progress line each few seconds, a heartbeat each second.
+"""Reports of a run: a progress line every few seconds, a heartbeat every second.
 
 Heartbeats go out from a thread of their own, so an unreachable data plane never slows training. The thread falls silent
 when the main thread has shown no sign of life for a while: a heartbeat must mean that work is going on, or the

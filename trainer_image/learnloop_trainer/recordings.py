@@ -13,7 +13,7 @@ from learnloop_environments.base import Observations
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was seen and done; leading axis [steps]."""
+    """Observations, actions and rewards; leading axis [steps]."""
 
     observation: NDArray[np.float32]  # [steps, observations]
     action: NDArray[Any]  # int64 [steps], or float32 [steps, dimensions] scaled to [-1, 1]
@@ -31,7 +31,7 @@ class Recording:
         return {name: array for name, array in named.items() if array is not None}
 
     def endings(self) -> NDArray[np.float32]:
-        """What was seen after each step marked last; where nobody recorded it, that step's own observation."""
+        """Observation after each step marked last; that step's own where none was recorded."""
         return self.observation[self.last] if self.beyond is None else self.beyond
 
     def known_endings(self) -> NDArray[np.bool_]:
@@ -100,7 +100,7 @@ def windows(recording: Recording, steps: int, discount: float) -> Windows:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """What a policy does where it sees each of n observations: of k actions each with a weight."""
+    """A policy's actions for each of n observations: k of them, each with a weight."""
 
     action: NDArray[Any]  # int64 [n, k], or float32 [n, k, numbers] as the environment takes them
     weight: NDArray[np.float64]  # [n, k], sums to 1 in each row

@@ -1,4 +1,4 @@
-"""What this rank has been told to do, read from its environment and checked."""
+"""The order of this rank, read from its environment and checked."""
 
 import json
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class Order(Resource):
 
     @property
     def shares(self) -> int:
-        """What is divided among ranks: environments, groups of conversations, or pairs; so many ranks have work."""
+        """Units of work that ranks divide: environments, groups of conversations, or pairs."""
         parameters: Any = self.parameters
         if not parameters.algorithm.language:
             return int(parameters.environments)
@@ -87,7 +87,7 @@ UNKNOWN_WIDTH = 4096
 
 
 def model_folder(model: LanguageModel, environ: Mapping[str, str]) -> Path | None:
-    """Where the base model's folder lies in this pod; None where it has to be fetched first."""
+    """Folder of the base model in this pod; None where it has to be fetched first."""
     parts = urlsplit(model.base.uri)
     if parts.scheme == "file":
         return Path(unquote(parts.path))

@@ -142,7 +142,7 @@ def collect(
 
 
 def nominal(order: Order) -> Conditions:
-    """What evaluation plays: nominal physics and the level the run is to reach."""
+    """Conditions of evaluation: nominal physics and the level the run is to reach."""
     level = order.spec.data.level
     if order.spec.curriculum is not None:
         level = order.spec.curriculum.until or list(getattr(sample(order), "LEVELS", ()))[-1].name

@@ -109,7 +109,7 @@ class Chat:
         return ids, learned
 
     def framing(self) -> tuple[str, str, str]:
-        """What the template writes before a question, between it and its answer, and after that: three texts.
+        """Three texts that the template writes: before a question, between it and its answer, and after that.
 
         With them any program that has the tokeniser reads one question and one answer as `demonstration` does: what is
         before the answer is encoded as one text, the answer with its end as another. Raises ConfigError.
@@ -140,7 +140,7 @@ class Chat:
         return self._encoded(text[: text.rindex(end) + len(end)])
 
     def message(self, sampled: Sequence[int]) -> Message:
-        """What the model said, read from its ids; a tool call that is no JSON object makes it malformed."""
+        """The model's message, read from its ids; a tool call that is not a JSON object makes it malformed."""
         words = list(sampled)
         while words and words[-1] in self.stops:
             words.pop()

@@ -1,4 +1,4 @@
-"""Where a language model's experience comes from: its own conversations, recorded turns, people's preferences."""
+"""Sources of a language model's experience: its own conversations, recorded turns, people's preferences."""
 
 import hashlib
 from collections import Counter
@@ -99,7 +99,7 @@ class Recorded:
 
 
 class Both:
-    """What was recorded, gone through once, then conversations the model holds itself."""
+    """The record, gone through once, then conversations the model holds itself."""
 
     def __init__(self, record: Recorded, played: Played) -> None:
         """The record's last batch is followed by the first round of rollouts."""

@@ -1,4 +1,4 @@
-"""What the algorithms for language models share: experience, updates over all ranks, and what both looked like."""
+"""Parts that the algorithms for language models share: experience, updates over all ranks, and their curves."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one call of `iterate` did, over all ranks: the latest returns, and points of curves."""
+    """Result of one call of `iterate`, over all ranks: the latest returns, and points of curves."""
 
     returns: Sequence[float]
     curves: Mapping[str, float]

@@ -24,7 +24,7 @@ Arrays = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a model says of the n sampled tokens of a batch; all float32 [n].
+    """A model's figures of the n sampled tokens of a batch; all float32 [n].
 
     Attributes:
         log_prob: of each token, at the temperature it was drawn with.
@@ -102,7 +102,7 @@ class LanguageNetwork:
 
     @torch.no_grad()
     def values(self, batch: TokenBatch) -> torch.Tensor:
-        """What the value head expects at each sampled token, float32 [n]; RuntimeError without one.
+        """Values by the value head at each sampled token, float32 [n]; RuntimeError without one.
 
         The words' logits are not computed: of a small model they are a good part of the work.
         """
@@ -113,7 +113,7 @@ class LanguageNetwork:
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
     def answer_scores(self, batch: TokenBatch) -> torch.Tensor:
-        """What the value head says of each whole answer, at the last token the model drew, float32 [members].
+        """Scores by the value head of each whole answer, at the last token the model drew, float32 [members].
 
         Members have one sampled token at least. Raises RuntimeError without a value head.
         """

@@ -43,7 +43,7 @@ CURVES = (
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What the loss of a batch is made of; all float32 [n]. `old`, `target` only with a value head."""
+    """Parts of the loss of a batch; all float32 [n]. `old`, `target` only with a value head."""
 
     behaviour: torch.Tensor
     advantage: torch.Tensor
@@ -71,7 +71,7 @@ class TokenAdvantages:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What makes one of these algorithms different from the others.
+    """The differences among these algorithms.
 
     Attributes:
         judge: episodes of this rank and, with a value head, the values of their tokens, to advantages.

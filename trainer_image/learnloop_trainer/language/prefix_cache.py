@@ -137,7 +137,7 @@ class PrefixCache:
     _reusable: bool = False
 
     def read(self, prompts: Sequence[Ids]) -> Reading:
-        """What the model says after each of the prompts; what was kept before is given away."""
+        """Logits after each of the prompts; rows that were kept before are used up."""
         kept, self._kept = self._kept, {}
         blocks, self._blocks = self._blocks, []
         found = _continued(prompts, kept)

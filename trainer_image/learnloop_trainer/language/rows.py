@@ -64,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What one conversation gives to learn from.
+    """One conversation to learn from.
 
     Attributes:
         rows: in the order they were sampled; several where the history was broken.
@@ -101,7 +101,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a model can read: rows of `context` tokens at most, of which each is below `vocabulary`."""
+    """Limits of a model: rows of `context` tokens at most, of which each is below `vocabulary`."""
 
     context: int = 2**31
     vocabulary: int = 2**31

@@ -111,7 +111,7 @@ class Sampler:
     """Draws turns of conversations; see rollouts.Speaker. It holds for weights as they are now."""
 
     def __init__(self, model: Any) -> None:
-        """What the model has read of a conversation stays read for its next turn."""
+        """Keys and values of a conversation are kept for its next turn."""
         self._read = PrefixCache(model)
         self._model = model
 
@@ -174,7 +174,7 @@ T = TypeVar("T")
 
 
 class Speaker(Protocol):
-    """What draws turns: the model in this process, or a server."""
+    """A source of turns: the model in this process, or a server."""
 
     def __call__(
         self, prompts: Sequence[Sequence[int]], uniforms: Callable[[int], Uniforms], limits: Limits

@@ -1,1 +1,1 @@
-"""What proves a trained model: export, evaluation, comparison, and the manifest."""
+"""Proof of a trained model: export, evaluation, comparison, and the manifest."""

@@ -47,7 +47,7 @@ def artifact(order: Order, store: Store) -> bytes | None:
 
 
 def policy(order: Order, body: bytes | None, observations: int, actions: int, bounds: Bounds | None = None) -> Policy:
-    """What `artifact` gave, acting as it is served; raises ConfigError when it does not fit these spaces."""
+    """The policy in `body`, acting as it is served; raises ConfigError when it does not fit these spaces."""
     if body is None:
         return Uniform(actions, order.spec.seed, bounds)
     try:

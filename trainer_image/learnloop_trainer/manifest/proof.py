@@ -54,7 +54,7 @@ Returns = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the manifest says of the exported policy's worth."""
+    """The exported policy's returns and the baseline's, for the manifest."""
 
     evaluation: ReturnEstimate
     baseline: ReturnEstimate

@@ -62,7 +62,7 @@ class LanguageTraining:
 
 
 def source_of(order: Order) -> str:
-    """Where the run's experience comes from; raises ConfigError for what its algorithm cannot learn from."""
+    """Source of the run's experience; raises ConfigError for one that its algorithm cannot learn from."""
     parameters = order.parameters
     asked, name, algorithm = parameters.experience, "spec.hyperparameters.experience", order.spec.algorithm
     if algorithm == "sft":
@@ -149,7 +149,7 @@ def _refuse_unjudgeable(order: Order) -> None:
 def _validation(
     order: Order, group: Group, world: ConversationWorld, chat: Chat, context: int
 ) -> LanguageValidation | None:
-    """What judges the model along its training, where that is asked for."""
+    """Validation of the model along its training, where the order asks for it."""
     asked, model = order.spec.evaluation.while_training, order.spec.data.language_model
     assert model is not None
     if asked is None:

@@ -352,7 +352,7 @@ def note_of(
     shared: int = 0,
     message: str = "",
 ) -> ExperienceRead:
-    """Which episodes were read, `shared` of them with other agents; the list of all ids is durable on return."""
+    """A note of the episodes, `shared` of them with other agents; the list of all ids is durable on return."""
     ids = [episode.trajectory_id for episode in episodes]
     return listed(ids, store, steps, {episode.policy_revision for episode in episodes}).model_copy(
         update={"agent": agent, "selection": selection, "credited": shared, "message": message[:1024]}

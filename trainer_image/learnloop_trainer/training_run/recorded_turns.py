@@ -24,7 +24,7 @@ MOST_PREFERENCES = 100_000
 def recorded_episodes(
     order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY
 ) -> list[Episode]:
-    """What the order names, as episodes to learn from; `read` says afterwards what that was. Raises ConfigError.
+    """Turns that the order names, as episodes to learn from; `read` has a note of them. Raises ConfigError.
 
     `bounds`: what the run's model can read.
     """
@@ -54,7 +54,7 @@ def _rewarded(episode: LoggedEpisode, rewards: Sequence[float]) -> list[Step]:
 
 
 def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY) -> list[Pair]:
-    """What people preferred, of a file or of the agent; `read` says afterwards which they are. Raises ConfigError.
+    """Preferences of people, of a file or of the agent; `read` has a note of them. Raises ConfigError.
 
     `bounds`: what the run's model can read.
     """

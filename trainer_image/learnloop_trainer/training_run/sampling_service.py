@@ -19,7 +19,7 @@ QUIET_SECONDS = 60.0
 
 
 def read_key(environ: Mapping[str, str]) -> bytes:
-    """What proves that a process belongs to the run; raises ConfigError."""
+    """The key that proves that a process belongs to the run; raises ConfigError."""
     name = environ.get(names.ENV_SAMPLERS_KEY_FILE, "")
     fix = f"mount the run's Secret, or write {SHORTEST_KEY} random characters into a file of your own"
     try:
@@ -33,7 +33,7 @@ def read_key(environ: Mapping[str, str]) -> bytes:
 
 
 def identity(order: Order) -> dict[str, str]:
-    """What a learner and its samplers must agree on: the run, and what is played and how."""
+    """Words in which a learner and its samplers must agree: the run, its recipe and the environment's code."""
     spec = order.spec
     conditions = spec.data.model_dump_json(include={"environment", "level", "randomise", "credit", "rewards"})
     shaping = spec.shaping.model_dump_json() if spec.shaping is not None else ""

@@ -88,7 +88,7 @@ def training_world(order: Order, members: range, policy: RewardPolicySpec | None
 
 
 def _unplayed(order: Order, members: range) -> VectorEnvironment:
-    """What stands for an environment; raises ConfigError where something would play it."""
+    """Placeholder of an environment; raises ConfigError where something would play it."""
     spec, missing = order.spec, "is missing"
     if not traits_of(spec.algorithm).recorded:
         able = ", ".join(FROM_LOG)
@@ -136,7 +136,7 @@ def levels(environment: VectorEnvironment, order: Order) -> CurriculumProgress |
 
 
 def milestones(order: Order) -> Milestones | None:
-    """Where sample efficiency is to be measured: what keeps the weights along training."""
+    """Keeper of the weights along training, where sample efficiency is to be measured."""
     suite, algorithm = order.spec.evaluation.suite, order.spec.algorithm
     if suite is None or "sample-efficiency" not in suite.dimensions:
         return None

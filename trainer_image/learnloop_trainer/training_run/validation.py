@@ -122,7 +122,7 @@ class ValidationState(ValidationRecord):
 
 
 def exported(learner: Learner, order: Order) -> dict[str, Floats]:
-    """What would be exported now: what serves, or, once meta-learned, weights adapted to the nominal task."""
+    """Weights that would be exported now; of meta-learning those adapted to the nominal task."""
     if not isinstance(learner, Maml) or learner.step >= order.spec.total_steps or not learner.step:
         return learner.network.exported()
     return {name: array.cpu().numpy() for name, array in learner.adapted_to(learner.nominal()).items()}

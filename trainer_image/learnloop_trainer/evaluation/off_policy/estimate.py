@@ -1,4 +1,4 @@
-"""What a policy would earn, judged by the log alone: a verdict with an interval, or that there can be none."""
+"""Estimate of a policy's return from the log alone: a verdict with an interval, or a reason against one."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ WIDEST = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What was found."""
+    """The estimate and its verdict."""
 
     returns: Floats  # [episodes], discounted, of the logged episodes that the estimate is made of
     corrected: Corrected | None = None
@@ -76,7 +76,7 @@ def evaluate(
 
 
 def _range(proof: LoggedSteps, others: LoggedSteps, to_come: Floats) -> float:
-    """What returns differ by. Where all rewards are the same they may not, and the return itself is the measure."""
+    """Range of the returns; their size where all rewards are the same."""
     same = len({*proof.recording.reward.tolist(), *others.recording.reward.tolist()}) == 1
     return float(np.abs(to_come).max() if same else np.ptp(to_come))
 

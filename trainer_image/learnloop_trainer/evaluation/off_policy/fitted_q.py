@@ -57,7 +57,7 @@ class LoggedSteps:
         return found
 
     def mean_to_go(self, discount: float) -> Floats:
-        """What the logged episodes that were under way earned on average from each step on, [longest]."""
+        """Mean reward to come of the logged episodes that were under way at each step, [longest]."""
         under_way = self.table(np.ones(len(self.age)), 0.0)
         return np.asarray(self.returns_to_go(discount).sum(axis=0) / under_way.sum(axis=0))
 
@@ -101,7 +101,7 @@ class FittedQ:
         return np.asarray(np.append(self.mean, 0.0)[np.minimum(age, len(self.mean))])
 
     def _values(self, observation: Observations, action: NDArray[Any]) -> Floats:
-        """What is to be added to the mean for actions [n, k], [n, k]."""
+        """Additions to the mean for actions [n, k], [n, k]."""
         found = [
             _judged(
                 self.network.leaves, self._seen(observation[at : at + ROWS]), _told(self.space, action[at : at + ROWS])

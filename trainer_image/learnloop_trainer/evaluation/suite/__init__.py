@@ -1,4 +1,4 @@
-"""What is asked of a policy beside its return: one file for each dimension of the specification's evaluation suite."""
+"""Measurements of a policy in addition to its return: the dimensions of the specification's evaluation suite."""
 
 from learnloop_trainer.evaluation.suite.dimensions import measure
 from learnloop_trainer.evaluation.suite.stage import Stage

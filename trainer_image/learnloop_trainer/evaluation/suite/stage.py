@@ -195,7 +195,7 @@ def tuned(stage: Stage, weights: Weights, conditions: Conditions, disturb: Distu
 
 
 def _successor(recorded: str) -> str:
-    """Which algorithm goes on where one has learned from recorded experience: that of the same network."""
+    """The algorithm that goes on after learning from a record: that of the same network."""
     return next(
         (name for name in ("ppo", "dqn", "sac") if traits_of(name).network == traits_of(recorded).network), "ppo"
     )

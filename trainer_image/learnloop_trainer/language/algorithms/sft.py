@@ -20,7 +20,7 @@ CURVES = ("loss", "entropy", "length")
 
 
 def numbers(count: int, size: int, begin: int, seed: int) -> list[int]:
-    """Which of `count` things come into a batch that begins with the `begin`-th: pass after pass, each in its order."""
+    """Numbers of a batch of `count` things that begins with the `begin`-th: pass after pass, each in its order."""
     found: list[int] = []
     while len(found) < size:
         epoch, offset = divmod(begin + len(found), count)
