@@ -44,7 +44,6 @@ class Linter(EvaluatorType):
     """Findings of ruff for each statement. Lines, comments and documentation are none: padding cleans nothing."""
 
     name: ClassVar[str] = "linter"
-    slow: ClassVar[bool] = True
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
         """1 - findings per statement / tolerance, at least 0; 0 for what is no Python."""
@@ -119,7 +118,6 @@ class UnitTests(EvaluatorType):
     """Tests passed of all tests there are. This process runs no line of the code, and the code sees no test."""
 
     name: ClassVar[str] = "unit-tests"
-    slow: ClassVar[bool] = True
 
     def check(self, spec: Evaluator) -> None:
         """Reads the policy's tests."""

@@ -11,7 +11,7 @@ from rapidfuzz.distance import Levenshtein
 from learnloop_api.kinds.evaluators import Evaluator, ExactMatch, FuzzyMatch, NumericTolerance
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text, squeezed
-from learnloop_dataplane.evaluators.linear_schemas import validator
+from learnloop_dataplane.evaluators.json_schema import validator
 
 
 class Exact(EvaluatorType):

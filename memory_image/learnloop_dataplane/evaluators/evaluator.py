@@ -121,8 +121,6 @@ class EvaluatorType(ABC):
 
     name: ClassVar[str]
     """As a RewardPolicy writes it."""
-    slow: ClassVar[bool] = False
-    """Whether it asks something outside of this process, which may take seconds."""
     needs_output: ClassVar[bool] = True
     needs_expected: ClassVar[bool] = False
 

@@ -15,7 +15,6 @@ class Judged(EvaluatorType):
     """Share of the two orders in which the output is not the worse answer."""
 
     name: ClassVar[str] = "judge"
-    slow: ClassVar[bool] = True
     needs_expected: ClassVar[bool] = True
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:

@@ -1,4 +1,4 @@
-"""JSON schemas and outputs that would cost days or gigabytes: what checks them ends, and holds up nobody."""
+"""JSON schemas and outputs that would cost days or gigabytes are refused, and a check delays no other request."""
 
 import asyncio
 import json
@@ -48,52 +48,64 @@ async def scored(schema: Any, output: Any) -> tuple[Score, float]:
 
 
 @pytest.mark.parametrize(
-    ("schema", "output"), [(doubled("anyOf", {"type": "number"}), '"x"'), (doubled("oneOf", {"type": "number"}), "1")]
+    ("schema", "why"),
+    [
+        (doubled("anyOf", {"type": "number"}), "use fewer references"),
+        (doubled("oneOf", {"type": "number"}), "use fewer references"),
+        ({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "recursive"),
+        ({"$ref": "#/$defs/t", "$defs": {"t": {"items": {"$ref": "#/$defs/t"}}}}, "recursive"),
+        ({"$ref": "#/$defs/gone"}, "gone"),
+        ({"$ref": "https://example.org/schema"}, "example.org"),
+        ({"$dynamicRef": "#"}, "dynamicRef"),
+        ({"unevaluatedItems": False, "allOf": [{"contains": {"const": 1}}]}, "contains, unevaluatedItems"),
+        ({"properties": {"a": {"items": {"uniqueItems": True}}}}, "uniqueItems"),
+    ],
 )
-async def test_a_schema_that_takes_for_ever_is_stopped_and_nobody_waits_for_it(schema: Any, output: str) -> None:
-    started = time.monotonic()
-    found, pause = await scored(schema, output)
-    assert time.monotonic() - started < 30.0
-    assert pause < LARGEST_PAUSE
-    assert found.value is None
-    assert "jsonSchema.schema was stopped after 2 s" in found.note
+def test_a_schema_whose_check_may_never_end_is_refused_when_it_is_published(schema: Any, why: str) -> None:
+    started = time.process_time()
+    with pytest.raises(Invalid, match=why):
+        EVALUATORS["json-schema"].check(evaluator(schema))
+    assert time.process_time() - started < 2.0
 
 
 @pytest.mark.parametrize(
-    ("schema", "output", "value"),
+    "schema",
     [
-        ({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "[" * 120 + "0" + "]" * 120, 1.0),
-        (
-            {"unevaluatedItems": False, "allOf": [{"contains": {"const": number}} for number in range(600)]},
-            f"[{'1,' * 130_000}1]",
-            0.0,
-        ),
+        {"allOf": [{"type": "null"}] * 900},
+        {"items": {"anyOf": [{"type": "null"}] * 900}},
+        {"items": {"items": {"items": {"allOf": [{"minimum": 1}] * 900}}}},
     ],
-    ids=["recursive", "unevaluated"],
 )
-async def test_a_verdict_is_given_before_every_reason_for_it_is_known(schema: Any, output: str, value: float) -> None:
-    started = time.monotonic()
-    found, pause = await scored(schema, output)
-    assert time.monotonic() - started < 30.0
-    assert pause < LARGEST_PAUSE
-    assert found.value == value
-
-
-async def test_an_output_that_breaks_a_schema_in_many_places_takes_little_memory() -> None:
+async def test_an_output_that_breaks_a_schema_in_many_places_takes_little_memory_and_time(schema: Any) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found, pause = await scored({"allOf": [{"type": "null"}] * 900}, '"' + "x" * 260_000 + '"')
-    assert found.value == 0.0
-    assert pause < LARGEST_PAUSE
+    for output in ("x" * 3000, [7] * 1500, [[[0] * 10] * 10] * 10):
+        found, pause = await scored(schema, output)
+        assert found.value in (0.0, 1.0)
+        assert pause < LARGEST_PAUSE
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
+async def test_a_schema_and_an_output_that_are_too_large_together_are_not_checked() -> None:
+    found, pause = await scored({"allOf": [{"type": "null"}] * 900}, '"' + "x" * 260_000 + '"')
+    assert found.value is None
+    assert "simplify the schema, or shorten the output" in found.note
+    assert pause < LARGEST_PAUSE
+
+
 async def test_a_schema_with_references_and_a_large_output_is_judged_all_the_same() -> None:
-    tree = {"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}
-    assert (await scored(tree, "[[],[[[]],[]]]"))[0] == Score(1.0, "the schema accepts the output")
-    found, _ = await scored(tree, {"no": "tree"})
-    assert (found.value, found.note) == (0.0, 'the output: {"no":"tree"} is not of type "array"')
-    inside, _ = await scored(tree, [[], [[], 1]])
-    assert (inside.value, inside.note) == (0.0, '1/1: 1 is not of type "array"')
+    pair = {
+        "type": "array",
+        "items": {"$ref": "#/$defs/pa~1ir", "description": "two"},
+        "$defs": {"pa/ir": {"type": "array", "items": {"$ref": "#/$defs/number"}}, "number": {"type": "number"}},
+    }
+    assert (await scored(pair, "[[1,2],[3,4]]"))[0] == Score(1.0, "the schema accepts the output")
+    found, _ = await scored(pair, {"no": "list"})
+    assert (found.value, found.note) == (0.0, 'the output: {"no":"list"} is not of type "array"')
+    inside, _ = await scored(pair, [[1], [2, "x"]])
+    assert (inside.value, inside.note) == (0.0, '1/1: "x" is not of type "number"')
+    named = {"properties": {"contains": {"const": {"$ref": "a"}}, "$ref": {"type": "string"}}}
+    assert (await scored(named, {"contains": {"$ref": "a"}, "$ref": "b"}))[0].value == 1.0
+    assert (await scored(named, {"$ref": 1}))[0].value == 0.0
     numbers, _ = await scored({"items": {"type": "integer"}}, [7] * 60_000)
     assert numbers.value == 1.0
 
