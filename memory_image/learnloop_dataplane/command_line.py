@@ -1,7 +1,4 @@
-"""`python -m learnloop_dataplane` serves; `… migrate` upgrades the database, and `… prepare` makes its login, too.
-
-`… replay-dead-letters` publishes again what was refused.
-"""
+"""`python -m learnloop_dataplane` serves; `… migrate` upgrades the database, and `… prepare` makes its login, too."""
 
 import argparse
 import asyncio
@@ -22,7 +19,6 @@ from learnloop_common.telemetry.json_logs import set_up
 from learnloop_common.tls.contexts import own_context
 from learnloop_dataplane.api.app import create_app, probes_app
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.nats.subjects import CODES
 
 MOST_CONNECTIONS = 4096  # of all callers; a namespace has `requests_per_namespace` requests under way at most
 STARTUP_FAILED = 3
@@ -41,10 +37,6 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.verb in ("migrate", "prepare"):
         return _migrate(config, prepare=options.verb == "prepare")
-    if options.verb == "replay-dead-letters":
-        from learnloop_dataplane.experience.dead_letters import run
-
-        return asyncio.run(run(config, options))
     try:
         app = create_app(config)
     except ConfigurationError as error:
@@ -100,12 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser(
         "prepare", help="the same as LEARNLOOP_ADMIN_DSN's login, which then hands the database to LEARNLOOP_DSN's"
     )
-    replay = verbs.add_parser("replay-dead-letters", help="publish refused events again, oldest first")
-    replay.add_argument("--namespace", help="only letters of this namespace ('-': of none that could be told)")
-    replay.add_argument("--code", choices=CODES, help="only those refused for this")
-    replay.add_argument("--reason", metavar="TEXT", help="only those whose reason contains this, in any case")
-    replay.add_argument("--limit", type=int, metavar="N", help="at most so many")
-    replay.add_argument("--dry-run", action="store_true", help="show them, one JSON line each, and change nothing")
     return parser
 
 

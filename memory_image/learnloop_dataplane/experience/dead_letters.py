@@ -1,31 +1,23 @@
-"""Refused events: kept with the reason for a while, and published again by `replay-dead-letters`."""
+"""Dead letters: refused events, kept for 30 days in a stream with the reason in their headers."""
 
-import argparse
 import asyncio
-import json
 import logging
 import re
-import sys
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from pydantic_core import to_json
 
 from learnloop_api import names
-from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.consumer import MAX_DELIVER, keep
-from learnloop_dataplane.nats.streams import DEAD_LETTERS
 from learnloop_dataplane.nats.subjects import UNKNOWN, RefusedMessage, valid_namespace
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import METADATA_KEY, Users, refused
@@ -202,139 +194,3 @@ def _namespace(subject: str) -> str:
 def _line(text: str) -> str:
     """What a header can carry: one line of ASCII."""
     return _CONTROL.sub(" ", text).encode("ascii", "backslashreplace").decode().strip() or "-"
-
-
-BATCH = 64
-IDLE_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which letters; None means any.
-
-    Attributes:
-        code: one of `subjects.CODES`.
-        reason: part of the reason, any case.
-        limit: at most so many, oldest first.
-    """
-
-    namespace: str | None = None
-    code: str | None = None
-    reason: str | None = None
-    limit: int | None = None
-
-    def takes(self, headers: dict[str, str]) -> bool:
-        """Does a letter with these headers match?"""
-        if self.code is not None and headers.get(CODE) != self.code:
-            return False
-        return self.reason is None or self.reason.lower() in headers.get(REASON, "").lower()
-
-
-@dataclass
-class ReplayReport:
-    """What was found and done. A letter that was cut cannot be replayed; it stays."""
-
-    matched: int = 0
-    replayed: int = 0
-    cut: int = 0
-    codes: Counter[str] = field(default_factory=Counter)
-
-
-async def replay(
-    bus: Bus, selection: Selection, *, dry_run: bool, show: Callable[[dict[str, Any]], None]
-) -> ReplayReport:
-    """Publishes every matching letter that lies there now and deletes it once its stream has it again.
-
-    Killed in between, the letter is still there; replayed again within two hours, the stream takes it for the
-    duplicate it is, and after that the trajectory's own id does.
-
-    Args:
-        show: called for each matching letter with its sequence, headers and size.
-
-    Raises:
-        Unavailable: what was not replayed is still there.
-    """
-    report = ReplayReport()
-    last = (await bus.js.stream_info(DEAD_LETTERS)).state.last_seq
-    config = ConsumerConfig(
-        deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE, inactive_threshold=IDLE_SECONDS
-    )
-    subject = f"{names.SUBJECT_DEAD_LETTER}.{selection.namespace or '*'}.>"
-    reader = await bus.js.pull_subscribe(subject, stream=DEAD_LETTERS, config=config)
-    try:
-        while True:
-            try:
-                letters = await reader.fetch(BATCH, timeout=1)
-            except TimeoutError:  # of nats-py, or asyncio's own, which nats-py lets through
-                return report
-            for letter in letters:
-                if letter.metadata.sequence.stream > last or report.matched == selection.limit:
-                    return report
-                if selection.takes(letter.headers or {}):
-                    await _one(bus, letter, report, dry_run, show)
-    finally:
-        await reader.unsubscribe()
-
-
-async def _one(
-    bus: Bus, letter: Msg, report: ReplayReport, dry_run: bool, show: Callable[[dict[str, Any]], None]
-) -> None:
-    headers, sequence = letter.headers or {}, letter.metadata.sequence.stream
-    report.matched += 1
-    report.codes[headers.get(CODE, "")] += 1
-    found = {"sequence": sequence, "subject": letter.subject, "bytes": len(letter.data)}
-    show(found | {key: value for key, value in headers.items() if key.startswith("Learnloop-")})
-    if CUT in headers:
-        report.cut += 1
-    elif not dry_run:
-        identity = f"replay/{sequence}/{letter.metadata.timestamp.timestamp()}"
-        await bus.publish(headers[SUBJECT], _whole(letter), identity)
-        await bus.js.delete_msg(DEAD_LETTERS, sequence)
-        report.replayed += 1
-
-
-def _whole(letter: Msg) -> bytes:
-    """The body, with the person it belongs to by pseudonym: a replay must not lose whose it is."""
-    user = (letter.headers or {}).get(USER)
-    if user is None:
-        return letter.data
-    body = orjson.loads(letter.data)
-    return orjson.dumps(body | {"metadata": {**(body.get("metadata") or {}), METADATA_KEY: user}})
-
-
-CONNECT_SECONDS = 15.0
-
-
-async def run(config: Config, options: argparse.Namespace) -> int:
-    """Exit codes: 0 done, 1 NATS does not answer, 2 an option or the configuration is wrong."""
-    if config.nats_url is None:
-        print("LEARNLOOP_NATS_URL is not set: without NATS there are no dead letters", file=sys.stderr)
-        return 2
-    if options.namespace is not None and options.namespace != UNKNOWN and not valid_namespace(options.namespace):
-        print(f"--namespace {options.namespace!r}: not the name of a namespace", file=sys.stderr)
-        return 2
-    if options.limit is not None and options.limit < 1:
-        print(f"--limit {options.limit}: give 1 or more", file=sys.stderr)
-        return 2
-    selection = Selection(options.namespace, options.code, options.reason, options.limit)
-    bus = Bus(config)
-    bus.start()
-    try:
-        await asyncio.wait_for(bus.ready.wait(), CONNECT_SECONDS)
-        report = await replay(bus, selection, dry_run=options.dry_run, show=_show if options.dry_run else _hide)
-    except (Unavailable, NatsError, TimeoutError) as error:
-        print(f"NATS at {config.nats_url} does not answer: {error or bus.problem}", file=sys.stderr)
-        return 1
-    finally:
-        await bus.close()
-    totals = {"matched": report.matched, "replayed": report.replayed, "cut": report.cut, "codes": dict(report.codes)}
-    print(json.dumps(totals | {"dry_run": options.dry_run}))
-    return 0
-
-
-def _show(letter: dict[str, Any]) -> None:
-    print(json.dumps(letter, ensure_ascii=False))
-
-
-def _hide(_: dict[str, Any]) -> None:
-    """Said in the totals."""

@@ -174,7 +174,7 @@ def read(subject: str, data: bytes) -> tuple[str, Trajectory]:
     try:
         trajectory: Trajectory = _READER.read(data)
     except ValidationError as error:
-        raise invalid(namespace, names.SUBJECT_TRAJECTORY, error, data) from None
+        raise invalid(namespace, names.SUBJECT_TRAJECTORY, error) from None
     if trajectory.agent != agent:
         told = f"agent: the body says {trajectory.agent!r}, the subject says {agent!r}"
         raise RefusedMessage(
@@ -229,7 +229,7 @@ class RequestConsumer:
             try:
                 request: TrainingRequest = _REQUESTS.read(message.data)
             except ValidationError as error:
-                raise invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error, message.data) from None
+                raise invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error) from None
         except RefusedMessage as refusal:
             await self._dead_letters.put(message, refusal)
             return

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import Literal, get_args
+from typing import Literal
 
 UNKNOWN = "-"
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -12,7 +12,6 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 # subject: not <subject>.<namespace>.<name>; json: not JSON; schema: not what the event's schema says; agent: body and
 # subject name different agents; storage: PostgreSQL refuses the values; poison: every delivery killed its reader.
 Code = Literal["subject", "json", "schema", "agent", "storage", "poison"]
-CODES: tuple[Code, ...] = get_args(Code)
 
 
 class RefusedMessage(Exception):

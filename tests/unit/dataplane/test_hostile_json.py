@@ -37,7 +37,7 @@ def test_a_bomb_is_refused_in_few_words(bomb: str) -> None:
         READER.read(BOMBS[bomb])
     faults = refused.value.errors(include_url=False)
     assert len(faults) <= 1000
-    reason = invalid("red", names.SUBJECT_TRAJECTORY, refused.value, BOMBS[bomb]).reason
+    reason = invalid("red", names.SUBJECT_TRAJECTORY, refused.value).reason
     assert len(reason) <= 1024
 
 

@@ -1,10 +1,8 @@
-"""What can never be stored: kept with the reason, replayable, and never in the way of what can."""
+"""What can never be stored: kept with the reason, and never in the way of what can."""
 
 import asyncio
 import json
-import os
 import random
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,9 +12,7 @@ import nats as nats_client
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from learnloop_dataplane.experience.dead_letters import Selection, replay
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
-from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.consumer import MAX_DELIVER, consumer_config
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES, ensure_streams
 from testing.messages.fuzzed_events import fuzzed
@@ -165,46 +161,7 @@ async def test_a_message_that_kills_its_readers_is_put_aside_unread(
         letter = (await eventually(lambda: _letters(api, "team-p")))[0]
         assert letter.headers["Learnloop-Code"] == "poison"
         assert await _stored(dsn, "team-p") == {}
-        # Its reader has been mended since: replayed, it is stored.
-        report = await replay(api.bus, Selection("team-p"), dry_run=False, show=lambda _: None)
-        assert (report.matched, report.replayed) == (1, 1)
-        await eventually(lambda: _stored(dsn, "team-p"))
-        assert await _letters(api, "team-p") == []
+        # Its reader has been mended since: published again, it is stored.
+        await _publish(server.url, (letter.headers["Learnloop-Subject"], letter.data))
+        assert await eventually(lambda: _stored(dsn, "team-p")) == {"deadly": 1}
     server.kill()
-
-
-async def test_replay_takes_only_what_was_asked_for_and_a_dry_run_nothing(api: Api, nats: Nats, dsn: str) -> None:
-    bus: Bus = api.bus
-    for index, (code, reason) in enumerate([("storage", "disk is full"), ("storage", "odd value"), ("schema", "odd")]):
-        headers = {
-            "Learnloop-Code": code,
-            "Learnloop-Reason": reason,
-            "Learnloop-Subject": f"{SUBJECT}.team-r.again",
-        }
-        body = json.dumps(trajectory(f"again{index}", "again")).encode()
-        await bus.publish("agent.rl.deadletter.v1.team-r.trajectory", body, f"letter{index}", headers)
-    asked = ["--namespace", "team-r", "--code", "storage", "--reason", "DISK"]
-    totals = await _command(nats, dsn, *asked, "--dry-run")
-    assert [line["Learnloop-Reason"] for line in totals[:-1]] == ["disk is full"]
-    assert totals[-1] == {"matched": 1, "replayed": 0, "cut": 0, "codes": {"storage": 1}, "dry_run": True}
-    assert len(await _letters(api, "team-r")) == 3
-    assert (await _command(nats, dsn, *asked))[-1]["replayed"] == 1
-    assert await eventually(lambda: _stored(dsn, "team-r")) == {"again0": 1}
-    assert [letter.headers["Learnloop-Reason"] for letter in await _letters(api, "team-r")] == ["odd value", "odd"]
-
-
-async def _command(nats: Nats, dsn: str, *arguments: str) -> list[dict[str, Any]]:
-    environment = {
-        **os.environ,
-        "LEARNLOOP_DSN": dsn,
-        "LEARNLOOP_NATS_URL": nats.url,
-        "LEARNLOOP_ARTIFACTS": "file:///tmp",
-        "LEARNLOOP_AUTH": "none",
-    }
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "learnloop_dataplane", "replay-dead-letters", *arguments,
-        env=environment, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, _ = await process.communicate()
-    assert process.returncode == 0
-    return [json.loads(line) for line in output.splitlines()]
