@@ -96,12 +96,6 @@ class AwaitedApproval(WireModel):
     message: Sentence = Field(default="", max_length=1024, description="the rollout's sentence")
 
 
-class ApprovalReference(WireModel):
-    """POST /api/v1/models/{deployment}/approval-reference: what a signed reference in a message is about."""
-
-    reference: str = Field(min_length=1, max_length=2048)
-
-
 class RolloutDecision(WireModel):
     """PUT /api/v1/models/{deployment}/decisions/{decision}: one order of a person and its answer. Operator only."""
 

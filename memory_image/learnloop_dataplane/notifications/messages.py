@@ -38,7 +38,7 @@ def cloud_event(message_id: str, namespace: str, event: str, at: str, payload: M
 
 def sentence(event: str, payload: Mapping[str, Any]) -> str:
     """One line of safe markdown: text of tenants cannot mention people or make links. A report has several lines."""
-    if event.startswith("report."):
+    if event == "report.daily":
         return str(payload["text"])
     if event.startswith("training."):
         job = plain(str(payload.get("job")))
@@ -59,9 +59,8 @@ def sentence(event: str, payload: Mapping[str, Any]) -> str:
 def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
     """The command a person runs next, with their own rights."""
     name = payload.get("job") or payload.get("model_deployment")
-    if event.startswith("report."):
+    if event == "report.daily":
         return f"kubectl get la,tjob,mdep -n {namespace}"
     if event.startswith("approval."):
-        reference = f" --reference {payload['reference']}" if payload.get("reference") else ""
-        return f"kubectl learnloop approve {name} -n {namespace}{reference}"
+        return f"kubectl learnloop approve {name} -n {namespace}"
     return f"kubectl learnloop {'trace' if event.startswith('training.') else 'why'} {name} -n {namespace}"

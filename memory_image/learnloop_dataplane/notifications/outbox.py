@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from learnloop_api.wire.deployment import AwaitedApproval
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications.messages import cloud_event, event_of
 from learnloop_dataplane.notifications.webhook import SECONDS, NotDelivered, Webhook
 from learnloop_dataplane.postgres.database import Database
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.notifications.approvals import References
     from learnloop_dataplane.notifications.sending import Sender
 
 log = logging.getLogger(__name__)
@@ -53,15 +51,8 @@ DELETE FROM notifications WHERE namespace = $1 AND coalesce(delivered_at, closed
 class Notifications:
     """Writes messages and sends them."""
 
-    def __init__(
-        self,
-        db: Database,
-        webhook: Webhook | None,
-        key_file: str,
-        metrics: Metrics,
-        references: "References | None" = None,
-    ) -> None:
-        self._db, self.webhook, self._metrics, self._references = db, webhook, metrics, references
+    def __init__(self, db: Database, webhook: Webhook | None, key_file: str, metrics: Metrics) -> None:
+        self._db, self.webhook, self._metrics = db, webhook, metrics
         self._key_file = key_file
         self._sender: Sender | None = None
 
@@ -97,8 +88,6 @@ class Notifications:
     async def _deliver(self, sender: "Sender", namespace: str, row: Any) -> bool:
         try:
             payload = orjson.loads(row["payload"])
-            if row["event"].startswith("approval.") and self._references is not None:
-                payload["reference"] = self._references.made(namespace, AwaitedApproval.model_validate(payload))
             at = row["created_at"].isoformat()
             await sender.send(cloud_event(row["message_id"], namespace, row["event"], at, payload))
         except Exception as error:  # one message that cannot be sent must not stop the others

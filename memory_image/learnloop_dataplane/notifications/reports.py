@@ -1,4 +1,4 @@
-"""Daily and weekly reports of each namespace. The id of a report is its namespace and period, so it is sent once."""
+"""Daily reports of each namespace. The id of a report is its namespace and day, so it is sent once."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,11 +10,12 @@ from learnloop_api import names
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.postgres.database import Database
 
+EVENT = "report.daily"
 LATE = timedelta(hours=12)
 """A report that is due longer than that is not sent any more."""
 MOST_EVENTS = 2000
 MOST_EACH = 20
-_PERIODS = {"daily": timedelta(days=1), "weekly": timedelta(days=7)}
+PERIOD = timedelta(days=1)
 _EVENTS = """
 SELECT subject, payload FROM event_outbox
 WHERE namespace = $1 AND created_at >= $2 AND created_at < $3
@@ -29,55 +30,51 @@ Payload = Mapping[str, Any]
 
 
 class Reports:
-    """Writes the reports that are due at the webhook's hour; weekly ones on Mondays."""
+    """Writes the reports that are due at the webhook's hour."""
 
     def __init__(self, db: Database, notifications: Notifications) -> None:
         self._db, self._notifications = db, notifications
-        self._written: dict[tuple[str, str], datetime] = {}
+        self._written: dict[str, datetime] = {}
 
     async def run(self, namespace: str) -> int:
-        """Writes the reports that are due; returns how many.
+        """Writes the report that is due; returns how many.
 
         Raises:
             Unavailable: PostgreSQL is away; a later turn writes what is missing.
         """
         webhook, now, count = self._notifications.webhook, datetime.now(UTC), 0
-        for period in _PERIODS:
-            if webhook is None or not self._notifications.wants(f"report.{period}"):
-                continue
-            until = due(now, period, webhook.report_hour)
-            if self._written.get((namespace, period)) != until and now - until <= LATE:
-                count += await self._write(namespace, period, until)
-            self._written[namespace, period] = until
+        if webhook is None or not self._notifications.wants(EVENT):
+            return 0
+        until = due(now, webhook.report_hour)
+        if self._written.get(namespace) != until and now - until <= LATE:
+            count = await self._write(namespace, until)
+        self._written[namespace] = until
         return count
 
-    async def _write(self, namespace: str, period: str, until: datetime) -> int:
-        since = until - _PERIODS[period]
+    async def _write(self, namespace: str, until: datetime) -> int:
+        since = until - PERIOD
         kinds = (f"{names.SUBJECT_TRAINING_STATUS}.", f"{names.SUBJECT_MODEL_DEPLOYED}.")
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_EVENTS, namespace, since, until, *kinds, MOST_EVENTS)
             waits = await connection.fetch(_WAITING, namespace, until)
             events = [(row["subject"], orjson.loads(row["payload"])) for row in reversed(rows)]
             waiting = [orjson.loads(row["payload"]) for row in waits]
-            content = report(namespace, period, since, until, events, waiting, cut=len(rows) == MOST_EVENTS)
+            content = report(namespace, since, until, events, waiting, cut=len(rows) == MOST_EVENTS)
             if content is None:
                 return 0
-            identity = f"{namespace}/report/{period}/{until:%Y-%m-%d}"
-            body = orjson.dumps(content)
-            await self._notifications.write(connection, namespace, f"report.{period}", identity, body)
+            identity = f"{namespace}/report/daily/{until:%Y-%m-%d}"
+            await self._notifications.write(connection, namespace, EVENT, identity, orjson.dumps(content))
         return 1
 
 
-def due(now: datetime, period: str, hour: int) -> datetime:
-    """The newest moment at which a report of this period was due."""
+def due(now: datetime, hour: int) -> datetime:
+    """The newest moment at which a report was due."""
     today = now.astimezone(UTC).replace(hour=hour, minute=0, second=0, microsecond=0)
-    newest = today if today <= now else today - timedelta(days=1)
-    return newest - timedelta(days=newest.weekday()) if period == "weekly" else newest
+    return today if today <= now else today - PERIOD
 
 
 def report(
     namespace: str,
-    period: str,
     since: datetime,
     until: datetime,
     events: Sequence[tuple[str, Payload]],
@@ -108,7 +105,6 @@ def report(
     parts = {"proven": proven, "failed": failed, "deployed": served, "rolled_back": back, "waiting": waiting}
     return {
         "namespace": namespace,
-        "period": period,
         "since": since.isoformat(),
         "until": until.isoformat(),
         **{name: list(part[:MOST_EACH]) for name, part in parts.items()},

@@ -7,13 +7,10 @@ not read.
 import asyncio
 import base64
 import hmac
-import ipaddress
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import orjson
@@ -24,9 +21,6 @@ from learnloop_dataplane.notifications.webhook import SECONDS, NotDelivered, Web
 MOST_KEY_BYTES = 8192
 CODED = "whsec_"
 """Before a key in Base64, by the Standard Webhooks specification."""
-_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-"""IPv4 by NAT64 (RFC 6052): the last four bytes are the address."""
-_UNICAST, _RELAYED = ipaddress.ip_network("2000::/3"), ipaddress.ip_network("2002::/16")
 
 
 class Sender:
@@ -44,11 +38,10 @@ class Sender:
         """Posts one CloudEvent.
 
         Raises:
-            NotDelivered: the address is refused, the receiver does not answer in time, or its status is not 2xx.
+            NotDelivered: the receiver does not answer in time, or its status is not 2xx.
         """
         try:
             async with asyncio.timeout(SECONDS):
-                await self._check_address()
                 with self._key_file.open("rb") as file:
                     key = file.read(MOST_KEY_BYTES).decode().strip()
                 body = orjson.dumps(event)
@@ -62,29 +55,6 @@ class Sender:
             raise NotDelivered(f"{type(error).__name__}: {error}"[:200]) from error
         if status >= 300:
             raise NotDelivered(f"the receiver answers with {status}")
-
-    async def _check_address(self) -> None:
-        if self._webhook.private_addresses:
-            return
-        parts = urlsplit(self._webhook.url)
-        if parts.scheme != "https":
-            raise NotDelivered("plain HTTP is refused: use https, or set privateAddresses: true")
-        loop = asyncio.get_running_loop()
-        for item in await loop.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM):
-            if not _public(str(item[4][0])):
-                raise NotDelivered(
-                    f"{parts.hostname} resolves to {item[4][0]}, which is not a public address: "
-                    "use another host, or set privateAddresses: true"
-                )
-
-
-def _public(text: str) -> bool:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if address in _TRANSLATED:
-        address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    if isinstance(address, ipaddress.IPv6Address):
-        return address.is_global and address in _UNICAST and address not in _RELAYED
-    return address.is_global and not address.is_multicast
 
 
 def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:

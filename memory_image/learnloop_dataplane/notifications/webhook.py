@@ -16,7 +16,6 @@ Event = Literal[
     "model.rolled_back",
     "approval.waiting",
     "report.daily",
-    "report.weekly",
 ]
 EVENTS: tuple[Event, ...] = (
     "training.completed",
@@ -38,8 +37,7 @@ class Webhook(BaseModel):
     url: str = Field(max_length=2048, pattern=r"^https?://[^\s@]+$")
     events: list[Event] = Field(default_factory=lambda: list(EVENTS), min_length=1)
     escalate_after: str = Field(default="", max_length=8, pattern=r"^([1-9][0-9]{0,5}[smh])?$", alias="escalateAfter")
-    report_hour: int = Field(default=7, ge=0, le=23, alias="reportHour", description="UTC; weekly ones on Mondays")
-    private_addresses: bool = Field(default=False, alias="privateAddresses", description="allows plain HTTP, too")
+    report_hour: int = Field(default=7, ge=0, le=23, alias="reportHour", description="UTC")
 
     @classmethod
     def parse(cls, setting: str | None) -> Self | None:

@@ -12,7 +12,6 @@ from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.deployment import (
     LONGEST_SECONDS,
     MOST_REVISIONS,
-    ApprovalReference,
     AwaitedApproval,
     DeploymentOutcomes,
     ModelDeployed,
@@ -178,17 +177,6 @@ async def delete_awaited_approval(deployment: NamePath, training: Training, call
     """The rollout waits no longer: messages that were not sent yet are not sent."""
     await training.approvals.settle(caller.namespace, deployment)
     return Response(status_code=204)
-
-
-@models.post("/{deployment}/approval-reference")
-async def post_approval_reference(
-    deployment: NamePath,
-    body: Annotated[ApprovalReference, json_body(ApprovalReference)],
-    training: Training,
-    caller: Caller,
-) -> Response:
-    """Reads a signed reference of a message: revision, step, and until when it is valid. It grants nothing."""
-    return answer(training.approvals.about(caller.namespace, deployment, body.reference))
 
 
 @models.put("/{deployment}/decisions/{decision}", dependencies=[only("update", "deployments")])

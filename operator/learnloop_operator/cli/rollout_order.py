@@ -1,4 +1,4 @@
-"""The rollout that a verb steers: the object, its arms, the signed annotation, and a message's reference."""
+"""The rollout that a verb steers: the object, its arms, and the signed annotation."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,10 +7,8 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
-from learnloop_operator.cli.data_plane import DataPlaneAccess
-from learnloop_operator.cli.objects import Cluster, CommandError, Object, condition
+from learnloop_operator.cli.objects import Cluster, CommandError, Object
 from learnloop_operator.cli.objects import status as status_of
-from learnloop_operator.core.times import parse, stamp
 from learnloop_operator.rollout.model.snapshot import Desired, agent_status, resolve
 
 
@@ -134,49 +132,3 @@ def wanted(cluster: Cluster, spec: ModelDeploymentSpec, namespace: str) -> Desir
     reference = spec.model.learning_agent_ref
     agent = agent_status(cluster.find("learningagents", reference.name)) if reference else None
     return resolve(spec, agent, namespace)
-
-
-def check_reference(rollout: RolloutOrder, plane: DataPlaneAccess | None, reference: str | None) -> None:
-    """Checks a message's signed reference against what the rollout waits for. It grants no right.
-
-    Raises:
-        CommandError: it is not valid, or the rollout waits for another decision by now.
-    """
-    if not reference or plane is None:
-        return
-    path = f"/api/v1/models/{rollout.name}/approval-reference"
-    signed_for = plane.ask("POST", path, body={"reference": reference})
-    now = _waits_for(rollout)
-    if (signed_for["revision"], signed_for["step"]) != now:
-        place = f"{signed_for['revision']} at {_place(signed_for['step'])}"
-        raise CommandError(
-            f"--reference: it is about {place}, and {rollout.name} is at {now[0]} at {_place(now[1])} now: look at "
-            f"`kubectl learnloop why {rollout.name}`, and decide without the reference"
-        )
-    was, began = parse(signed_for.get("since")), _waits_since(rollout)
-    if was is not None and began is not None and was < began:
-        raise CommandError(
-            f"--reference: it is from {stamp(was)}, and {rollout.name} asked again at {stamp(began)}: look at "
-            f"`kubectl learnloop why {rollout.name}`, and decide without the reference"
-        )
-
-
-def _waits_for(rollout: RolloutOrder) -> tuple[str, int | None]:
-    revision, step = str(rollout.trial()["revision"]), rollout.status.get("step")
-    gates = rollout.status.get("gates") or {}
-    if gates.get("phase") == "AwaitingApproval" and gates.get("revision") == revision:
-        return revision, None
-    return revision, None if step is None else step + 1
-
-
-def _waits_since(rollout: RolloutOrder) -> datetime | None:
-    """When the present wait began; an older reference is about the same step of an earlier try."""
-    gates = rollout.status.get("gates") or {}
-    if gates.get("phase") == "AwaitingApproval":
-        return parse(gates.get("judgedAt"))
-    paused = condition({"status": rollout.status}, "Paused")
-    return parse(paused.get("lastTransitionTime"))
-
-
-def _place(step: int | None) -> str:
-    return "its gates" if step is None else f"step {step}"

@@ -7,9 +7,8 @@ from urllib.parse import urlencode
 
 import typer
 
-from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError, UsageError
-from learnloop_operator.cli.rollout_order import check_reference, look, signed
+from learnloop_operator.cli.rollout_order import look, signed
 from learnloop_operator.core.snapshot import LONGEST_NOTE
 from learnloop_operator.rollout.model.overrides import LONGEST, NONE
 
@@ -17,25 +16,15 @@ _SPAN = re.compile(r"([1-9][0-9]{0,6})([smhd])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 Name = Annotated[str, typer.Argument(help="a ModelDeployment")]
-Reference = Annotated[
-    str | None,
-    typer.Option(help="from a message: refuses to decide about anything else than the message was about"),
-]
 
 
-def approve(
-    cluster: Cluster,
-    name: Name,
-    reference: Reference = None,
-    plane: DataPlaneAccess | None = None,
-) -> str:
+def approve(cluster: Cluster, name: Name) -> str:
     """Approve exactly the revision, and the gates or the step, that are shown now."""
     rollout = look(cluster, name)
     if rollout.held:
         raise rollout.refusal(f"is on hold: `kubectl learnloop resume {name}` ends that")
     if rollout.status.get("phase") != "Paused" or not rollout.canary:
         raise rollout.refusal("waits for no approval")
-    check_reference(rollout, plane, reference)
     gates, canary = rollout.status.get("gates") or {}, str(rollout.canary["revision"])
     if gates.get("phase") == "AwaitingApproval" and gates.get("revision") == canary:
         rollout.order("approve", canary)
@@ -44,13 +33,12 @@ def approve(
     return f"approved {canary} at {rollout.where}"
 
 
-def reject(cluster: Cluster, name: Name, reference: Reference = None, plane: DataPlaneAccess | None = None) -> str:
+def reject(cluster: Cluster, name: Name) -> str:
     """Obeyed by a suspended rollout, too."""
     rollout = look(cluster, name, to_roll_back=True)
     if rollout.status.get("phase") != "Paused" or not rollout.canary:
         abort_it = f"`kubectl learnloop abort {name}`"
         raise rollout.refusal(f"waits for no approval; {abort_it} rolls back a canary at any time")
-    check_reference(rollout, plane, reference)
     rollout.order("reject", rollout.at_step())
     return f"rejected {rollout.canary['revision']} at {rollout.where}: it is rolled back and blocked"
 

@@ -147,7 +147,7 @@ def test_egress_can_be_left_open(render: Render) -> None:
 
 
 PUBLIC = {"url": "https://ci.example.org:9443/learnloop", "keySecret": {"name": "hook"}}
-PRIVATE = {"url": "http://hook.infra:7000", "keySecret": {"name": "hook"}, "privateAddresses": True}
+PRIVATE = {"url": "http://hook.infra:7000", "keySecret": {"name": "hook"}}
 API = {"apiServerTo": ["192.0.2.10/32"]}
 
 

@@ -58,8 +58,6 @@ AGENTS: set[Route] = {
     ("POST", "/api/v1/training/stop"),
     ("POST", "/api/v1/feedback"),
     ("POST", "/api/v1/preferences"),
-    # What a signed reference is about; it grants nothing.
-    ("POST", "/api/v1/models/{deployment}/approval-reference"),
     # The pods of the run or of the suite alone, where there is a cluster to ask: training_ranks.py, gate_suites.py.
     ("PUT", "/api/v1/training/runs/{job}/heartbeat"),
     ("PUT", "/api/v1/training/runs/{job}/checkpoint"),

@@ -55,7 +55,7 @@ async def sender(tmp_path: Path, answer: Answer) -> AsyncIterator[tuple[Sender, 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         (tmp_path / "key").write_text("a-key")
-        setting = Webhook(url=f"http://127.0.0.1:{port}/ops", private_addresses=True)
+        setting = Webhook(url=f"http://127.0.0.1:{port}/ops")
         made = Sender(setting, str(tmp_path / "key"))
         yield made, asked
         await made.close()

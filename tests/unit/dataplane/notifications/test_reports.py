@@ -22,21 +22,15 @@ TAKEN = {"event": "rolled_back", "model_deployment": "walker", "revision": "3f9a
 
 
 def of(*happened: tuple[str, dict[str, Any]], waiting: Any = ()) -> dict[str, Any] | None:
-    return report("ns", "daily", UNTIL - timedelta(days=1), UNTIL, happened, waiting)
+    return report("ns", UNTIL - timedelta(days=1), UNTIL, happened, waiting)
 
 
 @pytest.mark.parametrize(
-    ("now", "period", "wanted"),
-    [
-        ("2026-03-04T08:00", "daily", "2026-03-04T07:00"),
-        ("2026-03-04T06:59", "daily", "2026-03-03T07:00"),
-        ("2026-03-04T08:00", "weekly", "2026-03-02T07:00"),
-        ("2026-03-02T06:00", "weekly", "2026-02-23T07:00"),
-    ],
+    ("now", "wanted"), [("2026-03-04T08:00", "2026-03-04T07:00"), ("2026-03-04T06:59", "2026-03-03T07:00")]
 )
-def test_reports_are_due_at_their_hour_and_weekly_ones_on_mondays(now: str, period: str, wanted: str) -> None:
+def test_reports_are_due_at_their_hour(now: str, wanted: str) -> None:
     moment = datetime.fromisoformat(now).replace(tzinfo=UTC)
-    assert due(moment, period, 7) == datetime.fromisoformat(wanted).replace(tzinfo=UTC)
+    assert due(moment, 7) == datetime.fromisoformat(wanted).replace(tzinfo=UTC)
 
 
 def test_a_report_counts_and_lists_runs_models_and_open_approvals() -> None:
@@ -61,6 +55,6 @@ def test_a_period_without_events_has_no_report_and_a_full_one_is_cut_and_counted
 
 def test_a_report_that_does_not_count_all_says_so() -> None:
     for cut in (False, True):
-        found = report("ns", "daily", UNTIL - timedelta(days=1), UNTIL, [(STATUS, BETTER)], (), cut=cut)
+        found = report("ns", UNTIL - timedelta(days=1), UNTIL, [(STATUS, BETTER)], (), cut=cut)
         assert found is not None
         assert ("newest 2,000 events of that time" in found["text"]) is cut
