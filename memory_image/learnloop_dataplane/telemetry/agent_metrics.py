@@ -28,6 +28,65 @@ _AGENT = ("namespace", "agent")
 _VERSION = (*_AGENT, "model_version")
 
 
+_RUN = ("namespace", "training_job")
+Named = Sequence[tuple[str, str, tuple[str, ...]]]
+"""Name, meaning and labels of each metric."""
+_AGENT_GAUGES: Named = (
+    (
+        "agent_rl_model_reward_mean",
+        "Mean raw reward of a model version, over its share of the agent's newest 100 episodes.",
+        _VERSION,
+    ),
+    (
+        "agent_rl_model_error_rate",
+        "Share of these episodes of a model version that ended in an error.",
+        _VERSION,
+    ),
+    ("average_reward", "Mean raw reward of the agent's newest 100 episodes.", _AGENT),
+    (
+        "task_success_rate",
+        "Share of the agent's newest 100 episodes whose task succeeded, of those with a verdict.",
+        _AGENT,
+    ),
+    (
+        "memory_utilization",
+        "Share of the agent's newest 100 judged recalls that helped: their episode earned more than expected.",
+        _AGENT,
+    ),
+)
+_RUN_GAUGES: Named = (
+    ("training_throughput", "Environment steps a second of a run under way.", _RUN),
+    (
+        "resource_utilization",
+        "Share of what a run's first rank may use that it uses; resource: cpu, memory, gpu, gpu_memory.",
+        (*_RUN, "resource"),
+    ),
+    ("learnloop_training_progress_ratio", "Share of its steps that a run has done.", _RUN),
+    ("learnloop_training_return", "Mean return of the newest 100 episodes of a run under way.", _RUN),
+    (
+        "learnloop_training_action_ratio",
+        "Share of each discrete action among the newest ones of a run.",
+        (*_RUN, "action"),
+    ),
+    (
+        "learning_efficiency",
+        "Samples to convergence of the agent's newest run: environment steps until its return stayed within 5 % of its "
+        "rise from where it ended. Absent until a run converged.",
+        _AGENT,
+    ),
+    (
+        "model_convergence",
+        "How settled the curve of returns of the agent's newest run is: 1 minus its change over the last quarter, as a "
+        "share of its whole range.",
+        _AGENT,
+    ),
+)
+
+
+def _gauges(registry: CollectorRegistry, named: Named) -> list[Gauge]:
+    return [Gauge(name, meaning, labels, registry=registry) for name, meaning, labels in named]
+
+
 @dataclass(frozen=True, slots=True)
 class Recent:
     """The newest episodes of an agent, at most 100, that one model version played; version None: all of them.
@@ -64,33 +123,7 @@ class AgentMetrics:
             buckets=REWARD_BUCKETS,
             registry=registry,
         )
-        self._mean = Gauge(
-            "agent_rl_model_reward_mean",
-            "Mean raw reward of a model version, over its share of the agent's newest 100 episodes.",
-            _VERSION,
-            registry=registry,
-        )
-        self._errors = Gauge(
-            "agent_rl_model_error_rate",
-            "Share of these episodes of a model version that ended in an error.",
-            _VERSION,
-            registry=registry,
-        )
-        self._average = Gauge(
-            "average_reward", "Mean raw reward of the agent's newest 100 episodes.", _AGENT, registry=registry
-        )
-        self._success = Gauge(
-            "task_success_rate",
-            "Share of the agent's newest 100 episodes whose task succeeded, of those that say.",
-            _AGENT,
-            registry=registry,
-        )
-        self._utilization = Gauge(
-            "memory_utilization",
-            "Share of the agent's newest 100 judged recalls that helped: their episode earned more than expected.",
-            _AGENT,
-            registry=registry,
-        )
+        self._mean, self._errors, self._average, self._success, self._utilization = _gauges(registry, _AGENT_GAUGES)
         self._judged = Counter(
             "learnloop_recalls_judged_total",
             "Recalls whose episode was rewarded; verdict: helped, hurt.",
@@ -206,8 +239,7 @@ SILENT_SECONDS = 120.0
 """A run that says nothing for so long has ended, or tells another replica."""
 MOST_RUNS = 200
 MOST_RESULTS = 1000
-_RUN = ("namespace", "training_job")
-NOBODY = "_none"
+BY_HAND = "_none"
 """The agent of a run by hand."""
 
 
@@ -215,48 +247,13 @@ class RunMetrics:
     """Gauges of runs that are under way, and of each agent's newest run what remains of it: how it learned."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._throughput = Gauge(
-            "training_throughput", "Environment steps a second of a run under way.", _RUN, registry=registry
-        )
-        self._resources = Gauge(
-            "resource_utilization",
-            "Share of what a run's first rank may use that it uses; resource: cpu, memory, gpu, gpu_memory.",
-            (*_RUN, "resource"),
-            registry=registry,
-        )
-        self._progress = Gauge(
-            "learnloop_training_progress_ratio", "Share of its steps that a run has done.", _RUN, registry=registry
-        )
-        self._return = Gauge(
-            "learnloop_training_return",
-            "Mean return of the newest 100 episodes of a run under way.",
-            _RUN,
-            registry=registry,
-        )
+        named = _gauges(registry, _RUN_GAUGES)
+        self._throughput, self._resources, self._progress, self._return, self._actions = named[:5]
+        self._efficiency, self._convergence = named[5:]
         self._figures = {
             name: Gauge(f"learnloop_training_{name}", meaning, _RUN, registry=registry)
             for name, meaning in FIGURES.items()
         }
-        self._actions = Gauge(
-            "learnloop_training_action_ratio",
-            "Share of each discrete action among the newest ones of a run.",
-            (*_RUN, "action"),
-            registry=registry,
-        )
-        self._efficiency = Gauge(
-            "learning_efficiency",
-            "Samples to convergence of the agent's newest run: environment steps until its return stayed within 5 % of "
-            "its rise from where it ended. Absent until a run converged.",
-            _AGENT,
-            registry=registry,
-        )
-        self._convergence = Gauge(
-            "model_convergence",
-            "How settled the curve of returns of the agent's newest run is: 1 minus its change over the last quarter, "
-            "as a share of its whole range.",
-            _AGENT,
-            registry=registry,
-        )
         self._told: dict[Labels, tuple[tuple[Any, Labels], ...]] = {}
         self._runs = BoundedLabels(self._forget, most=MOST_RUNS, idle_seconds=SILENT_SECONDS)
         self._agents = BoundedLabels(self._forget_agent, most=MOST_RESULTS)
@@ -280,7 +277,7 @@ class RunMetrics:
             fresh[self._return, key] = beat.recent_return.mean
         fresh |= self._of_figures(key, beat.figures)
         for series in set(self._told.get(key, ())) - set(fresh):
-            _run_metrics_remove(*series)
+            _remove(series[:1], series[1])
         for (gauge, labels), value in fresh.items():
             gauge.labels(*labels).set(value)
         self._told[key] = tuple(fresh)
@@ -302,28 +299,18 @@ class RunMetrics:
         return found
 
     def _learned(self, namespace: str, beat: Heartbeat) -> None:
-        told: tuple[tuple[str, Callable[..., Gauge]], ...]
-        told = (
-            ("samples_to_convergence", self._efficiency.labels),
-            ("convergence", self._convergence.labels),
-        )
-        values = [(series, beat.figures[name]) for name, series in told if name in beat.figures]
+        results = {"samples_to_convergence": self._efficiency, "convergence": self._convergence}
+        values = [(gauge, beat.figures[name]) for name, gauge in results.items() if name in beat.figures]
         if not values:
             return
-        pair = self._agents.admit((namespace, beat.agent or NOBODY))
+        pair = self._agents.admit((namespace, beat.agent or BY_HAND))
         if OTHER not in pair:
-            for series, value in values:
-                series(*pair).set(value)
+            for gauge, value in values:
+                gauge.labels(*pair).set(value)
 
     def _forget(self, key: Labels) -> None:
         for series in self._told.pop(key, ()):
-            _run_metrics_remove(*series)
+            _remove(series[:1], series[1])
 
     def _forget_agent(self, pair: Labels) -> None:
-        for gauge in (self._efficiency, self._convergence):
-            _run_metrics_remove(gauge, pair)
-
-
-def _run_metrics_remove(gauge: Any, labels: Labels) -> None:
-    with suppress(KeyError):
-        gauge.remove(*labels)
+        _remove((self._efficiency, self._convergence), pair)
