@@ -262,7 +262,6 @@ class Episode:
         task_type: str = "",
         metadata: Mapping[str, Any] | None = None,
         agents: Sequence[str | Mapping[str, Any]] = (),
-        teams: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Set the task's result, for the RewardPolicy's evaluators to score. A later call replaces an earlier one.
 
@@ -272,7 +271,6 @@ class Episode:
             task_type: kind of the task, e.g. math; evaluators may be chosen by it.
             metadata: further JSON values.
             agents: participants, this agent included: names, or `{"agent": name, "without": reward of the others}`.
-            teams: results of smaller teams, each `{"agents": names, "reward": their reward}`.
 
         Raises:
             TypeError: JSON cannot represent a value.
@@ -284,7 +282,7 @@ class Episode:
         except ValueError as error:
             raise TypeError(f"the result cannot be sent as JSON: {error}; send texts and finite numbers") from None
         members = [item if isinstance(item, str) else dict(item) for item in agents]
-        self._result = {"task_type": task_type, **copied, "agents": members, "teams": [dict(team) for team in teams]}
+        self._result = {"task_type": task_type, **copied, "agents": members}
 
     async def _begin(self, *, stable_only: bool, continues: str = "") -> Segment:
         if self._external is not None:

@@ -1,4 +1,4 @@
-"""Components of a RewardPolicy, and the check that looks for bias in them."""
+"""Settings of a RewardPolicy beside its components: normalisation, bounds, shaping, credit, constraints, bias."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -94,22 +94,10 @@ class CreditAssignment(Resource):
 class TeamCredit(Resource):
     """How the reward of a task is divided among the agents that took part. The parts always add up to the reward."""
 
-    method: Literal["equal", "difference", "shapley"] = Field(
+    method: Literal["equal", "difference"] = Field(
         default="equal",
-        description="equal: the same to each. difference: to each what the team got with it and not without it, and "
-        "an equal share of what is over or missing. shapley: to each what it adds, on average over the orders in which "
-        "the agents might have come. Where nothing is known of smaller teams: equal.",
-    )
-    samples: int = Field(
-        default=1000,
-        ge=10,
-        le=20_000,
-        description="Used by shapley: orders that are tried. Where the agents have no more orders, all are.",
-    )
-    history: bool = Field(
-        default=True,
-        description="What smaller teams got in the newest 1,000 tasks of the same type counts, beside what the result "
-        "says of them.",
+        description="equal: the same to each. difference: to each the reward less what the others would have got "
+        "without it, as the result says, and an equal share of the rest. Where the result says nothing: equal.",
     )
 
 
@@ -144,19 +132,6 @@ GroupKey = Annotated[
         ),
     ),
 ]
-Word = Annotated[str, Field(min_length=1, max_length=64)]
-
-
-class GroupWords(Resource):
-    """The words that name a group in a text."""
-
-    group: Word = Field(description="Value of the grouping key, e.g. woman.")
-    words: list[Word] = Field(
-        min_length=1,
-        max_length=32,
-        description="Words that name it, e.g. she, her, Ms. Each takes the place of the other group's word in the same "
-        "position, so all groups have as many, in the same order.",
-    )
 
 
 class BiasCheck(Resource):
@@ -167,11 +142,6 @@ class BiasCheck(Resource):
             f"!('{PERSON}' in self.groupBy)",
             "metadata.user_id names a person, and a person is no group: group by another label",
             ".groupBy",
-        ),
-        Rule(
-            "size(self.swap) != 1 && self.swap.all(g, size(g.words) == size(self.swap[0].words))",
-            "name two groups or more, each with as many words: they take one another's places",
-            ".swap",
         ),
     )
 
@@ -189,18 +159,6 @@ class BiasCheck(Resource):
         description="Mean rewards of two groups with the same outcome may differ by this much, before normalisation. "
         "The same holds for what each component adds.",
     )
-    max_success_gap: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Success rates of two groups may differ by this much; left out, they are told and never suspected.",
-    )
-    max_move: float = Field(
-        default=0.01,
-        ge=0,
-        le=LARGEST_REWARD,
-        description="A reward may move by this much when the group in a recorded episode is swapped for another.",
-    )
     confidence: float = Field(
         default=0.95,
         ge=0.5,
@@ -211,13 +169,6 @@ class BiasCheck(Resource):
         default=30, ge=10, le=10_000, description="Of one outcome, for a group to be compared at that outcome."
     )
     episodes: int = Field(default=5000, ge=100, le=20_000, description="The newest so many are looked at.")
-    swap: list[GroupWords] = Field(
-        default_factory=list,
-        max_length=8,
-        json_schema_extra={"listType": "map", "listMapKeys": ["group"]},
-        description="Words that name a group in task, output, expected output, and observed and said texts. The value "
-        "of the key itself is always one of them.",
-    )
     block_publishing: bool = Field(
         default=False,
         description="true: a new revision is published only after the check found nothing. A history too short to tell "
@@ -230,13 +181,4 @@ class BiasCheck(Resource):
             raise ValueError(f"groupBy: {PERSON} names a person, and a person is no group: group by another label")
         if len(set(self.group_by)) < len(self.group_by):
             raise ValueError("groupBy: a key is there twice; name each once")
-        if len(self.swap) == 1 or len({len(one.words) for one in self.swap}) > 1:
-            raise ValueError("swap: name two groups or more, each with as many words: they take one another's places")
-        if len({one.group for one in self.swap}) < len(self.swap):
-            raise ValueError("swap: a group is there twice; name each once")
-        for one in self.swap:
-            if len({word.casefold() for word in one.words}) < len(one.words):
-                raise ValueError(
-                    f"swap: group {one.group} has a word twice, and cannot say which other word it becomes"
-                )
         return self

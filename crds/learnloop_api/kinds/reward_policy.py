@@ -145,8 +145,8 @@ class RewardPolicySpec(Resource):
 
     bias: BiasCheck | None = Field(
         default=None,
-        description="Compares what groups of episodes earn, and swaps the group in recorded ones; condition "
-        "BiasSuspected. No part of the revision: a change of it changes no reward.",
+        description="Compares what groups of episodes earn at equal outcomes; condition BiasSuspected. No part of the "
+        "revision: a change of it changes no reward.",
     )
     dry_run: bool = Field(
         default=False,
@@ -177,7 +177,7 @@ class DryRunStatus(Resource):
         default=None, ge=-1, le=1, description="Spearman's rank correlation with the policy in force."
     )
     trajectories: int = Field(ge=0, description="Logged episodes that were compared.")
-    message: ShortText = Field(description="The correlation, and which agent and task gain and lose most.")
+    message: ShortText = Field(description="The correlation, and which agents gain and lose most.")
     bias: ShortText | None = Field(default=None, description="What the bias check found, where spec.bias asks for one.")
 
 

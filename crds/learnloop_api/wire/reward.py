@@ -13,8 +13,7 @@ class AgentPart(WireModel):
 
     agent: Name
     credit_assigned: float
-    error: float = Field(default=0.0, ge=0, description="standard error, where orders of the agents were sampled")
-    method: str = Field(max_length=32, description="equal, difference or shapley, as it was done in the end")
+    method: str = Field(max_length=32, description="equal or difference, as it was done in the end")
 
 
 class UsedNormalisation(WireModel):
@@ -92,50 +91,28 @@ class GroupGap(WireModel, extra="ignore"):
 
     key: str = Field(max_length=80, description="the grouping key, e.g. metadata.language")
     groups: tuple[str, str] = Field(description="the one that earned more, and the one that earned less")
-    outcome: Literal["success", "failure", "unsaid", "any"] = Field(
-        description="of the episodes compared; unsaid: nobody said whether they succeeded"
+    outcome: Literal["success", "failure", "unsaid"] = Field(
+        description="of the episodes compared; unsaid: it is unknown whether they succeeded"
     )
-    measure: Literal["reward", "component", "success"]
+    measure: Literal["reward", "component"]
     component: str | None = Field(default=None, max_length=50, description="whose part of the reward it is")
-    gap: float = Field(ge=0, description="difference of the means; of success, of the rates")
+    gap: float = Field(ge=0, description="difference of the means")
     low: float = Field(description="lower end of its interval, all comparisons together")
     high: float = Field(description="upper end")
     episodes: tuple[int, int] = Field(description="of each group")
-
-
-class GroupSwap(WireModel, extra="ignore"):
-    """Change of the rewards of recorded episodes when the group they name was swapped for another."""
-
-    episodes: int = Field(ge=0, description="looked at")
-    changed: int = Field(ge=0, description="of these, how many name a group in what the policy reads")
-    moved: int = Field(ge=0, description="of these, how many rewards moved by more than maxMove")
-    largest: float = Field(ge=0, description="the largest move")
-    worst: list[Identifier] = Field(default_factory=list, max_length=3, description="trajectories that moved most")
-    left_out: int = Field(
-        default=0,
-        ge=0,
-        description="further episodes that were not looked at: their texts have more than 262,144 characters together, "
-        "are nested too deep, or an evaluator did not answer",
-    )
-    kept_scores: list[str] = Field(
-        default_factory=list,
-        max_length=16,
-        description="components whose evaluator is slow and was not asked again: their scores stayed as they were",
-    )
 
 
 class BiasFigures(WireModel, extra="ignore"):
     """Result of a bias check: POST /api/v1/rewards/bias."""
 
     suspected: bool | None = Field(description="null: too few episodes of two groups to tell")
-    reason: Literal["NotEnoughEpisodes", "NothingFound", "RewardGap", "ComponentGap", "SuccessGap", "RewardMoves"]
+    reason: Literal["NotEnoughEpisodes", "NothingFound", "RewardGap", "ComponentGap"]
     sentence: str = Field(max_length=1024, description="what was found, with figures")
     episodes: int = Field(ge=0, description="newest episodes looked at")
     groups: dict[str, int] = Field(default_factory=dict, max_length=4, description="groups compared, by key")
     groups_left_out: int = Field(default=0, ge=0, description="groups that were too small, or beyond the 20 largest")
     comparisons: int = Field(default=0, ge=0)
     gaps: list[GroupGap] = Field(default_factory=list, max_length=20, description="the surest first")
-    swapped: GroupSwap | None = None
 
 
 class DryRunFigures(WireModel, extra="ignore"):

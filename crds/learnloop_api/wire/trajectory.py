@@ -9,7 +9,6 @@ from learnloop_api.wire.base import MOST, Identifier, LogProb, Name, Real, Sha25
 
 MAX_TASK_TYPE = 64
 MOST_AGENTS = 32
-MOST_TEAMS = 256
 
 TaskType = Annotated[str, Field(max_length=MAX_TASK_TYPE, pattern=r"^[A-Za-z0-9._/-]*$")]
 
@@ -19,29 +18,19 @@ class Participant(WireModel):
 
     agent: Name
     without: Real | None = Field(
-        default=None, description="the raw reward that the others would have got without it; null: nobody knows"
+        default=None, description="the raw reward that the others would have got without it; null: unknown"
     )
-
-
-class TeamValue(WireModel):
-    """Reward of a smaller team for the same task, actual or estimated."""
-
-    agents: list[Name] = Field(max_length=MOST_AGENTS, description="empty: what comes of nothing")
-    reward: Real
 
 
 class TaskResult(WireModel):
     """Output, expected output, and who took part."""
 
     task_type: TaskType = Field(default="", description="what kind of task it was, e.g. math: evaluators choose by it")
-    output: JsonValue = Field(default=None, description="what came out; null: nobody said")
-    expected: JsonValue = Field(default=None, description="what should have come out; null: nobody knows")
+    output: JsonValue = Field(default=None, description="what came out; null: unknown")
+    expected: JsonValue = Field(default=None, description="what should have come out; null: unknown")
     metadata: dict[str, JsonValue] = Field(default_factory=dict, max_length=64)
     agents: list[Name | Participant] = Field(
         default_factory=list, max_length=MOST_AGENTS, description="who took part; the reward is divided among them"
-    )
-    teams: list[TeamValue] = Field(
-        default_factory=list, max_length=MOST_TEAMS, description="what is known of smaller teams"
     )
 
     def participants(self) -> dict[str, float | None]:
@@ -123,7 +112,7 @@ class Trajectory(WireModel):
     )
     metadata: dict[str, str] = Field(default_factory=dict, max_length=64)
     result: TaskResult | None = Field(
-        default=None, description="what came of the task, for evaluators to score; null: nobody said"
+        default=None, description="what came of the task, for evaluators to score; null: unknown"
     )
 
 
@@ -218,7 +207,7 @@ class ExploredAction(WireModel):
     step: int = Field(ge=0, description="of the episode, from 0")
     action_hash: Sha256
     reward: Real = Field(description="of the step, from the environment")
-    q_value: Real | None = Field(description="what the policy thought it worth; null: nobody said")
+    q_value: Real | None = Field(description="what the policy thought it worth; null: unknown")
     exploration_flag: Literal[True]
 
 

@@ -28,7 +28,7 @@ from learnloop_dataplane.kubernetes.api_client import KubeApi
 from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.notifications.approvals import Approvals, References
+from learnloop_dataplane.notifications.approvals import Approvals
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.notifications.reports import Reports
 from learnloop_dataplane.notifications.webhook import Webhook
@@ -36,7 +36,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
 from learnloop_dataplane.registry.deployments import Deployments, GateRecords
-from learnloop_dataplane.rewards.bias_reader import BiasReader
+from learnloop_dataplane.rewards.bias import BiasReader
 from learnloop_dataplane.rewards.dry_run import DryRun
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
 from learnloop_dataplane.rewards.policies import Policies
@@ -84,13 +84,11 @@ class SharedParts:
         self.nats = NatsSide(config, *parts) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
-        self.references = References(signer) if (signer := signer_of(config)) else None
         self.notifications = Notifications(
             self.db,
             Webhook.parse(config.notifications),
             config.notifications_key_file,
             self.metrics,
-            self.references,
         )
         self.reports = Reports(self.db, self.notifications)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
@@ -174,14 +172,14 @@ class ExperienceParts:
         self.preferences = Preferences(db, shared.users)
         self.policies = Policies(db, shared.arrived)
         self.signals = SignalReader(db)
-        self.dry_run = DryRun(db, shared.warehouse, cipher)
+        self.dry_run = DryRun(db, cipher)
         artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
         self._scorers = Scorers(partial(bounded, artifacts))
-        self.bias = BiasReader(db, cipher, self._scorers)
+        self.bias = BiasReader(db, cipher)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
         sandbox = open_sandbox(shared)
-        self.calculator = Calculator(db, self._judge, self.credits, sandbox, self._scorers)
+        self.calculator = Calculator(db, self._judge, sandbox, self._scorers)
         self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox, self._scorers)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
@@ -236,7 +234,7 @@ class TrainingParts:
         self.jobs = TrainingJobs(db, shared.kube if config.training_api else None)
         self.gates = GateRecords(db, self.artifacts)
         self.deployments = Deployments(db, shared.events, shared.arrived)
-        self.approvals = Approvals(db, shared.notifications, shared.references)
+        self.approvals = Approvals(db, shared.notifications)
 
     def start(self) -> None:
         """Begins looking after the artifact store."""

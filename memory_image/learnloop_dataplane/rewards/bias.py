@@ -1,228 +1,175 @@
-"""Bias of rewards between groups: sums by group, the gaps between groups, and the finding that they make."""
+"""Bias of rewards between groups: compares what groups of recorded episodes earn at equal outcomes.
 
+Only episodes that PostgreSQL still has are compared: the warehouse keeps no labels.
+"""
+
+import asyncio
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 import orjson
+from cachetools import TTLCache
 
 from learnloop_api.kinds.reward_components import BiasCheck
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.wire.reward import BiasFigures, GroupGap, GroupSwap
-from learnloop_common.reward_rules.components import Episode, evaluate
+from learnloop_api.wire.reward import BiasFigures, GroupGap
+from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
+from learnloop_dataplane.errors import ApiError, Invalid
+from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards.policies import check_evaluators
+from learnloop_dataplane.rewards.recorded_episodes import Window, pages, read_episode
 from learnloop_dataplane.rewards.reward_hacking import Floats
 
 Outcome = Literal["success", "failure", "unsaid"]
-MOST_GROUPS = 1000
-"""Of a key at a time. Where there are more, those that are too small to be compared make room: a thousand made-up names
-must not hide the groups there are. Episodes of what finds no room are only counted."""
-TOO_SMALL = 10
-"""Episodes that no group is compared below: the least that `minimumEpisodes` may be."""
+OUTCOMES: dict[Outcome, str] = {
+    "success": "successes",
+    "failure": "failures",
+    "unsaid": "episodes without a verdict",
+}
 MOST_CHARACTERS = 64
-EXAMPLES = 25
-"""Episodes of a group whose ids are kept."""
+COMPARED = 20
+"""Largest groups of a key."""
+SHOWN = 20
 
 
-class Moments:
-    """Number, means and sums of squared deviations of vectors (B. P. Welford, Technometrics 4(3), 1962)."""
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """One episode: its groups by key, its outcome, its reward before normalisation, and each component's part."""
 
-    __slots__ = ("count", "m2", "mean")
-
-    def __init__(self, size: int) -> None:
-        self.count, self.mean, self.m2 = 0, np.zeros(size), np.zeros(size)
-
-    def add(self, values: Floats) -> None:
-        """One more vector, shape (size,)."""
-        self.count += 1
-        delta = values - self.mean
-        self.mean += delta / self.count
-        self.m2 += delta * (values - self.mean)
+    groups: Mapping[str, str]
+    outcome: Outcome
+    values: Sequence[float]
 
 
-class EpisodeGroup:
-    """One value of a key: its episodes by their outcome, and the ids of the newest."""
-
-    def __init__(self) -> None:
-        self.by_outcome: dict[Outcome, Moments] = {}
-        self.examples: list[str] = []
-
-    @property
-    def count(self) -> int:
-        """Its episodes."""
-        return sum(moments.count for moments in self.by_outcome.values())
-
-    def at(self, outcome: Outcome) -> int:
-        """Its episodes with this outcome."""
-        found = self.by_outcome.get(outcome)
-        return found.count if found else 0
+def earned(spec: RewardPolicySpec, rule: BiasCheck, row: Mapping[str, Any]) -> Earned:
+    """Computes the reward of a recorded episode; a broken constraint caps it."""
+    episode = read_episode(row)
+    worth = evaluate(spec, episode)
+    caps = [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
+    parts = [component.weight * worth.components[component.name] for component in spec.components]
+    return Earned(groups_of(row, rule.group_by), _outcome(episode), [min([worth.raw, *caps]), *parts])
 
 
-class Tally:
-    """Of one policy, by key and group. The first number of a vector is the reward before normalisation, no more than a
-    broken constraint allows; the others are what each component adds to it."""
-
-    def __init__(self, spec: RewardPolicySpec, keys: Sequence[str]) -> None:
-        self.spec = spec
-        self.groups: dict[str, dict[str, EpisodeGroup]] = {key: {} for key in keys}
-        self.beyond: dict[str, int] = dict.fromkeys(keys, 0)
-        self.forgotten: dict[str, int] = dict.fromkeys(keys, 0)
-        self.episodes = 0
-        self._weights = {component.name: component.weight for component in spec.components}
-        self._caps = {constraint.name: constraint.reward_at_most for constraint in spec.constraints}
-
-    @property
-    def size(self) -> int:
-        """Length of a vector."""
-        return 1 + len(self._weights)
-
-    def add(self, row: Mapping[str, Any], episode: Episode) -> None:
-        """One episode, and the row with `labels`, `task_type` and `told` (the metadata of its result) it came from."""
-        self.episodes += 1
-        named = dict(group_names(row, self.groups))
-        if not named:
-            return
-        values = np.array(self._values(episode))
-        outcome: Outcome = "unsaid" if episode.success is None else "success" if episode.success else "failure"
-        for key, name in named.items():
-            known = self.groups[key]
-            group = known.get(name)
-            if group is None:
-                if len(known) >= MOST_GROUPS and not self._make_room(key):
-                    self.beyond[key] += 1
-                    continue
-                group = known[name] = EpisodeGroup()
-            if outcome not in group.by_outcome:
-                group.by_outcome[outcome] = Moments(self.size)
-            group.by_outcome[outcome].add(values)
-            if len(group.examples) < EXAMPLES:
-                group.examples.append(row["trajectory_id"])
-
-    def _make_room(self, key: str) -> bool:
-        """Forget the smaller half of a key's groups, those too small to be compared; False where none is so small."""
-        known = self.groups[key]
-        smallest = sorted(known, key=lambda name: known[name].count)[: MOST_GROUPS // 2]
-        small = [name for name in smallest if known[name].count < TOO_SMALL]
-        for name in small:
-            self.beyond[key] += known.pop(name).count
-        self.forgotten[key] += len(small)
-        return bool(small)
-
-    def _values(self, episode: Episode) -> list[float]:
-        worth = evaluate(self.spec, episode)
-        reward = min([worth.raw, *(self._caps[name] for name in worth.broken)])
-        return [reward, *(weight * worth.components[name] for name, weight in self._weights.items())]
+def _outcome(episode: Episode) -> Outcome:
+    if episode.success is None:
+        return "unsaid"
+    return "success" if episode.success else "failure"
 
 
-def group_names(row: Mapping[str, Any], keys: Sequence[str] | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Each key with the group that the episode belongs to; keys that it says nothing of are left out."""
-    labels = told = None
+def groups_of(row: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
+    """The episode's group by key; keys without a value are left out."""
+    labels, metadata = orjson.loads(row["labels"] or "{}"), orjson.loads(row["result_metadata"] or "{}")
+    groups = {}
     for key in keys:
         if key == "taskType":
             value: Any = row["task_type"]
         elif key.startswith("result."):
-            told = orjson.loads(row["told"] or "{}") if told is None else told
-            value = told.get(key.removeprefix("result.metadata.")) if isinstance(told, dict) else None
+            value = metadata.get(key.removeprefix("result.metadata.")) if isinstance(metadata, dict) else None
         else:
-            labels = orjson.loads(row["labels"] or "{}") if labels is None else labels
             value = labels.get(key.removeprefix("metadata."))
         if isinstance(value, bool):
             value = "true" if value else "false"
         if isinstance(value, str | int | float) and value != "":
-            yield key, "".join(c if c.isprintable() else " " for c in str(value)[:MOST_CHARACTERS])
+            groups[key] = "".join(c if c.isprintable() else " " for c in str(value)[:MOST_CHARACTERS])
+    return groups
 
 
-COMPARED = 20
-"""Largest groups of a key."""
-OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "unsaid")
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two groups at one outcome: an array of shape (episodes, 1 + components) each."""
+
+    key: str
+    outcome: Outcome
+    names: tuple[str, str]
+    values: tuple[Floats, Floats]
 
 
-@dataclass(frozen=True)
-class Gaps:
-    """What a tally shows.
-
-    Attributes:
-        gaps: one for each comparison, the surest first: by how far the lower end lies above its limit.
-        compared: groups by key that were compared with another one.
-        left_out: groups that were not.
-    """
-
-    gaps: tuple[GroupGap, ...]
-    compared: dict[str, tuple[str, ...]]
-    left_out: int
-
-
-def limit_of(rule: BiasCheck, gap: GroupGap) -> float:
-    """How large this gap may be."""
-    if gap.measure == "success":
-        return math.inf if rule.max_success_gap is None else rule.max_success_gap
-    return rule.max_gap
-
-
-def compare(tally: Tally, rule: BiasCheck) -> Gaps:
-    """All groups of each key with one another."""
-    pairs: list[tuple[str, str, EpisodeGroup, str, EpisodeGroup]] = []
-    compared: dict[str, tuple[str, ...]] = {}
+def compare(spec: RewardPolicySpec, rule: BiasCheck, episodes: Sequence[Earned]) -> BiasFigures:
+    """Compares all groups of each key with one another."""
+    pairs: list[Pair] = []
+    compared: dict[str, int] = {}
     left_out = 0
-    for key, groups in tally.groups.items():
-        largest = sorted(groups, key=lambda name: (-groups[name].count, name))[:COMPARED]
-        enough = [name for name in largest if any(groups[name].at(o) >= rule.minimum_episodes for o in OUTCOMES)]
-        left_out += len(groups) - len(enough) + tally.forgotten[key]
-        compared[key] = tuple(enough)
-        pairs.extend((key, one, groups[one], other, groups[other]) for one, other in combinations(enough, 2))
-    counts = [
-        sum(one.at(o) >= rule.minimum_episodes <= other.at(o) for o in OUTCOMES) * tally.size
-        + _has_rates(one, other, rule)
-        for _, _, one, _, other in pairs
-    ]
-    comparisons = sum(counts)
-    if not comparisons:
-        return Gaps((), compared, left_out)
-    error = (1.0 - rule.confidence) / comparisons
-    names = [component.name for component in tally.spec.components]
-    found = [gap for pair in pairs for gap in _of_pair(pair, rule, names, error)]
-    found.sort(key=lambda gap: (limit_of(rule, gap) - gap.low, -gap.gap, gap.key, gap.groups, gap.outcome))
-    return Gaps(tuple(found), compared, left_out)
-
-
-def _has_rates(one: EpisodeGroup, other: EpisodeGroup, rule: BiasCheck) -> bool:
-    return min(one.at("success") + one.at("failure"), other.at("success") + other.at("failure")) >= max(
-        1, rule.minimum_episodes
+    for key in rule.group_by:
+        by_group: dict[str, dict[Outcome, list[Sequence[float]]]] = defaultdict(lambda: defaultdict(list))
+        for episode in episodes:
+            if key in episode.groups:
+                by_group[episode.groups[key]][episode.outcome].append(episode.values)
+        sizes = Counter({name: sum(map(len, group.values())) for name, group in by_group.items()})
+        largest = sorted(by_group, key=lambda name: (-sizes[name], name))[:COMPARED]
+        enough = {
+            name: {outcome: np.array(rows) for outcome, rows in by_group[name].items() if _enough(rule, rows)}
+            for name in largest
+            if any(_enough(rule, rows) for rows in by_group[name].values())
+        }
+        compared[key] = len(enough)
+        left_out += len(by_group) - len(enough)
+        for one, other in combinations(enough, 2):
+            both = enough[one].keys() & enough[other].keys()
+            pairs += [
+                Pair(key, outcome, (one, other), (enough[one][outcome], enough[other][outcome]))
+                for outcome in OUTCOMES
+                if outcome in both
+            ]
+    components = [None, *(component.name for component in spec.components)]
+    comparisons = len(pairs) * len(components)
+    z = NormalDist().inv_cdf(1.0 - (1.0 - rule.confidence) / (2 * max(1, comparisons)))
+    gaps = [_gap(pair, place, name, z) for pair in pairs for place, name in enumerate(components)]
+    gaps.sort(key=lambda gap: (-gap.low, -gap.gap, gap.key, gap.groups, gap.outcome))
+    suspected, reason, sentence = _finding(rule, gaps)
+    return BiasFigures.model_validate(
+        {
+            "suspected": suspected,
+            "reason": reason,
+            "sentence": sentence[:1024],
+            "episodes": len(episodes),
+            "groups": compared,
+            "groups_left_out": left_out,
+            "comparisons": comparisons,
+            "gaps": gaps[:SHOWN],
+        }
     )
 
 
-def _of_pair(
-    pair: tuple[str, str, EpisodeGroup, str, EpisodeGroup], rule: BiasCheck, names: Sequence[str], error: float
-) -> Iterator[GroupGap]:
-    key, name, one, other_name, other = pair
-    z = NormalDist().inv_cdf(1.0 - error / 2)
-    for outcome in OUTCOMES:
-        if min(one.at(outcome), other.at(outcome)) < rule.minimum_episodes:
-            continue
-        first, second = one.by_outcome[outcome], other.by_outcome[outcome]
-        sizes = first.count, second.count
-        for place, component in enumerate([None, *names]):
-            means = float(first.mean[place]), float(second.mean[place])
-            spreads = float(first.m2[place]) / (sizes[0] - 1), float(second.m2[place]) / (sizes[1] - 1)
-            half = _half_width(spreads, sizes, z)
-            measure = "reward" if component is None else "component"
-            yield _gap(key, (name, other_name), outcome, measure, component, means, half, sizes)
-    if _has_rates(one, other, rule):
-        yield _success(key, (name, other_name), one, other, z)
+def _enough(rule: BiasCheck, rows: Sequence[Any]) -> bool:
+    return len(rows) >= rule.minimum_episodes
 
 
-def _half_width(spreads: tuple[float, float], sizes: tuple[int, int], z: float) -> float:
-    """Half of Welch's interval."""
-    parts = spreads[0] / sizes[0], spreads[1] / sizes[1]
-    variance = parts[0] + parts[1]
+def _gap(pair: Pair, place: int, component: str | None, z: float) -> GroupGap:
+    """The difference of two means, with Welch's interval."""
+    columns = [values[:, place] for values in pair.values]
+    names, sizes = pair.names, (len(columns[0]), len(columns[1]))
+    gap = float(columns[0].mean() - columns[1].mean())
+    half = _half_width([float(column.var(ddof=1)) / len(column) for column in columns], sizes, z)
+    if gap < 0:
+        names, sizes, gap = names[::-1], sizes[::-1], -gap
+    return GroupGap(
+        key=pair.key,
+        groups=names,
+        outcome=pair.outcome,
+        measure="reward" if component is None else "component",
+        component=component,
+        gap=gap,
+        low=gap - half,
+        high=gap + half,
+        episodes=sizes,
+    )
+
+
+def _half_width(parts: Sequence[float], sizes: tuple[int, int], z: float) -> float:
+    variance = sum(parts)
     if variance <= 0:
         return 0.0
     # Shares first: squares of tiny variances would be 0.
-    shares = parts[0] / variance, parts[1] / variance
-    freedom = 1.0 / (shares[0] ** 2 / (sizes[0] - 1) + shares[1] ** 2 / (sizes[1] - 1))
+    shares = [part / variance for part in parts]
+    freedom = 1.0 / sum(share**2 / (size - 1) for share, size in zip(shares, sizes, strict=True))
     return student(z, freedom) * math.sqrt(variance)
 
 
@@ -238,111 +185,97 @@ def student(z: float, freedom: float) -> float:
     return z + math.fsum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
-def _gap(
-    key: str,
-    names: tuple[str, str],
-    outcome: Outcome,
-    measure: str,
-    component: str | None,
-    means: tuple[float, float],
-    half: float,
-    sizes: tuple[int, int],
-) -> GroupGap:
-    gap = means[0] - means[1]
-    if gap < 0:
-        names, sizes, gap = names[::-1], sizes[::-1], -gap
-    low, high = gap - half, gap + half
-    return GroupGap.model_validate(
-        {"key": key, "groups": names, "outcome": outcome, "measure": measure, "component": component}
-        | {"gap": gap, "low": low, "high": high, "episodes": sizes}
-    )
-
-
-def _success(key: str, names: tuple[str, str], one: EpisodeGroup, other: EpisodeGroup, z: float) -> GroupGap:
-    wins = one.at("success"), other.at("success")
-    sizes = wins[0] + one.at("failure"), wins[1] + other.at("failure")
-    if wins[0] * sizes[1] < wins[1] * sizes[0]:
-        names, wins, sizes = names[::-1], wins[::-1], sizes[::-1]
-    rates = wins[0] / sizes[0], wins[1] / sizes[1]
-    (low, high), (other_low, other_high) = (wilson(w, n, z) for w, n in zip(wins, sizes, strict=True))
-    gap = rates[0] - rates[1]
-    ends = (
-        gap - math.hypot(rates[0] - low, other_high - rates[1]),
-        gap + math.hypot(high - rates[0], rates[1] - other_low),
-    )
-    return GroupGap(
-        key=key, groups=names, outcome="any", measure="success", gap=gap, low=ends[0], high=ends[1], episodes=sizes
-    )
-
-
-def wilson(wins: int, count: int, z: float) -> tuple[float, float]:
-    """The interval of a rate (Wilson, JASA 22, 1927)."""
-    rate, square = wins / count, z * z / count
-    middle, spread = rate + square / 2, z * math.sqrt(rate * (1 - rate) / count + square / (4 * count))
-    return max(0.0, (middle - spread) / (1 + square)), min(1.0, (middle + spread) / (1 + square))
-
-
-SHOWN = 20
-_REASONS = {"reward": "RewardGap", "component": "ComponentGap", "success": "SuccessGap"}
-_OUTCOMES = {"success": "successes", "failure": "failures", "unsaid": "episodes without a verdict", "any": "all"}
-
-
-def bias_figures(tally: Tally, rule: BiasCheck, gaps: Gaps, swapped: GroupSwap | None) -> BiasFigures:
-    """A gap of rewards is graver than a reward that moves, and that than a gap of a component or of success."""
-    too_large = {gap.measure: gap for gap in reversed(gaps.gaps) if gap.low > limit_of(rule, gap)}
-    looked = bool(gaps.gaps) or bool(swapped and swapped.changed)
-    suspected: bool | None = bool(too_large) or bool(swapped and swapped.moved)
-    if "reward" in too_large:
-        reason, sentence = "RewardGap", _gap_sentence(rule, too_large["reward"])
-    elif swapped and swapped.moved:
-        reason, sentence = "RewardMoves", _move_sentence(rule, swapped)
-    elif too_large:
-        gap = too_large.get("component") or too_large["success"]
-        reason, sentence = _REASONS[gap.measure], _gap_sentence(rule, gap)
-    elif not looked:
-        suspected, reason = None, "NotEnoughEpisodes"
+def _finding(rule: BiasCheck, gaps: Sequence[GroupGap]) -> tuple[bool | None, str, str]:
+    """Suspicion, reason and sentence. A gap of rewards is graver than one of a component."""
+    if not gaps:
         sentence = f"no two groups have {rule.minimum_episodes} episodes of one outcome: too few to compare"
-    else:
-        reason, sentence = "NothingFound", _nothing(rule, gaps, swapped)
-    return BiasFigures.model_validate(
-        {
-            "suspected": suspected,
-            "reason": reason,
-            "sentence": sentence[:1024],
-            "episodes": tally.episodes,
-            "groups": {key: len(names) for key, names in gaps.compared.items()},
-            "groups_left_out": gaps.left_out,
-            "comparisons": len(gaps.gaps),
-            "gaps": gaps.gaps[:SHOWN],
-            "swapped": swapped,
-        }
-    )
+        return None, "NotEnoughEpisodes", sentence
+    for measure, reason in (("reward", "RewardGap"), ("component", "ComponentGap")):
+        if worst := next((gap for gap in gaps if gap.measure == measure and gap.low > rule.max_gap), None):
+            return True, reason, _gap_sentence(rule, worst)
+    # Without figures of the moment: the message stays while the finding does.
+    return False, "NothingFound", f"no gap between groups is surely above {rule.max_gap:g} for the same outcome"
 
 
 def _gap_sentence(rule: BiasCheck, gap: GroupGap) -> str:
     more, less = (name[:40] for name in gap.groups)
+    verb = "earns" if gap.component is None else f"gets from component {gap.component}"
     figures = f"between {gap.low:.3g} and {gap.high:.3g} at {rule.confidence:.4g} confidence"
     counts = f"over {gap.episodes[0]} and {gap.episodes[1]} episodes"
-    if gap.measure == "success":
-        return f"{gap.key}: {more} succeeds more often than {less}, by {gap.gap:.1%} ({figures}) {counts}"
-    what = "earns" if gap.measure == "reward" else f"gets from component {gap.component}"
-    sentence = f"{gap.key}: {more} {what} {gap.gap:.3g} more than {less} for the same outcome"
-    return f"{sentence}: {figures}, {counts}, {_OUTCOMES[gap.outcome]}; allowed is {rule.max_gap:g}"
+    sentence = f"{gap.key}: {more} {verb} {gap.gap:.3g} more than {less} for the same outcome"
+    return f"{sentence}: {figures}, {counts}, {OUTCOMES[gap.outcome]}; allowed is {rule.max_gap:g}"
 
 
-def _move_sentence(rule: BiasCheck, swapped: GroupSwap) -> str:
-    found = f"the group swapped, {swapped.moved} of {swapped.changed} rewards of recorded episodes moved"
-    where = f"look at trajectories {', '.join(swapped.worst)}"
-    return f"{found} by up to {swapped.largest:.3g}; allowed is {rule.max_move:g}; {where}"
+AT_ONCE = 2
+CHECK_SECONDS = 40.0
+"""For a whole check."""
+FRESH_SECONDS = 60.0
+MAX_REMEMBERED = 1000
+_AGENTS = """
+SELECT a.name FROM agents a WHERE a.namespace = $1 AND a.registered_at IS NOT NULL
+    AND ($2::text IS NULL OR a.reward_policy = $2) AND ($3::text[] IS NULL OR a.name = ANY($3))
+"""
 
 
-def _nothing(rule: BiasCheck, gaps: Gaps, swapped: GroupSwap | None) -> str:
-    """Without figures of the moment: it is a message that stays while the finding does."""
-    parts = []
-    if gaps.gaps:
-        parts.append(f"no gap between groups is surely above {rule.max_gap:g} for the same outcome")
-    if swapped and swapped.changed:
-        parts.append("no reward moved when the group was swapped")
-    elif swapped:
-        parts.append("nothing that the policy reads names a group, so that swapping it said nothing")
-    return "; ".join(parts)
+@dataclass(frozen=True)
+class BiasQuery:
+    """Episodes of agents that use the policy of this name, and of these agents."""
+
+    policy: str | None = None
+    agents: Sequence[str] | None = None
+
+
+class BiasReader:
+    """Checks policies of all namespaces: one of a namespace at a time, and two in a process."""
+
+    def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
+        self._db, self._cipher = db, cipher
+        self._answers: TTLCache[tuple[str, str], BiasFigures] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
+        self._busy: set[str] = set()
+
+    async def read(self, namespace: str, spec: RewardPolicySpec, query: BiasQuery) -> BiasFigures:
+        """The result of the check in `spec.bias` under the rest of `spec`; at most a minute old.
+
+        Raises:
+            Invalid: there is no check, or an evaluator's settings cannot be used.
+            ApiError: 429, another check of this namespace is running, or as many of others as run together; 503, it
+                took too long.
+            Unavailable: PostgreSQL does not answer.
+        """
+        if spec.bias is None:
+            raise Invalid("left out; name at least bias.groupBy", field="policy.bias", value=None)
+        check_evaluators(spec)
+        question = f"{spec.model_dump_json()}\n{query!r}".encode()
+        key = (namespace, sha256(question).hexdigest())
+        if (fresh := self._answers.get(key)) is not None:
+            return fresh
+        if namespace in self._busy:
+            raise ApiError(429, "another bias check of this namespace is running; send it later", retry_after=10)
+        if len(self._busy) >= AT_ONCE:
+            raise ApiError(429, f"{AT_ONCE} bias checks of other namespaces are running; send it later", retry_after=10)
+        self._busy.add(namespace)
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                figures = await self._check(namespace, spec, spec.bias, query)
+        except TimeoutError:
+            raise ApiError(
+                503,
+                f"the check took more than {CHECK_SECONDS:g} s; send it later, or look at fewer episodes",
+                field="policy.bias.episodes",
+                value=spec.bias.episodes,
+                retry_after=30,
+            ) from None
+        finally:
+            self._busy.discard(namespace)
+        self._answers[key] = figures
+        return figures
+
+    async def _check(self, namespace: str, spec: RewardPolicySpec, rule: BiasCheck, query: BiasQuery) -> BiasFigures:
+        async with self._db.tenant(namespace) as connection:
+            wanted = list(query.agents) if query.agents is not None else None
+            agents = [row["name"] for row in await connection.fetch(_AGENTS, namespace, query.policy, wanted)]
+        window = Window(rule.episodes, agents)
+        episodes: list[Earned] = []
+        async for page in pages(self._db, self._cipher, namespace, window, steps=needs_log(spec)):
+            episodes += await asyncio.to_thread(lambda rows: [earned(spec, rule, row) for row in rows], page)
+        return await asyncio.to_thread(compare, spec, rule, episodes)

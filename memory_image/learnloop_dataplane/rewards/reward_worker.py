@@ -18,18 +18,11 @@ from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.schema_facts import STEPS_OF
 from learnloop_dataplane.rewards.policies import Policies
+from learnloop_dataplane.rewards.recorded_episodes import LOG, NO_LOG, SCORES, read_episode
 from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running, confidence, settle
 from learnloop_dataplane.telemetry.agent_metrics import Recent
 
-# Steps are most of what a trajectory weighs: they are read only for policies that look at them.
-LOG = f"(SELECT s.steps FROM training_transitions s WHERE {STEPS_OF})"
-NO_LOG = "NULL::jsonb"
-# What evaluators made of the output under the revision that rewards the episode; and that all of them have spoken.
-SCORES = """(SELECT jsonb_object_agg(c.component, c.value) FILTER (WHERE c.value IS NOT NULL) FROM task_scores c
-    WHERE c.namespace = t.namespace AND c.trajectory_id = t.trajectory_id AND c.reward_policy = {policy}
-        AND c.reward_policy_revision = {revision})"""
 _SCORED = """AND (SELECT count(*) FROM task_scores c WHERE c.namespace = t.namespace
     AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $3 AND c.reward_policy_revision = $4) >= $6::int"""
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
@@ -296,10 +289,3 @@ def metadata(policy: Policy, reward: float, episode: Episode, row: Any) -> str:
     told["worth"] = whole(policy.spec, episode)
     told["credit"] = division(policy.spec.credit, reward, episode.steps, episode.log)
     return orjson.dumps(told).decode()
-
-
-def read_episode(row: Any) -> Episode:
-    """The episode in a row of `trajectories` that was selected together with its `log`."""
-    values, steps = orjson.loads(row["outcome_values"]), orjson.loads(row["log"]) if row["log"] else ()
-    scores = orjson.loads(row["scores"]) if row.get("scores") else {}
-    return Episode(row["episode_return"], row["success"], row["steps"], values, steps, scores=scores)

@@ -27,8 +27,8 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.api.responses import begins_after, following, page_mark
 from learnloop_dataplane.rewards import reward_tables
-from learnloop_dataplane.rewards.bias_reader import BiasQuery
-from learnloop_dataplane.rewards.dry_run import Window
+from learnloop_dataplane.rewards.bias import BiasQuery
+from learnloop_dataplane.rewards.recorded_episodes import Window
 from learnloop_dataplane.rewards.reward_tables import Running
 from learnloop_dataplane.task_rewards.calculation import Result, evaluations
 
@@ -56,7 +56,7 @@ class AskDryRun(Input):
     agent_ids: list[Name] | None = Field(default=None, min_length=1, max_length=100, description="left out: all")
     since: Timestamp = datetime(1970, 1, 1, tzinfo=UTC)
     until: Timestamp | None = Field(default=None, description="left out: now")
-    limit: int = Field(default=100_000, ge=1, le=500_000)
+    limit: int = Field(default=20_000, ge=1, le=100_000)
 
 
 class AskBias(Input):
@@ -180,23 +180,14 @@ async def get_agent_credits(
 
 @router.post("/dry-run")
 async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], experience: Experience, caller: Caller) -> Response:
-    """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time.
-
-    With `policy.bias` it looks for bias in the newest of these episodes, too, and answers that as `bias`.
-    """
-    window = Window(body.since, body.until or datetime.now(UTC), body.limit, body.agent_ids)
-    found = asdict(await experience.dry_run.run(caller.namespace, body.policy, window))
-    for item in found["most_changed"]:
-        del item["place"]
-    if body.policy.bias is not None:
-        asked = BiasQuery(agents=body.agent_ids, since=window.since, until=window.until)
-        found["bias"] = await experience.bias.read(caller.namespace, body.policy, asked)
-    return answer(found)
+    """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time."""
+    window = Window(body.limit, body.agent_ids, body.since, body.until)
+    return answer(asdict(await experience.dry_run.run(caller.namespace, body.policy, window)))
 
 
 @router.post("/bias")
 async def bias(body: Annotated[AskBias, json_body(AskBias)], experience: Experience, caller: Caller) -> Response:
-    """Compares what groups of logged episodes earn at equal outcomes, and swaps the group in recorded ones; keeps
-    nothing. One of a namespace at a time; at most a minute old."""
-    asked = BiasQuery(body.reward_policy, body.agent_ids)
-    return answer(await experience.bias.read(caller.namespace, body.policy, asked))
+    """Compares what groups of logged episodes earn at equal outcomes; keeps nothing. One of a namespace at a time; at
+    most a minute old."""
+    query = BiasQuery(body.reward_policy, body.agent_ids)
+    return answer(await experience.bias.read(caller.namespace, body.policy, query))

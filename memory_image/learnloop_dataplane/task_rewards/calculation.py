@@ -1,10 +1,8 @@
 """The reward of a task: evaluators, agreement with people, and earlier episodes of the agent."""
 
 import asyncio
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,52 +19,19 @@ from learnloop_dataplane.evaluators.registry import score_or_say
 from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.reward_tables import Policy, Running, confidence, policy_terms, settle
-from learnloop_dataplane.task_rewards.team_credits import Scale, TeamCredits, described
+from learnloop_dataplane.task_rewards.team_credits import stored_division
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
 
 
-Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
+def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Of scores (0 to 1) and opinions (-1 to 1) about the same episodes, the share where both are good or both bad.
 
-
-@dataclass(frozen=True)
-class Agreement:
-    """An evaluator's scores beside people's opinions, both as good or bad.
-
-    Attributes:
-        episodes: that both have an opinion about; a score of 0.5 and an opinion of 0 are none.
-        share: of these, where both say the same; None without any.
-        low: lower end of its 95 % interval (Wilson, JASA 22, 1927).
-        high: upper end.
-        kappa: agreement beyond chance (Cohen, 1960); None where one of the two always says the same.
+    A score of 0.5 and an opinion of 0 are neither.
     """
-
-    episodes: int
-    share: float | None = None
-    low: float | None = None
-    high: float | None = None
-    kappa: float | None = None
-
-
-def agreement(pairs: Iterable[tuple[float, float]]) -> Agreement:
-    """Of scores (0 to 1) and opinions (-1 to 1) about the same episodes."""
-    table = [[0, 0], [0, 0]]
-    for score, opinion in pairs:
-        if score != 0.5 and opinion != 0.0:
-            table[score > 0.5][opinion > 0.0] += 1
-    n = sum(map(sum, table))
-    if not n:
-        return Agreement(0)
-    share = (table[0][0] + table[1][1]) / n
-    good = [(table[1][0] + table[1][1]) / n, (table[0][1] + table[1][1]) / n]
-    chance = good[0] * good[1] + (1.0 - good[0]) * (1.0 - good[1])
-    steady = any(part in (0.0, 1.0) for part in good)
-    kappa = None if steady or chance >= 1.0 else (share - chance) / (1.0 - chance)
-    middle, spread = share + Z * Z / (2 * n), Z * math.sqrt(share * (1.0 - share) / n + Z * Z / (4 * n * n))
-    width = 1.0 + Z * Z / n
-    return Agreement(n, share, max(0.0, (middle - spread) / width), min(1.0, (middle + spread) / width), kappa)
+    same = [(score > 0.5) == (opinion > 0.0) for score, opinion in pairs if score != 0.5 and opinion != 0.0]
+    return {"episodes": len(same), "share": fmean(same) if same else None}
 
 
 NEWEST = 5000
@@ -104,7 +69,7 @@ async def evaluations(
                 "asked": len(asked),
                 "scored": len(values),
                 "mean": fmean(values) if values else None,
-                "agreement_with_people": asdict(agreement(rated)),
+                "agreement_with_people": agreement(rated),
             }
         )
     return found
@@ -178,14 +143,12 @@ class Calculator:
         self,
         db: Database,
         judge: "JudgeClient | None",
-        credits: TeamCredits,
         sandbox: Sandbox | None = None,
         scorers: Scorers | None = None,
     ) -> None:
         self._db = db
         self._judge = judge
         self._sandbox = sandbox
-        self._credits = credits
         self._scorers = scorers
 
     async def calculate(
@@ -210,8 +173,7 @@ class Calculator:
         episode = Episode(result.episode_return, result.success, result.count, result.values, result.log, scores=known)
         worth = evaluate(spec, episode)
         reward, running = settle(spec, worth, running)
-        division = await self._credits.among(namespace, Scale(spec, running), reward, result, task_id or "")
-        parts = described(division) if division else []
+        parts = stored_division(spec, running, reward, result).described() if result.agents else []
         own = next((part["credit_assigned"] for part in parts if part["agent"] == agent), None)
         return {
             "task_id": task_id,

@@ -96,9 +96,6 @@ WHERE namespace = {{namespace:String}} {{whose}} {{only}}
     AND (received_at, trajectory_id) < ({{until:DateTime64(6, 'UTC')}}, {{before:String}})
 ORDER BY received_at DESC, trajectory_id DESC LIMIT {{size:UInt32}}
 """
-_NAMES = f"""
-SELECT seq, trajectory_id FROM {TABLE} FINAL WHERE namespace = {{namespace:String}} AND seq IN {{numbers:Array(UInt64)}}
-"""
 _ERASE = f"DELETE FROM {TABLE} WHERE namespace = {{namespace:String}} AND {{column}} = {{value:String}}"
 ERASABLE = ("user_hash", "agent_id", "trajectory_id")
 
@@ -164,16 +161,6 @@ class ClickHouse:
             given["agents"] = list(agents)
         answer = await self._run(lambda client: client.query(query, parameters=given))
         return list(answer.named_results())
-
-    async def names(self, namespace: str, numbers: Sequence[int]) -> dict[int, str]:
-        """trajectory_id by `seq`, of those that are here.
-
-        Raises:
-            Unavailable: the server does not answer.
-        """
-        given = {"namespace": namespace, "numbers": list(numbers)}
-        answer = await self._run(lambda client: client.query(_NAMES, parameters=given))
-        return {row["seq"]: row["trajectory_id"] for row in answer.named_results()}
 
     async def erase(self, namespace: str, column: str, value: str, until: datetime | None = None) -> None:
         """Deletes every episode of a user, of an agent, or one by id, received until then (None: ever).

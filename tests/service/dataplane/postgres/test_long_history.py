@@ -165,7 +165,6 @@ NO_HISTORY = {
     ("GET", "/readyz"),
     ("GET", "/api/v1/schemas"),
     ("GET", "/api/v1/schemas/{subject}"),
-    ("POST", "/api/v1/models/{deployment}/approval-reference"),
     # The API server has the jobs.
     ("POST", "/api/v1/training/start"),
     ("POST", "/api/v1/training/stop"),

@@ -16,7 +16,6 @@ from testing.servers.ports import held_port
 
 from ..conftest import Api, eventually, running, settings, superuser, trajectory
 
-SUCCESS = {"components": [{"name": "done", "type": "success", "weight": 1}]}
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 FOREVER = {"since": datetime(2000, 1, 1, tzinfo=UTC), "until": datetime(2100, 1, 1, tzinfo=UTC), "before": ""}
 
@@ -106,7 +105,6 @@ async def test_another_namespace_neither_reads_nor_erases(engine: str) -> None:
     warehouse = ClickHouse(engine, days=3650)
     await warehouse.insert([row("mine", agent_id="private", seq=77)])
     assert await ids(warehouse, "team-b", ["private"]) == []
-    assert await warehouse.names("team-b", [77]) == {}
     await warehouse.erase("team-b", "agent_id", "private")
     assert await ids(warehouse, "team-a", ["private"]) == ["mine"]
     await warehouse.erase("team-a", "agent_id", "private")
@@ -271,9 +269,7 @@ async def test_there_is_no_receipt_before_the_warehouse_has_erased(
         assert await in_warehouse(api, "proof", "of-eva") is None
 
 
-async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_them_there(
-    dsn: str, tmp_path: Path, engine: str
-) -> None:
+async def test_old_episodes_stay_until_the_warehouse_has_them(dsn: str, tmp_path: Path, engine: str) -> None:
     async def age() -> None:
         async with superuser(dsn) as connection:
             await connection.execute(
@@ -294,10 +290,6 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
         await eventually(rewarded)
         await age()
         await api.privacy.retention.run()
-        stats = await api.call("POST", "/api/v1/rewards/dry-run", 503, namespace="old", json={"policy": SUCCESS})
-        assert "ClickHouse does not answer" in stats["error"]["message"], (
-            "half a history is not passed off as all of it"
-        )
         async with superuser(dsn) as connection:
             assert await connection.fetchval("SELECT count(*) FROM trajectories WHERE namespace = 'old'") == 2
     async with running(**with_warehouse(dsn, tmp_path, engine)) as api:
@@ -307,9 +299,6 @@ async def test_old_episodes_stay_until_the_warehouse_has_them_and_dry_runs_find_
         async with superuser(dsn) as connection:
             rows = await connection.fetch("SELECT trajectory_id FROM trajectories WHERE namespace = 'old'")
             assert [item["trajectory_id"] for item in rows] == ["today"]
-        body = {"policy": SUCCESS, "since": "2020-01-01T00:00:00Z"}
-        found = await api.call("POST", "/api/v1/rewards/dry-run", namespace="old", json=body)
-        assert found["trajectories"] == 2
 
 
 async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_counts_nothing_twice(
