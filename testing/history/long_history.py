@@ -34,9 +34,9 @@ _OF_EPISODES = (
     f"""INSERT INTO task_scores (namespace, trajectory_id, reward_policy, reward_policy_revision, component, value,
         note, scored_at)
     SELECT namespace, trajectory_id, '{POLICY}', '{POLICY_REVISION}', 'won', 1, '', received_at FROM trajectories""",
-    """INSERT INTO task_credits (namespace, trajectory_id, agent_id, raw_reward, shaped_reward, credit_assigned, error,
-        method, team, task_type, created_at)
-    SELECT namespace, trajectory_id, agent_id, 1, 1, 1, 0, 'equal', agent_id, 'sum', received_at FROM trajectories""",
+    """INSERT INTO task_credits (namespace, trajectory_id, agent_id, raw_reward, shaped_reward, credit_assigned, method,
+        task_type, created_at)
+    SELECT namespace, trajectory_id, agent_id, 1, 1, 1, 'equal', 'sum', received_at FROM trajectories""",
     """INSERT INTO user_feedback (namespace, trajectory_id, user_hash, value, given_at, joined)
     SELECT namespace, trajectory_id, labels ->> 'user_id', 1, received_at, true FROM trajectories""",
     f"""INSERT INTO event_outbox (namespace, message_id, subject, payload, created_at, published_at)

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from learnloop_api.kinds.base import Resource, Rule
 
 EvaluatorType = Literal[
-    "exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "unit-tests", "own-history", "judge", "reward-model"
+    "exact", "fuzzy", "numeric", "json-schema", "regex", "linter", "unit-tests", "judge", "reward-model"
 ]
 """Names as a RewardPolicy writes them; the settings of a type are in the field of its name, in camelCase."""
 
@@ -89,16 +89,6 @@ class UnitTests(Resource):
     memory_megabytes: int = Field(default=256, ge=64, le=2048, description="That the code may take.")
 
 
-class OwnHistory(Resource):
-    """Share of the agent's earlier successful episodes of the same task type that needed more."""
-
-    measure: Literal["steps", "seconds", "value"] = Field(default="steps", description="What is to be small.")
-    key: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        default=None, description="Outcome value for measure value, e.g. output_tokens."
-    )
-    episodes: int = Field(default=200, ge=10, le=1000, description="How many of the newest are looked at.")
-
-
 class Judge(Resource):
     """A language model (the chart's dataPlane.judge) says which of two answers is better, the output or the expected
     one, in both orders.
@@ -132,7 +122,6 @@ SETTINGS: dict[str, str] = {
     "regex": "regex",
     "linter": "linter",
     "unit-tests": "unitTests",
-    "own-history": "ownHistory",
     "judge": "judge",
     "reward-model": "rewardModel",
 }
@@ -159,20 +148,12 @@ def _only_its_own() -> tuple[Rule, ...]:
 class Evaluator(Resource):
     """One way to score an output, with its settings."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        *_only_its_own(),
-        Rule(
-            "!has(self.ownHistory) || (self.ownHistory.measure == 'value') == has(self.ownHistory.key)",
-            "set key with measure value, and only then: it names the outcome value",
-            ".ownHistory",
-        ),
-    )
+    cel_rules: ClassVar[tuple[Rule, ...]] = _only_its_own()
 
     type: EvaluatorType = Field(
         description="exact, fuzzy, numeric: the output against `expected`. json-schema, regex: the form of the output. "
-        "linter: findings in the code. unit-tests: tests that the code passes, in a Job. own-history: efficiency "
-        "against the agent's own earlier episodes. judge: a language model compares the output with `expected`. "
-        "reward-model: a model of people's preferences scores the output."
+        "linter: findings in the code. unit-tests: tests that the code passes, in a Job. judge: a language model "
+        "compares the output with `expected`. reward-model: a model of people's preferences scores the output."
     )
     exact: ExactMatch | None = Field(default=None, description="Settings of type exact.")
     fuzzy: FuzzyMatch | None = Field(default=None, description="Settings of type fuzzy.")
@@ -181,7 +162,6 @@ class Evaluator(Resource):
     regex: RegexMatch | None = Field(default=None, description="Settings of type regex.")
     linter: Linter | None = Field(default=None, description="Settings of type linter.")
     unit_tests: UnitTests | None = Field(default=None, description="Settings of type unit-tests.")
-    own_history: OwnHistory | None = Field(default=None, description="Settings of type own-history.")
     judge: Judge | None = Field(default=None, description="Settings of type judge.")
     reward_model: LearnedReward | None = Field(default=None, description="Settings of type reward-model.")
     task_types: list[Annotated[str, Field(min_length=1, max_length=64)]] = Field(
@@ -198,7 +178,4 @@ class Evaluator(Resource):
                 raise ValueError(f"{field}: goes with type {kind}, and this is {self.type}; remove it")
             if kind == self.type and kind in REQUIRED and getattr(self, name) is None:
                 raise ValueError(f"{field}: type {kind} needs it")
-        history = self.own_history
-        if history is not None and (history.measure == "value") != (history.key is not None):
-            raise ValueError("ownHistory.key: set it with measure value, and only then")
         return self

@@ -13,10 +13,10 @@ LARGEST_REWARD = 1e9
 class Normalisation(Resource):
     """Puts rewards of different tasks on one scale."""
 
-    method: Literal["none", "zscore", "minmax", "rank"] = Field(
+    method: Literal["none", "zscore", "minmax"] = Field(
         default="zscore",
         description="Against the agent's own history so far. zscore: (r - mean) / standard deviation; minmax: least "
-        "0, largest 1; rank: share of the newest 500 rewards that are lower, ties count half; none: r as it is.",
+        "0, largest 1; none: r as it is.",
     )
     clip: float = Field(default=10.0, gt=0, le=1000, description="Normalised rewards stay within ±clip.")
 

@@ -68,9 +68,7 @@ class RewardSignals(WireModel):
     """Signs of reward hacking: GET /api/v1/rewards/policies/{name}/revisions/{revision}/signals."""
 
     suspected: bool | None = Field(description="null: too few rewards to tell")
-    reason: Literal[
-        "NotEnoughRewards", "NothingFound", "FeedbackDisagrees", "DuplicateTrajectories", "ComponentDominates"
-    ]
+    reason: Literal["NotEnoughRewards", "NothingFound", "FeedbackDisagrees", "DuplicateTrajectories"]
     sentence: str = Field(max_length=1024, description="what was found, with figures")
     rewards: int = Field(ge=0, description="newest rewards looked at")
     worst: list[Identifier] = Field(

@@ -59,7 +59,7 @@ class AgentRegistry:
     """The agents of all namespaces.
 
     Args:
-        arrived: is told a namespace in which episodes may wait for rewards.
+        arrived: called with a namespace in which episodes may wait for rewards.
     """
 
     def __init__(self, db: Database, arrived: Callable[[str], None], cipher: StepCipher = PLAIN) -> None:
@@ -78,9 +78,9 @@ class AgentRegistry:
         async with self._db.tenant(namespace) as connection:
             changed = await connection.execute(_REGISTER, namespace, agent, policy, revision, group)
             if changed != "INSERT 0 0":
-                told = {"reward_policy": policy, "reward_policy_revision": revision}
-                told |= {"memory_group": group} if group is not None else {}
-                await note(connection, namespace, "agent.registered", f"agent/{agent}", told)
+                detail = {"reward_policy": policy, "reward_policy_revision": revision}
+                detail |= {"memory_group": group} if group is not None else {}
+                await note(connection, namespace, "agent.registered", f"agent/{agent}", detail)
         self._arrived(namespace)
 
     async def ordered(self, namespace: str, identity: str, order: TrainingOrder) -> bool:
@@ -95,8 +95,8 @@ class AgentRegistry:
             await connection.execute(_LOCK, f"{namespace}/training-order/{identity}")
             if await noted(connection, namespace, subject, identity):
                 return False
-            told = order.model_dump(mode="json", exclude={"agent"}) | {"id": identity}
-            await note(connection, namespace, "training.ordered", subject, told)
+            detail = order.model_dump(mode="json", exclude={"agent"}) | {"id": identity}
+            await note(connection, namespace, "training.ordered", subject, detail)
         return True
 
     async def forget(self, namespace: str, agent: str) -> None:
@@ -141,7 +141,7 @@ class AgentRegistry:
 
     async def observations(self, namespace: str, agent: str, limit: int) -> list[list[float]]:
         """The newest numeric observations of an agent, newest first; others (text, objects) are passed over."""
-        found: list[list[float]] = []
+        observations: list[list[float]] = []
         async with self._db.tenant(namespace) as connection:
             before = _NEWEST
             for _ in range(0, MAX_TRAJECTORIES_READ, PAGE):
@@ -149,14 +149,14 @@ class AgentRegistry:
                 stored = [StepLog(row["trajectory_id"], row["steps"]) for row in rows]
                 for row, log in zip(rows, await self._cipher.open(connection, namespace, stored), strict=True):
                     before = row["seq"]
-                    found += _numeric(orjson.loads(log.steps or "[]"))
-                    if len(found) >= limit:
-                        return found[:limit]
+                    observations += _numeric(orjson.loads(log.steps or "[]"))
+                    if len(observations) >= limit:
+                        return observations[:limit]
                 if len(rows) < PAGE:
                     break
-        return found
+        return observations
 
 
 def _numeric(steps: list[dict[str, Any]]) -> list[list[float]]:
-    seen = [step["observation"] for step in reversed(steps)]
-    return [item for item in seen if isinstance(item, list) and all(isinstance(x, int | float) for x in item)]
+    observations = [step["observation"] for step in reversed(steps)]
+    return [item for item in observations if isinstance(item, list) and all(isinstance(x, int | float) for x in item)]

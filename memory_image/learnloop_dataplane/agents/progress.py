@@ -28,8 +28,8 @@ LEFT JOIN LATERAL (SELECT h.raw_reward AS value FROM reward_history h
 WHERE t.namespace = $1 AND t.agent_id = $2 AND t.status <> 'withdrawn' AND t.received_at >= $3
 GROUP BY 1
 """
-# The operator tells how each run ended. That outlives the run, which goes with its TrainingJob. A run that nobody told
-# the end of says in its manifest whom it trained; without one it is known by its checkpoints, or by its name.
+# The operator tells how each run ended. That outlives the run, which goes with its TrainingJob. A run without
+# such an event names its agent in its manifest; without one its checkpoints or its own name do.
 _TRAININGS = """
 WITH told AS (
     SELECT o.payload::jsonb AS run, o.created_at AS at FROM event_outbox o
@@ -90,29 +90,31 @@ async def progress(db: Database, namespace: str, agent: str, weeks: int) -> Agen
     Raises:
         Unavailable: PostgreSQL does not answer.
     """
-    found: dict[date, dict[str, Any]] = defaultdict(lambda: {"episodes": 0})
+    figures_by_week: dict[date, dict[str, Any]] = defaultdict(lambda: {"episodes": 0})
     async with db.tenant(namespace) as connection:
         begins = await connection.fetchval(_BEGINS, weeks)
-        asked = (namespace, agent, begins)
-        for row in await connection.fetch(_EPISODES, *asked):
-            found[row["week"]] |= dict(row)
+        arguments = (namespace, agent, begins)
+        for row in await connection.fetch(_EPISODES, *arguments):
+            figures_by_week[row["week"]] |= dict(row)
         runs = f"{names.SUBJECT_TRAINING_STATUS}.{namespace}."
-        for row in await connection.fetch(_TRAININGS, *asked, SETTLED_HOURS, runs):
-            found[row["week"]] |= dict(row)
+        for row in await connection.fetch(_TRAININGS, *arguments, SETTLED_HOURS, runs):
+            figures_by_week[row["week"]] |= dict(row)
         subject = f"{names.SUBJECT_MODEL_DEPLOYED}.{namespace}."
         for row in await connection.fetch(_MOVES, namespace, agent, subject):
             event = ModelDeployed.model_validate_json(row["payload"])
             if event.outcome is not None and event.deployed_at >= begins:
-                week = found[_monday(event.deployed_at.astimezone(UTC).date())]
+                week = figures_by_week[_monday(event.deployed_at.astimezone(UTC).date())]
                 week[event.outcome] = week.get(event.outcome, 0) + 1
                 if event.outcome == "rollbacks":
                     false = await _was_no_worse(connection, namespace, event)
                     week["false_rollbacks"] = week.get("false_rollbacks", 0) + false
-    for week in found.values():
+    for week in figures_by_week.values():
         promoted, ended = week.get("promotions", 0), week.get("promotions", 0) + week.get("rollbacks", 0)
         week["deployment_success_rate"] = promoted / ended if ended else None
-    told = [WeekOfAgent.model_validate({**figures, "week": week}) for week, figures in sorted(found.items())]
-    return AgentProgress(agent=agent, weeks=told[-weeks:])
+    weeks_of_agent = [
+        WeekOfAgent.model_validate({**figures, "week": week}) for week, figures in sorted(figures_by_week.items())
+    ]
+    return AgentProgress(agent=agent, weeks=weeks_of_agent[-weeks:])
 
 
 async def _was_no_worse(connection: Any, namespace: str, event: ModelDeployed) -> bool:
@@ -120,8 +122,8 @@ async def _was_no_worse(connection: Any, namespace: str, event: ModelDeployed) -
     row = await connection.fetchrow(_COMPARED, namespace, event.model_deployment, event.revision)
     if row["episodes"] < FEWEST or row["other_episodes"] < FEWEST or row["mean"] < row["other_mean"]:
         return False
-    known = row["success"] is not None and row["other_success"] is not None
-    return not known or bool(row["success"] >= row["other_success"])
+    comparable = row["success"] is not None and row["other_success"] is not None
+    return not comparable or bool(row["success"] >= row["other_success"])
 
 
 def _monday(day: date) -> date:

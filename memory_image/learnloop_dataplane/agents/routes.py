@@ -44,8 +44,8 @@ async def put_agent(
     agent: NamePath, body: Annotated[Registration, json_body(Registration)], experience: Experience, caller: Caller
 ) -> Response:
     """Registers an agent, or moves it to another policy revision or group."""
-    told = (body.reward_policy, body.reward_policy_revision, body.memory_group)
-    await experience.agents.register(caller.namespace, agent, *told)
+    stats = (body.reward_policy, body.reward_policy_revision, body.memory_group)
+    await experience.agents.register(caller.namespace, agent, *stats)
     return answer({"agent": agent, **body.model_dump()})
 
 
@@ -101,7 +101,7 @@ async def get_stats(agent: NamePath, experience: Experience, caller: Caller) -> 
 async def get_progress(
     agent: NamePath, db: Db, caller: Caller, weeks: Annotated[int, Query(ge=1, le=MOST_WEEKS)] = 8
 ) -> Response:
-    """What the agent got better at, week by week: success, time, turns, satisfaction, trainings and deployments."""
+    """Progress of an agent by week: success, time, turns, satisfaction, trainings and deployments."""
     return answer(await progress(db, caller.namespace, agent, weeks))
 
 
@@ -126,5 +126,5 @@ async def get_observations(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """The newest numeric observations, newest first."""
-    found = await experience.agents.observations(caller.namespace, agent, limit)
-    return answer({"observations": found})
+    observations = await experience.agents.observations(caller.namespace, agent, limit)
+    return answer({"observations": observations})

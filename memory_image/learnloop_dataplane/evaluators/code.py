@@ -24,29 +24,29 @@ from learnloop_dataplane.sandbox.run_case import RunCase, TooLong
 
 SECONDS = 10.0
 AT_ONCE = 2
-"""Linters at a time: the processor is everybody's."""
+"""Linters at a time in this process."""
 MEBIBYTES = 128
-"""Of data; the worst code of the longest length that has an end to it takes half of them."""
-# Nothing of this machine's settings, and nothing that the code says about itself: a `noqa` would buy a better score.
-# How often each rule is broken, not where: 260,000 characters can have 130,000 findings, of 1 KiB each.
+"""Limit of data; the most demanding code of the longest length takes half of it."""
+# Settings of this machine and `noqa` comments in the code do not count. Findings are counted by rule: 260,000
+# characters can have 130,000 findings of 1 KiB each.
 _COMMAND = (
     *("check", "--isolated", "--no-cache", "--ignore-noqa", "--exit-zero", "--quiet"),
     *("--statistics", "--output-format", "json"),
 )
 _ACTION = re.compile(r"(#[ \t]*(?:ruff[ \t]*:[ \t]*)?isort[ \t]*):")
-"""`# isort: skip_file` is no `noqa`, and does the same."""
+"""`# isort: skip_file` works as a `noqa` does."""
 _STATEMENTS = ("-B", "-m", "learnloop_dataplane.evaluators.statement_count")
-NOTHING = "there is no statement in it that Python reads"
+NOTHING = "the output has no statement"
 _places = FairPlaces(AT_ONCE)
 
 
 class Linter(EvaluatorType):
-    """Findings of ruff for each statement. Lines, comments and documentation are none: padding cleans nothing."""
+    """Findings of ruff per statement. Comments, blank lines and docstrings do not count as statements."""
 
     name: ClassVar[str] = "linter"
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
-        """1 - findings per statement / tolerance, at least 0; 0 for what is no Python."""
+        """1 - findings per statement / tolerance, at least 0; 0 for what is not Python."""
         settings = spec.linter or LinterSettings()
         program, code = ruff(), as_text(case.output)
         if program is None:
@@ -60,14 +60,14 @@ class Linter(EvaluatorType):
             return Score(None, f"the linter was stopped: this code takes more than {SECONDS:g} s or {MEBIBYTES} MiB")
         counts = {str(item.get("code") or "invalid-syntax"): _count(item) for item in answer}
         if "invalid-syntax" in counts:
-            return Score(0.0, "the output is no Python")
+            return Score(0.0, "the output is not Python")
         if not statements:
             return Score(0.0, NOTHING)
-        found = sum(counts.values())
-        told = f"{found} findings in {statements} statements"
+        findings = sum(counts.values())
+        note = f"{findings} findings in {statements} statements"
         if counts:
-            told += f", most of them {max(counts, key=counts.__getitem__)}"
-        return Score(max(0.0, 1.0 - found / statements / settings.tolerance), told)
+            note += f", most of them {max(counts, key=counts.__getitem__)}"
+        return Score(max(0.0, 1.0 - findings / statements / settings.tolerance), note)
 
 
 def _count(item: dict[str, Any]) -> int:
@@ -80,21 +80,21 @@ def _chosen(settings: LinterSettings) -> tuple[str, ...]:
 
 
 async def _run(program: str, *arguments: str, code: str) -> Any:
-    """The JSON that a program makes of the code; None where it was stopped."""
+    """The JSON output of a program that reads the code; None: it was stopped."""
     async with process_apart(program, *arguments, RAYON_NUM_THREADS="1") as process:
         _limit(process.pid)
         try:
-            found, _ = await asyncio.wait_for(process.communicate(code.encode()), SECONDS)
+            output, _ = await asyncio.wait_for(process.communicate(code.encode()), SECONDS)
             if process.returncode:
                 return None
-            answer = orjson.loads(found or b"[]")
+            answer = orjson.loads(output or b"[]")
         except (TimeoutError, ValueError, OSError):
             return None
     return answer if not isinstance(answer, list) or all(isinstance(item, dict) for item in answer) else None
 
 
 def _limit(process: int) -> None:
-    """Before it has read a byte: whatever it does, memory fails it, and not its neighbours."""
+    """Sets limits before the process reads input, so that running out of memory ends only this process."""
     with contextlib.suppress(OSError):
         resource.prlimit(process, resource.RLIMIT_DATA, (MEBIBYTES << 20, MEBIBYTES << 20))
         resource.prlimit(process, resource.RLIMIT_CORE, (0, 0))
@@ -102,7 +102,7 @@ def _limit(process: int) -> None:
 
 @lru_cache(maxsize=1)
 def ruff() -> str | None:
-    """Where the program is; None where it is not installed."""
+    """The path of the program; None: it is not installed."""
     try:
         from ruff.__main__ import find_ruff_bin  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
@@ -115,7 +115,7 @@ def ruff() -> str | None:
 
 
 class UnitTests(EvaluatorType):
-    """Tests passed of all tests there are. This process runs no line of the code, and the code sees no test."""
+    """Share of the tests that pass. The code runs in the sandbox, and never sees the tests."""
 
     name: ClassVar[str] = "unit-tests"
 
@@ -128,18 +128,18 @@ class UnitTests(EvaluatorType):
                 raise Invalid(str(error), field="unitTests.tests") from None
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
-        """0 to 1; 0 for code that hangs, dies or is no Python."""
+        """0 to 1; 0 for code that hangs, dies or is not Python."""
         settings = spec.unit_tests or UnitTestsSettings()
         given: Any = settings.tests if settings.tests is not None else case.expected
         if given is None:
-            return Score(None, "there are no tests: give them as unitTests.tests, or as the episode's expected output")
+            return Score(None, "tests are missing: give them as unitTests.tests, or as the episode's expected output")
         if tools.sandbox is None:
             return Score(None, "no sandbox is configured: have dataPlane.sandbox.enabled set")
         try:
             tests = read_tests(given)
             calls = [[test.call, test.args, test.kwargs] for test in tests]
-            asked = RunCase(as_text(case.output), calls, settings.seconds, settings.memory_megabytes)
-            answer = await tools.sandbox.run(asked, tools.namespace)
+            case_to_run = RunCase(as_text(case.output), calls, settings.seconds, settings.memory_megabytes)
+            answer = await tools.sandbox.run(case_to_run, tools.namespace)
         except TooLong as error:
             return Score(None, str(error))
         except ValueError as error:

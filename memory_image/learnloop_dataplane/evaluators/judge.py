@@ -1,7 +1,7 @@
 """`judge`: a language model compares the output with the expected answer, in both orders.
 
 Judges prefer an answer for its place (Zheng et al., "Judging LLM-as-a-judge with MT-Bench and Chatbot Arena", NeurIPS
-2023). What depends on the order says nothing of the answers, so such a pair of verdicts is worth one half.
+2023). Verdicts that depend on the order are worth one half.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ class Judged(EvaluatorType):
         if output == expected:
             return Score(1.0, "the output is the expected answer")
         orders = ((output, expected), (expected, output))
-        asked = [
+        tasks = [
             asyncio.create_task(judge.better(settings.question, case.task, *order, namespace=tools.namespace))
             for order in orders
         ]
         try:
-            forward, backward = await asyncio.gather(*asked)
+            forward, backward = await asyncio.gather(*tasks)
         except NoVerdict as error:
             return Score(None, str(error))
         finally:
-            for task in asked:
+            for task in tasks:
                 task.cancel()
         value = ((forward != "B") + (backward != "A")) / 2
         return Score(value, f"output first: {forward}, expected first: {backward}")

@@ -1,7 +1,7 @@
 """A judge behind an OpenAI-compatible `/chat/completions`: vLLM, Ollama, LiteLLM or a provider.
 
-The server is not trusted: it may hang, send bytes for ever, or say anything. Both answers are the agents' and may speak
-to the judge; so each stands between marks that nobody can know before.
+The server is not trusted: it may hang, or send any bytes without end. The answers come from agents and may address the
+judge, so each stands between random marks.
 """
 
 import re
@@ -32,8 +32,8 @@ _RULES = (
 
 
 class JudgeClient:
-    """One judge; after three failures in a row it is left alone for a while. A question that it fails on counts only
-    when it fails on a harmless one, too.
+    """One judge. After three failures in a row it is not asked for a while; a failed question counts only when a
+    harmless one fails, too.
 
     Args:
         url: base of the API, e.g. https://host/v1.
@@ -60,11 +60,11 @@ class JudgeClient:
         await self._model.server.close()
 
     async def better(self, question: str, task: str, first: str, second: str, *, namespace: str = "") -> Verdict:
-        """Which of the two answers is better, the first being A.
+        """Compares two answers; the first is A.
 
         Raises:
             Unavailable: it does not answer in time, or answers with an error.
-            NoVerdict: what it says names no winner, or two, or it refuses this question.
+            NoVerdict: the answer names no winner, or two, or it refuses this question.
         """
         messages = [{"role": "system", "content": _RULES}, _asked(question, task, first, second)]
         try:
@@ -81,21 +81,21 @@ def _asked(question: str, task: str, first: str, second: str) -> dict[str, str]:
     mark = secrets.token_hex(8)
     parts = (("TASK", task), ("ANSWER A", first), ("ANSWER B", second))
     # A verdict in an answer would be the judge's own as soon as it quotes that answer.
-    told = ((name, _VERDICT.sub(r"(winner \1)", text[:MAX_SHOWN])) for name, text in parts)
-    shown = "\n\n".join(f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in told)
+    safe = ((name, _VERDICT.sub(r"(winner \1)", text[:MAX_SHOWN])) for name, text in parts)
+    shown = "\n\n".join(f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in safe)
     return {"role": "user", "content": f"{shown}\n\n{question}"}
 
 
 def _read(answer: Any) -> Verdict:
     try:
         choice = answer["choices"][0]
-        said = choice["message"]["content"]
+        content = choice["message"]["content"]
     except (LookupError, TypeError) as error:
         raise NoVerdict("the judge's answer has no choices[0].message.content") from error
     if choice.get("finish_reason") == "length":
-        raise NoVerdict("the judge came to no end")
-    found = set(_VERDICT.findall(said)) if isinstance(said, str) else set()
-    if len(found) != 1:
-        raise NoVerdict(f"the judge named {'no' if not found else 'more than one'} winner")
-    verdict: Verdict = found.pop()
+        raise NoVerdict("the judge's answer was cut off")
+    winners = set(_VERDICT.findall(content)) if isinstance(content, str) else set()
+    if len(winners) != 1:
+        raise NoVerdict(f"the judge named {'no' if not winners else 'more than one'} winner")
+    verdict: Verdict = winners.pop()
     return verdict

@@ -8,7 +8,6 @@ from learnloop_dataplane.evaluators.evaluator import (
     MAX_TEXT,
     Case,
     EvaluatorType,
-    OwnHistoryShare,
     Score,
     Tools,
     as_text,
@@ -27,7 +26,6 @@ EVALUATORS: dict[str, EvaluatorType] = {
         Regex(),
         Linter(),
         UnitTests(),
-        OwnHistoryShare(),
         Judged(),
         Preferred(),
     )
@@ -35,15 +33,15 @@ EVALUATORS: dict[str, EvaluatorType] = {
 
 
 async def score(spec: Evaluator, case: Case, tools: Tools) -> Score:
-    """What an evaluator makes of an output; without a value where it has nothing to go by.
+    """Scores an output; without a value where the evaluator does not apply.
 
     Raises:
-        Unavailable: something it asks does not answer; the same question may be answered later.
+        Unavailable: a service that it asks does not answer; try again later.
     """
     kind = EVALUATORS[spec.type]
     if spec.task_types and case.task_type not in spec.task_types:
         return Score(None, f"task type {case.task_type or '(none)'} is not evaluated")
-    if kind.needs_output and case.output is None:
+    if case.output is None:
         return Score(None, "the episode has no output")
     if kind.needs_expected and case.expected is None:
         return Score(None, "the episode has no expected output")
@@ -57,7 +55,7 @@ async def score(spec: Evaluator, case: Case, tools: Tools) -> Score:
 
 
 async def score_or_say(spec: Evaluator, case: Case, tools: Tools) -> Score:
-    """The same; what does not answer is said, and the measurement is missing."""
+    """Scores an output; without a value where a service does not answer."""
     try:
         return await score(spec, case, tools)
     except Unavailable as error:

@@ -21,13 +21,13 @@ import orjson
 from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, TooLong
 
 ADDRESSES = 2 * 2**30
-"""Bytes of addresses beside the memory that is written to: onnxruntime reserves far more than it touches."""
+"""Bytes of addresses in addition to the memory that is written to: onnxruntime reserves far more than it touches."""
 NICE = 10
 FIRST_TO_DIE = "1000"
 
 
 def limit(most_bytes: int) -> None:
-    """No files, no more memory than this, behind everybody else on the processor, first to be killed for memory.
+    """Sets limits: no files, bounded memory, the lowest processor priority, first to be killed for memory.
 
     Raises ValueError or OSError where a limit cannot be set: then no model is read.
     """
@@ -51,7 +51,7 @@ def limit(most_bytes: int) -> None:
 
 
 def serve(asked: BinaryIO, told: BinaryIO, most_bytes: int) -> None:
-    """Answers until there are no more questions."""
+    """Answers questions until the input ends."""
 
     def say(number: int, answer: dict[str, object]) -> None:
         told.write(orjson.dumps({"number": number, **answer}) + b"\n")

@@ -22,11 +22,11 @@ from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score,
 
 
 class Ended(Exception):
-    """The process is of no use any more; one sentence says why."""
+    """The process cannot be used any more; the message says why."""
 
 
 class Scorer:
-    """Asks one process, one question at a time. Whatever goes wrong ends it, so no answer is ever left unread."""
+    """Asks one process, one question at a time. Any error ends it, so that no answer stays unread."""
 
     def __init__(self, process: Process, folder: str) -> None:
         self.process, self._folder, self._asked = process, folder, 0
@@ -67,7 +67,7 @@ class Scorer:
         return await self._answered(sent(), 0, seconds)
 
     async def ask(self, question: str, answer: str, seconds: float) -> dict[str, Any]:
-        """What it says of an answer. Raises Ended."""
+        """The score of an answer, or a refusal. Raises Ended."""
         self._asked += 1
         line = orjson.dumps([self._asked, question, answer]) + b"\n"
         return await self._answered(self._send(line), self._asked, seconds)
@@ -78,8 +78,8 @@ class Scorer:
             async with asyncio.timeout(seconds):
                 await sending
                 line = await self.process.stdout.readline()
-            found = orjson.loads(line)
-            if not isinstance(found, dict) or found.get("number") != number:
+            reply = orjson.loads(line)
+            if not isinstance(reply, dict) or reply.get("number") != number:
                 raise ValueError("the answer belongs to another question")
         except BaseException as error:
             await self.end()
@@ -88,7 +88,7 @@ class Scorer:
             if isinstance(error, ValueError | OSError):
                 raise Ended("its process ended, or spoke no protocol") from None
             raise
-        return found
+        return reply
 
     async def _send(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -111,9 +111,9 @@ class Scorer:
 
 ROOT = Path("/")
 KEPT_SHARE = 8
-"""One part in so many of the limit stays free: the data plane's own memory comes and goes."""
+"""One part in so many of the limit stays free: the data plane's own memory varies."""
 SMALLEST = 160 * 2**20
-"""Bytes of a process beside its weights: Python with onnxruntime and tokenizers writes to 67 MiB before any model, the
+"""Bytes of a process without its weights: Python with onnxruntime and tokenizers writes to 67 MiB before any model, the
 rest is for what a model computes on the way."""
 TIMES = 5
 """A model's file in memory: three times were measured (read, parsed, the weights), the rest is for what it computes."""
@@ -155,7 +155,7 @@ MOST_PROCESSES = 4
 LOAD_SECONDS = 60.0
 SCORE_SECONDS = 15.0
 REMEMBER_SECONDS = 60.0
-"""That a model could not be used: its file is not fetched again for each episode."""
+"""For so long an unusable model is not fetched again."""
 MOST_REMEMBERED = 1000
 
 
@@ -168,7 +168,7 @@ class File(Protocol):
 
     @property
     def chunks(self) -> AsyncIterator[bytes]:
-        """What is in it, once."""
+        """Its content; to be read once."""
 
 
 Fetch = Callable[[str, str, int], Awaitable[File]]
@@ -177,11 +177,11 @@ Key = tuple[str, str]
 
 
 class NoScore(Exception):
-    """There is no score of this answer, ever; one sentence says why: the file is no reward model, or cannot do it."""
+    """The model can never score this answer; the message says why."""
 
 
 class NoScoreYet(Unavailable):
-    """There is no score now; one sentence says why. The same question may be answered later."""
+    """The score is missing for now; the message says why. Try again later."""
 
     def __init__(self, message: str, *, retry_after: int = 5) -> None:
         ApiError.__init__(self, 503, message, retry_after=retry_after)
@@ -205,7 +205,7 @@ class Scorers:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def score(self, namespace: str, sha256: str, question: str, answer: str) -> float:
-        """What the model with this digest makes of an answer, 0 to 1. One answer of a namespace at a time.
+        """Scores an answer by the model with this digest, 0 to 1. One answer of a namespace at a time.
 
         Raises:
             NoScore: the model cannot be used, or not for this answer.
@@ -219,14 +219,14 @@ class Scorers:
             self._busy.add(key)
             try:
                 scorer = await self._scorer(key)
-                found = await scorer.ask(question, answer, SCORE_SECONDS)
+                reply = await scorer.ask(question, answer, SCORE_SECONDS)
             except Ended as error:  # of this question: it says nothing about the next one
                 raise NoScoreYet(f"reward model {sha256[:12]}: {error}") from None
             finally:
                 self._idle(key)
-        value = found.get("score")
+        value = reply.get("score")
         if not isinstance(value, float):
-            raise NoScore(str(found.get("refused", "the reward model gave no score")))
+            raise NoScore(str(reply.get("refused", "the reward model gave no score")))
         return min(1.0, max(0.0, value))
 
     async def close(self) -> None:
@@ -235,10 +235,10 @@ class Scorers:
             await scorer.end()
 
     async def _scorer(self, key: Key) -> Scorer:
-        found = self._alive.get(key)
-        if found is not None and found.usable:
+        alive = self._alive.get(key)
+        if alive is not None and alive.usable:
             self._alive.move_to_end(key)
-            return found
+            return alive
         self._forget(key)
         name = f"reward model {key[1][:12]}"
         try:
@@ -264,18 +264,18 @@ class Scorers:
         return scorer
 
     async def _place(self, key: Key, need: int, name: str) -> None:
-        """Takes a place among the processes, an idle one's if there is no other.
+        """Takes a place among the processes; an idle process ends for it where necessary.
 
         Raises:
             NoScoreYet: it never fits this container's memory, or all places are in use.
         """
         room = self._room()
         if need > room:
-            told = (
+            message = (
                 f"{name} needs {need >> 20} MiB of memory, and the memory limit of the data plane's pod leaves "
                 f"{max(0, room) >> 20} MiB: raise dataPlane.resources.limits.memory, or train a smaller model"
             )
-            raise self._remembered(key, NoScoreYet(told))
+            raise self._remembered(key, NoScoreYet(message))
         gone = self._make_room(key, need, room)
         if gone is None:
             raise NoScoreYet(f"{name}: all places for reward models are in use; the score follows later")
@@ -296,7 +296,7 @@ class Scorers:
         return [self._alive.pop(other) for other in gone]
 
     def _idle(self, key: Key) -> None:
-        """The end of a question. A process that is of no use any more gives up its place."""
+        """Ends a question. A process that cannot be used any more gives up its place."""
         self._busy.discard(key)
         scorer = self._alive.get(key)
         if scorer is None or not scorer.usable:

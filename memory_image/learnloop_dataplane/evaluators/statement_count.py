@@ -1,7 +1,7 @@
-"""`python -m learnloop_dataplane.evaluators.statement_count`: how many statements the Python on its input has.
+"""Counts the statements of the Python code on standard input, as `python -m …statement_count`.
 
-A process of its own, as the code may take any time and memory to read. It is parsed and never run. Constants that stand
-alone (documentation, `...`) and `pass` are none: they do nothing, so they are no place where a finding could have been.
+It runs in a process of its own, because parsing may take any time and memory. Docstrings, `...` and `pass` do not
+count: they do nothing, so a finding cannot be in them.
 """
 
 import ast
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Prints the number; 0 for what is no Python."""
+    """Prints the number; 0 for what is not Python."""
     try:
         tree = ast.parse(sys.stdin.buffer.read())
     except (SyntaxError, ValueError, RecursionError):

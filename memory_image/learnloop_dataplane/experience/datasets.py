@@ -24,7 +24,7 @@ Place = tuple[int, str | None]
 _NEWEST = 2**63 - 1
 _ALL_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2261, 1, 1, tzinfo=UTC)
 _MOST_MICROSECONDS = (_ALL_TIME[1] - _ALL_TIME[0]) // timedelta(microseconds=1)
-# A page ends here, however few of the episodes it looked at are wanted: no filter reads a whole history at once.
+# A page ends here, however few of the episodes it looked at are wanted: no filter reads a whole history in one page.
 LOOKED_AT = 2000
 _END = """
 SELECT seq FROM trajectories WHERE namespace = $1 AND agent_id = $2 AND seq < $3 ORDER BY seq DESC OFFSET $4 LIMIT 1
@@ -100,7 +100,7 @@ class Datasets:
             after: the second part of the answer before; None: from the newest on.
 
         Raises:
-            Invalid: there is no such source, or `after` is another source's.
+            Invalid: the source is missing, or `after` belongs to another source.
             Unavailable: the source does not answer.
         """
         if wanted.source == "clickhouse":
@@ -108,8 +108,8 @@ class Datasets:
         if after is not None and after[1] is not None:
             raise Invalid("this page is of another source; begin without it", field="after", value=after)
         place = _NEWEST if after is None else after[0]
-        asked = (wanted.since, wanted.until, wanted.tasks or None, wanted.model_revisions or None)
-        given = (*asked, wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
+        bounds = (wanted.since, wanted.until, wanted.tasks or None, wanted.model_revisions or None)
+        given = (*bounds, wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
         scored_by = wanted.reward_policy, wanted.reward_policy_revision
         async with self._db.tenant(namespace) as connection:
             end = await connection.fetchval(_END, namespace, agent, place, LOOKED_AT - 1)
@@ -166,9 +166,9 @@ def _gone(row: Mapping[str, Any], erased: Sequence[Any]) -> bool:
 
 
 def _episode(row: Mapping[str, Any]) -> bytes:
-    told = {name: row[name] for name in ("trajectory_id", "policy_revision", "status", "episode_return", "success")}
+    facts = {name: row[name] for name in ("trajectory_id", "policy_revision", "status", "episode_return", "success")}
     values, log, last = (row[name] for name in ("outcome_values", "log", "last_observation"))
     scores = row.get("scores") or "{}"  # the warehouse keeps none, and no credits
-    told |= {name: row.get(name) for name in ("credited_to_others", "credited_by_others")}
+    facts |= {name: row.get(name) for name in ("credited_to_others", "credited_by_others")}
     parts = [(part or "{}").encode() for part in (values, scores)] + [log.encode(), (last or "null").encode()]
-    return b'%b,"values":%b,"scores":%b,"steps":%b,"last_observation":%b}' % (to_json(told)[:-1], *parts)
+    return b'%b,"values":%b,"scores":%b,"steps":%b,"last_observation":%b}' % (to_json(facts)[:-1], *parts)

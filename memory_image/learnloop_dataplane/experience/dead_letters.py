@@ -40,7 +40,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class DeadLetters:
-    """Where both consumers put what they refuse.
+    """Publishes the refused messages of both consumers.
 
     Args:
         ack_wait: seconds after which NATS delivers a message again of which it hears nothing.
@@ -67,8 +67,8 @@ class DeadLetters:
     async def put(self, message: Msg, refusal: RefusedMessage) -> None:
         """Returns when the stream has the letter and the message is settled; until then the message stays in hand.
 
-        The same delivery twice gives one letter: its id is the message's place in its stream. There is no letter of
-        somebody who opted out, nor of an episode that was erased.
+        The same delivery twice gives one letter: its id is the message's place in its stream. Messages of
+        people who opted out, and of erased episodes, are dropped.
         """
         meta = message.metadata
         origin = f"{meta.stream}/{meta.sequence.stream}"
@@ -133,7 +133,7 @@ class DeadLetters:
 
 @dataclass
 class _Person:
-    """Whose a message is and which episode it tells of, as far as it can be read; `user` becomes the pseudonym."""
+    """The person and the episode of a message, as far as they can be read; `user` becomes the pseudonym."""
 
     trajectory_id: str
     agent: str
@@ -192,5 +192,5 @@ def _namespace(subject: str) -> str:
 
 
 def _line(text: str) -> str:
-    """What a header can carry: one line of ASCII."""
+    """A text as a header: one line of ASCII."""
     return _CONTROL.sub(" ", text).encode("ascii", "backslashreplace").decode().strip() or "-"

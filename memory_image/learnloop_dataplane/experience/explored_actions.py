@@ -1,9 +1,9 @@
-"""What an agent did otherwise than its policy thought best: read back from stored steps, and named in the audit chain.
+"""Explored actions of agents: read back from stored steps, and recorded in the audit chain.
 
 Each action is {timestamp, agent_id, action_hash, reward, q_value, exploration_flag}. The steps themselves keep them, as
 long and as safely as everything else of an episode: sealed, erased and ended by retention with it. In the transaction
-that stores episodes a record of the audit chain names each one's explored actions by one digest. So whoever keeps the
-chain can tell whether what is read today is what was stored.
+that stores episodes a record of the audit chain names each one's explored actions by one digest. So the
+chain proves that the actions read today are those that were stored.
 """
 
 import json
@@ -55,9 +55,9 @@ def digest(found: Sequence[tuple[int, str, float, float | None]]) -> str:
 async def note_explored(connection: Any, namespace: str, digests: Sequence[tuple[str, str, str]]) -> None:
     """Records of the audit chain about stored episodes: (agent, trajectory, digest), "" where nothing was explored."""
     by_agent: dict[str, dict[str, str]] = {}
-    for agent, trajectory, found in digests:
-        if found:
-            by_agent.setdefault(agent, {})[trajectory] = found
+    for agent, trajectory, value in digests:
+        if value:
+            by_agent.setdefault(agent, {})[trajectory] = value
     for agent, episodes in sorted(by_agent.items()):
         ids = sorted(episodes)
         for first in range(0, len(ids), MOST_EPISODES):
@@ -91,13 +91,13 @@ class ExploredActions:
 
 
 def _episode(agent: str, row: Mapping[str, Any], log: StepLog) -> dict[str, Any]:
-    found = explored(orjson.loads(log.steps or "[]"))
+    actions = explored(orjson.loads(log.steps or "[]"))
     at = row["ended_at"].isoformat()
     return {
         "trajectory_id": row["trajectory_id"],
         "policy_revision": row["policy_revision"],
-        "sha256": digest(found),
-        "actions": list(_actions(agent, at, found)),
+        "sha256": digest(actions),
+        "actions": list(_actions(agent, at, actions)),
     }
 
 

@@ -38,8 +38,7 @@ from learnloop_dataplane.strict_json import StrictReader
 
 STREAM_DURABLE = "learnloop-store"
 _READER = StrictReader(Trajectory)
-# What is a message's own fault. Whatever else PostgreSQL says (no right, no table, no more room) is nobody's episode's:
-# the message is delivered again.
+# Errors that a message's values cause. After any other error (rights, tables, disk) the message is delivered again.
 REFUSED_VALUES = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 
@@ -176,9 +175,9 @@ def read(subject: str, data: bytes) -> tuple[str, Trajectory]:
     except ValidationError as error:
         raise invalid(namespace, names.SUBJECT_TRAJECTORY, error) from None
     if trajectory.agent != agent:
-        told = f"agent: the body says {trajectory.agent!r}, the subject says {agent!r}"
+        problem = f"agent: the body says {trajectory.agent!r}, the subject says {agent!r}"
         raise RefusedMessage(
-            namespace, "agent", f"{told}; publish it on {names.SUBJECT_TRAJECTORY}.<namespace>.<agent>"
+            namespace, "agent", f"{problem}; publish it on {names.SUBJECT_TRAJECTORY}.<namespace>.<agent>"
         )
     return namespace, trajectory
 
@@ -279,11 +278,11 @@ class NatsSide:
         wait, db, metrics = self._config.ack_wait_seconds, self._db, self._metrics
         dead_letters = DeadLetters(db, self.bus, users, metrics, wait)
         trajectories = TrajectoryConsumer(db, self.bus, users, metrics, dead_letters, arrived, wait, self._cipher)
-        asked = RequestConsumer(db, dead_letters, wait)
+        requests = RequestConsumer(db, dead_letters, wait)
         subject = names.SUBJECT_TRAINING_REQUEST
         readers = (
             (TRAJECTORIES, consumer_config(STREAM_DURABLE, [], wait), trajectories.handle),
-            (TRAINING, consumer_config(DURABLE, [subject, f"{subject}.>"], wait), asked.handle),
+            (TRAINING, consumer_config(DURABLE, [subject, f"{subject}.>"], wait), requests.handle),
         )
         for stream, config, handle in readers:
             background.once(self._read(stream, config, handle), stream)
@@ -294,5 +293,6 @@ class NatsSide:
         await pull_forever(self.bus, stream, config, self._remembered, handle)
 
     def _remembered(self) -> datetime:
-        """What arrived before it may have been handled, and then deleted by age: once more, it would seem new."""
+        """The oldest arrival to begin with: an older message may have been stored and deleted by age, and would
+        seem new."""
         return datetime.now(UTC) - timedelta(days=self._config.retention_days)

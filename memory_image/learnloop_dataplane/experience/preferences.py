@@ -1,4 +1,4 @@
-"""Which of two answers people preferred: kept once by its id, redacted, and read back to learn from."""
+"""Preferences of people between two answers: stored once by id, redacted, and read back to learn from."""
 
 from typing import Any
 
@@ -69,8 +69,8 @@ class Preferences:
                 return Accepted(duplicate=True, stored=True)
             if seq % 1000 == 0:  # now and then is enough: it only bounds what a namespace may fill
                 await connection.execute(_TRIM, namespace, preference.agent, MOST_OF_AGENT)
-            told = {"agent": preference.agent} | ({"user": user} if user is not None else {})
-            await note(connection, namespace, "preference.given", f"preference/{preference.preference_id}", told)
+            detail = {"agent": preference.agent} | ({"user": user} if user is not None else {})
+            await note(connection, namespace, "preference.given", f"preference/{preference.preference_id}", detail)
         return Accepted(duplicate=False, stored=True)
 
     async def page(self, namespace: str, agent: str, limit: int, after: str | None) -> bytes:
@@ -86,8 +86,8 @@ class Preferences:
             before = _NEWEST if after is None else int(after)
             rows = await connection.fetch(_PAGE, namespace, agent, before, limit)
         following = str(rows[-1]["seq"]) if len(rows) == limit else None
-        found = b",".join(row["body"].encode() for row in rows)
-        return b'{"preferences":[%b],"next":%b}' % (found, orjson.dumps(following))
+        bodies = b",".join(row["body"].encode() for row in rows)
+        return b'{"preferences":[%b],"next":%b}' % (bodies, orjson.dumps(following))
 
 
 def redacted(preference: Preference) -> dict[str, Any]:

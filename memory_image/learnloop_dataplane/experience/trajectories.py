@@ -108,10 +108,10 @@ def prepare(trajectory: Trajectory) -> Row:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    told = step.model_dump()
+    fields = step.model_dump()
     if step.q_value is None:
-        del told["q_value"]
-    return told
+        del fields["q_value"]
+    return fields
 
 
 def _result(trajectory: Trajectory) -> tuple[str, str] | None:
@@ -151,11 +151,11 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
         if fresh:
             plain = [StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
             logs = await cipher.seal(connection, namespace, plain)
-            kept = [(log.trajectory_id, log.steps, log.last_observation) for log in logs]
-            await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*kept, strict=True)))
-            told = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]
-            if told:
-                columns = [list(column) for column in zip(*told, strict=True)]
+            sealed = [(log.trajectory_id, log.steps, log.last_observation) for log in logs]
+            await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*sealed, strict=True)))
+            results = [(row.trajectory_id, *row.result) for row in fresh if row.result is not None]
+            if results:
+                columns = [list(column) for column in zip(*results, strict=True)]
                 await connection.execute(_INSERT_RESULTS, namespace, *columns)
             await note_explored(connection, namespace, [(row.agent, row.trajectory_id, row.explored) for row in fresh])
             await connection.execute(_COUNT, namespace, *_totals(fresh, counted))
@@ -178,7 +178,7 @@ def _json(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of an episode: known before, and kept at all (not where its person opted out, or it was erased)."""
+    """The fate of an episode: a duplicate or not, stored or not (its person opted out, or it was erased)."""
 
     duplicate: bool
     stored: bool
@@ -189,7 +189,7 @@ class TrajectoryIntake:
 
     Args:
         stream: the connection to NATS and the room in its streams; None: episodes go straight into PostgreSQL.
-        arrived: is told a namespace in which an episode was stored.
+        arrived: called with a namespace in which an episode was stored.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class TrajectoryIntake:
         try:
             ack = await bus.publish(subject, await in_thread_if_large(namespace, redacted, shielded), message_id)
         except NoRoom:  # it is an Unavailable, too
-            # Full of others' episodes, of which there is no end: this one need not wait behind them.
+            # Full of other namespaces' episodes: this one does not wait behind them.
             try:
                 room.admit(namespace)
             except NoRoom:

@@ -1,4 +1,4 @@
-"""Who may publish what on NATS: the server asks here whenever somebody connects with a service-account token.
+"""Rights of clients on NATS: the server asks here when a client connects with a service-account token.
 
 NATS calls it auth callout (https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_callout): the
 server signs a request and publishes it on `$SYS.REQ.USER.AUTH`. It lets the client in with the permissions of the user
@@ -64,7 +64,7 @@ class Issuer:
 
 
 class AuthCallout:
-    """Answers the server's questions, beside other replicas that do the same."""
+    """Answers the server's questions; replicas share them."""
 
     def __init__(self, authenticator: Authenticator, issuers: Sequence[Issuer]) -> None:
         """`issuers`: the newest first. While they follow one another each server is answered by the one it names."""
@@ -80,7 +80,7 @@ class AuthCallout:
         try:
             user, server, token, tags = read_request(message.data)
         except ValueError as error:
-            log.warning("NATS asks in a way nobody understands: %s", error)
+            log.warning("NATS sends an invalid authorization request: %s", error)
             return
         answer: dict[str, Any] = {"type": "authorization_response", "version": 2}
         issuer = self._believed(tags)
@@ -96,7 +96,7 @@ class AuthCallout:
         await message.respond(issuer.token({"sub": user, "aud": server, "nats": answer}).encode())
 
     def _believed(self, tags: Sequence[str]) -> Issuer:
-        """Whose word the server takes; servers write their tags in small letters."""
+        """The issuer that the server trusts; servers write their tags in lower case."""
         named = {tag.removeprefix(ISSUER_TAG).upper() for tag in tags if tag.startswith(ISSUER_TAG)}
         return next((issuer for name, issuer in self._issuers.items() if name in named), self._newest)
 
@@ -107,7 +107,7 @@ def read_request(data: bytes) -> tuple[str, str, str, tuple[str, ...]]:
     The signature is not checked: only the server itself may publish on `$SYS`, and an answer is of use to it alone.
 
     Raises:
-        ValueError: it is no such request.
+        ValueError: the request is invalid.
     """
     if len(data) > MAX_REQUEST_BYTES:
         raise ValueError(f"{len(data)} bytes")

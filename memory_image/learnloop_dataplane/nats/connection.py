@@ -34,7 +34,7 @@ class TooOld(Exception):
 
 
 async def connected(config: Config, user: str | None) -> Client:
-    """A connection that is kept for ever.
+    """A connection that reconnects without end.
 
     Args:
         user: one of the server's configuration; None where it asks for none.
@@ -86,9 +86,7 @@ async def _log_error(error: Exception) -> None:
 
 PUBLISH_TIMEOUT = 3.0
 MAX_BEST_EFFORT = 256
-FULL = (
-    "maximum bytes exceeded"  # what a stream says that discards nothing; the code beside it says other things as well
-)
+FULL = "maximum bytes exceeded"  # what a stream says that discards nothing; its code has other meanings, too
 
 
 class Bus:
@@ -127,7 +125,7 @@ class Bus:
         """The JetStream context.
 
         Raises:
-            Unavailable: there is no connection at this moment, or one to a server that is too old.
+            Unavailable: the connection is down, or the server is too old.
         """
         if self._js is None or self._client is None or not self._client.is_connected:
             raise Unavailable("NATS")
@@ -160,7 +158,7 @@ class Bus:
 
         Raises:
             Unavailable: no acknowledgement; sending again with the same id is safe.
-            NoRoom: the stream is full of what nobody has read yet.
+            NoRoom: the stream is full of unread messages.
             ApiError: 413, larger than the server takes.
         """
         js = self.js
@@ -199,7 +197,7 @@ class Bus:
             log.warning("NATS: %d events were not all acknowledged: %s", len(events), _short(error))
             raise Unavailable("NATS") from error
         finally:
-            for one in waiting:  # what nobody waits for any more must not stay among nats-py's unanswered ones
+            for one in waiting:  # a future without a waiter must not stay among nats-py's unanswered ones
                 if not one.done():
                     one.cancel()
                 elif not one.cancelled():

@@ -59,7 +59,7 @@ async def pull_forever(
             await _drain(subscription, handle)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # a reader that stops is a queue that grows for ever
+        except Exception as error:  # a reader that stops is a queue that grows
             log.warning("%s: reading is interrupted, next attempt in %.1f s: %r", stream, delay, error)
             await asyncio.sleep(delay)
             delay = min(delay * 2, 5.0)
@@ -97,7 +97,7 @@ async def _drain(subscription: JetStreamContext.PullSubscription, handle: Handle
 
 
 async def keep(messages: Sequence[Msg]) -> None:
-    """Tells NATS that these are being worked on; an absent NATS is no reason to stop waiting for PostgreSQL."""
+    """Tells NATS that these are being worked on; without NATS it goes on waiting for PostgreSQL."""
     for message in messages:
         with suppress(NatsError, OSError):
             await message.in_progress()

@@ -33,8 +33,8 @@ class EventOutbox:
     """Relays `event_outbox`, at least once; the message id lets the stream drop what it already has.
 
     Args:
-        bus: None where there is no NATS: events are kept as a record and never published.
-        also: writes down, in the same transaction, who else is to be told of a new event.
+        bus: None: without NATS, events are kept as a record and never published.
+        also: called in the same transaction with each new event.
     """
 
     def __init__(self, db: Database, bus: "Bus | None", also: AlsoTold | None = None) -> None:

@@ -30,7 +30,7 @@ QUEUE = "learnloop"
 TAKEN = (names.SUBJECT_TRAJECTORY, names.SUBJECT_TRAINING_REQUEST)
 MAX_REPLY = 256
 IN_HAND = 256
-"""Messages of one namespace that wait for their acknowledgement; the SDK sends 64 at once."""
+"""Messages of one namespace that wait for their acknowledgement; the SDK sends 64 together."""
 WAIT_SECONDS = 5.0
 PENDING_BYTES = 64 * 2**20
 """What nats-py holds of the tenants' subjects before it drops; what is dropped is not acknowledged."""
@@ -38,7 +38,7 @@ MESSAGE_ID = "Nats-Msg-Id"
 
 
 class Relay:
-    """From the tenants' account into the data plane's own, beside other replicas that do the same.
+    """From the tenants' account into the data plane's own; replicas share the messages.
 
     Args:
         metrics: count what is refused.
@@ -75,15 +75,17 @@ class Relay:
         prefix = next(prefix for prefix in TAKEN if message.subject.startswith(f"{prefix}."))
         namespace = message.subject.removeprefix(f"{prefix}.").partition(".")[0]
         if not valid_namespace(namespace) or not answerable(message.reply, namespace):
-            # Nobody is answered: there is nowhere to answer.
-            log.info("NATS: not taken, the reply subject is no inbox of the publisher's: %r", message.reply[:MAX_REPLY])
+            # Without an answer: there is no subject for one.
+            log.info("NATS: refused, the reply subject is not an inbox of the publisher: %r", message.reply[:MAX_REPLY])
             self._metrics.relay_refused(namespace, "reply")
             return
         self._forget()
         if self._in_hand[namespace] >= IN_HAND:
             self._metrics.relay_refused(namespace, "in_hand")
-            told = f"{IN_HAND} messages of namespace {namespace} wait for their acknowledgement; wait for some of them"
-            await self._answer(message.reply, _error(429, told))
+            message_text = (
+                f"{IN_HAND} messages of namespace {namespace} wait for their acknowledgement; wait for some of them"
+            )
+            await self._answer(message.reply, _error(429, message_text))
             return
         if prefix == names.SUBJECT_TRAJECTORY:
             try:
@@ -188,7 +190,7 @@ class TenantConnection:
         await self._callout.listen(own)
 
     async def close(self) -> None:
-        """Hears no tenant any more."""
+        """Closes the connection."""
         client, self._client = self._client, None
         if client is not None and not client.is_closed:
             with suppress(NatsError, OSError, TimeoutError):

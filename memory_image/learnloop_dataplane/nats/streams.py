@@ -24,7 +24,7 @@ TRAINING = "RL_TRAINING"
 DEAD_LETTERS = "RL_DEAD_LETTERS"
 STREAMS = (TRAJECTORIES, REWARDS, TRAINING, DEAD_LETTERS)
 LETTERS_EACH = 1000
-"""Dead letters of one kind that a namespace may have; of more its own oldest go, and nobody else's."""
+"""Dead letters of one kind that a namespace may have; beyond, its own oldest go."""
 DAY = 86_400.0
 DEDUPLICATE_SECONDS = 7200.0
 MAX_MESSAGE = 8 * 2**20
@@ -39,10 +39,10 @@ def stream_configs(max_bytes: int, replicas: int = 1) -> list[StreamConfig]:
     """Definitions of the streams.
 
     Args:
-        max_bytes: size of RL_TRAJECTORIES; the others get an eighth, at least 16 MiB. Where nobody's reading is known
-            the oldest make room; where the data plane reads, what is full refuses what is new, and `stream_capacity`
-            takes out what was read: an acknowledged message is never discarded before somebody has it.
-        replicas: servers that keep each stream; what is acknowledged, most of them have.
+        max_bytes: size of RL_TRAJECTORIES; the others get an eighth, at least 16 MiB. In streams that
+            others read, the oldest make room. Streams that the data plane reads refuse new messages when they are full,
+            and `Room` removes read ones: an unread message is never discarded.
+        replicas: servers that keep each stream.
     """
     small = max(max_bytes // 8, 16 * 2**20)
     common: dict[str, Any] = {
@@ -108,7 +108,7 @@ async def ensure_streams(js: JetStreamContext, max_bytes: int, replicas: int = 1
 
 log = logging.getLogger(__name__)
 ROOM_SECONDS = 1.0
-FULL_SHARE, LEFT_SHARE = 0.75, 0.5  # above the one, what was read goes until the other is left
+FULL_SHARE = 0.75  # above, read messages go
 ALARM_SHARE = 0.8  # of unread messages
 MIB = 2**20
 
@@ -119,7 +119,7 @@ class Level:
 
     Attributes:
         limit, bytes: what it may hold, and holds.
-        messages, unread: of which nobody has acknowledged so many.
+        messages, unread: how many it holds, and how many of them are not acknowledged.
         first: number of the oldest message.
         read: every message up to this number was read.
     """
@@ -141,16 +141,14 @@ class Level:
         """The share of its room that unread messages take, were all of the same size."""
         return self.full * min(1.0, self.unread / self.messages) if self.messages else 0.0
 
-    def dispensable(self) -> int:
-        """The number below which messages may go, 0: none need to. All below it were read."""
-        if self.full <= FULL_SHARE or self.read < self.first:
-            return 0
-        surplus = self.bytes - LEFT_SHARE * self.limit
-        return min(self.read + 1, self.first + int(-(-surplus * self.messages // self.bytes)))
+    @property
+    def purgeable(self) -> int:
+        """The number below which all messages were read and may go; 0: none need to."""
+        return self.read + 1 if self.full > FULL_SHARE and self.read >= self.first else 0
 
 
 class Room:
-    """Measures and clears; any number of processes may do so at once.
+    """Measures and clears; any number of processes may do so.
 
     Args:
         readers: the durable consumer of each stream.
@@ -174,7 +172,7 @@ class Room:
         try:
             for stream, durable in self._readers.items():
                 level = await self._measured(stream, durable)
-                if upto := level.dispensable():
+                if upto := level.purgeable:
                     await self._bus.js.purge_stream(stream, seq=upto)
                     level = await self._measured(stream, durable)
                     log.info("%s: made room, %.0f %% of it are taken", stream, 100 * level.full)
@@ -194,11 +192,11 @@ class Room:
         Raises:
             NoRoom: of what waits, this namespace has its equal share or more.
         """
-        mine, everybody = self._waiting[namespace], {*self._waiting, namespace}
-        if mine and mine * len(everybody) >= self._waiting.total():
+        own, everybody = self._waiting[namespace], {*self._waiting, namespace}
+        if own and own * len(everybody) >= self._waiting.total():
             self._metrics.no_room(namespace)
             raise NoRoom(
-                f"{mine} messages of this namespace wait to be stored and {TRAJECTORIES} is full; nothing was taken, "
+                f"{own} messages of this namespace wait to be stored and {TRAJECTORIES} is full; nothing was taken, "
                 "send the request again"
             )
 
@@ -209,7 +207,7 @@ class Room:
         limit, read, unread = info.config.max_bytes or 1, state.first_seq - 1, state.messages
         try:
             reader = await self._bus.js.consumer_info(stream, durable)
-        except NotFoundError:  # its reader makes it anew
+        except NotFoundError:  # its reader will create it
             pass
         else:
             unread = min(state.messages, (reader.num_pending or 0) + (reader.num_ack_pending or 0))
@@ -218,7 +216,7 @@ class Room:
         return Level(limit, state.bytes, state.messages, unread, state.first_seq, min(read, state.last_seq))
 
     async def _count(self, level: Level) -> None:
-        """Whose messages wait: asked only when that matters, for it lists every agent."""
+        """Counts waiting messages by namespace; only when the stream is nearly full, as it lists every agent."""
         if level.unread_share < ALARM_SHARE:
             self._waiting.clear()
             return

@@ -167,7 +167,7 @@ class TrainingTransitions(SQLModel, table=True):
 
 
 class RewardStatistics(SQLModel, table=True):
-    """Statistics of an agent's raw rewards, for normalisation; `recent` only under a policy that ranks."""
+    """Running statistics of an agent's raw rewards, for normalisation."""
 
     __tablename__ = "reward_statistics"
     namespace: str = _column(Text, key=True)
@@ -179,7 +179,6 @@ class RewardStatistics(SQLModel, table=True):
     m2: float = _column(Double, default="0")
     low: float | None = _column(Double, null=True)
     high: float | None = _column(Double, null=True)
-    recent: list[float] = _column(ARRAY(Double), default="'{}'")
 
 
 class RewardHistory(SQLModel, table=True):

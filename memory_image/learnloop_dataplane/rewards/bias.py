@@ -237,7 +237,7 @@ class BiasReader:
         """The result of the check in `spec.bias` under the rest of `spec`; at most a minute old.
 
         Raises:
-            Invalid: there is no check, or an evaluator's settings cannot be used.
+            Invalid: `spec.bias` is missing, or an evaluator's settings cannot be used.
             ApiError: 429, another check of this namespace is running, or as many of others as run together; 503, it
                 took too long.
             Unavailable: PostgreSQL does not answer.

@@ -1,4 +1,4 @@
-"""What people think of an episode: kept once for each person, and part of what the episode is worth.
+"""Opinions of people about episodes: one per person and episode, and part of the episode's reward.
 
 The mean of all opinions about an episode becomes its outcome value `feedback`, which the reward component of that name
 reads. Opinions come late: an episode that has its reward already is weighed again under the revision that weighed it,
@@ -67,7 +67,7 @@ class UserFeedback:
     """Opinions, and their way into the rewards.
 
     Args:
-        arrived: is told a namespace in which an opinion waits to be joined to its episode.
+        arrived: called with a namespace in which an opinion waits to be joined to its episode.
     """
 
     def __init__(self, db: Database, users: Users, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
@@ -102,8 +102,8 @@ class UserFeedback:
                     value=trajectory_id,
                 )
             if await connection.fetchval(_PUT, namespace, trajectory_id, user, value):
-                said = {"user": user, "value": f"{value:g}"}
-                await note(connection, namespace, "feedback.given", f"trajectory/{trajectory_id}", said)
+                detail = {"user": user, "value": f"{value:g}"}
+                await note(connection, namespace, "feedback.given", f"trajectory/{trajectory_id}", detail)
         self._arrived(namespace)
         return True
 
@@ -139,8 +139,8 @@ class UserFeedback:
         sure = confidence(policy.spec, worth, running)
         components, violated = orjson.dumps(worth.components).decode(), orjson.dumps(worth.broken).decode()
         key = (namespace, trajectory_id, policy.name, policy.revision)
-        told = metadata(policy, reward, episode, row)
-        now = await connection.fetchval(_CORRECT, *key, components, worth.raw, reward, sure, violated, told)
+        details = metadata(policy, reward, episode, row)
+        now = await connection.fetchval(_CORRECT, *key, components, worth.raw, reward, sure, violated, details)
         await connection.execute(_MARK, namespace, trajectory_id, reward)
         await connection.execute(_DIVIDE_AGAIN, namespace, trajectory_id)
         event = Reward(

@@ -58,7 +58,7 @@ class Policies:
     One that is not there is asked for again.
 
     Args:
-        arrived: is told a namespace in which episodes may wait for rewards.
+        arrived: called with a namespace in which episodes may wait for rewards.
     """
 
     def __init__(self, db: Database, arrived: Callable[[str], None]) -> None:
@@ -85,14 +85,14 @@ class Policies:
             Unavailable: it is not kept, and PostgreSQL does not answer.
         """
         key = (namespace, name, revision)
-        found = self._kept.get(key)
-        if found is None:
+        policy = self._kept.get(key)
+        if policy is None:
             rows = await self._db.fetch_as(namespace, _GET, name, revision)
             if not rows:
                 return None
-            found = Policy(name, revision, RewardPolicySpec.model_validate_json(rows[0]["spec"]))
-            self._kept[key] = found
-        return found
+            policy = Policy(name, revision, RewardPolicySpec.model_validate_json(rows[0]["spec"]))
+            self._kept[key] = policy
+        return policy
 
     async def named(
         self, namespace: str, name: str, revision: str | None, agent: str | None

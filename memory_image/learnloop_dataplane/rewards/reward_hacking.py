@@ -1,9 +1,9 @@
-"""Ranks of many rewards at once, and how far two rankings agree."""
+"""Signs of reward hacking in the newest rewards of a policy: people dislike what it rewards, or episodes repeat."""
 
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,7 +50,6 @@ def spearman(one: Floats, other: Floats) -> float | None:
 
 FEWEST = 100  # rewards below which nothing is said
 FEWEST_FEEDBACK = 30
-DOMINANCE = 0.95  # share of the variation of the rewards that one component may explain
 DUPLICATES = 0.2  # share of the episodes that may be exact repetitions of another
 WORST = 3
 ERRS = 0.05  # chance that feedback which has nothing to do with the rewards is ever called against them
@@ -63,7 +62,7 @@ class Rewarded:
     Attributes:
         components: values before weighting, by name.
         fingerprint: equal for episodes with exactly the same steps; None where they are gone.
-        feedback: what people said of the episode; None where nobody did.
+        feedback: the mean opinion of people; None: there is none.
     """
 
     trajectory_id: str
@@ -77,7 +76,7 @@ class Rewarded:
 class Sign:
     """One finding and the episodes that show it best, worst first."""
 
-    reason: Literal["FeedbackDisagrees", "DuplicateTrajectories", "ComponentDominates"]
+    reason: Literal["FeedbackDisagrees", "DuplicateTrajectories"]
     sentence: str
     worst: tuple[str, ...]
 
@@ -88,13 +87,13 @@ def read_signals(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> RewardS
     if count < FEWEST:
         sentence = f"fewer than {FEWEST} rewards so far, too few to look for signs of reward hacking"
         return RewardSignals(suspected=None, reason="NotEnoughRewards", sentence=sentence, rewards=count)
-    checks = (_disagrees(spec, rewards), _repeats(rewards), _dominates(spec, rewards))
-    found = next((sign for sign in checks if sign is not None), None)
-    if found is None:
+    checks = (_disagrees(spec, rewards), _repeats(rewards))
+    gravest = next((sign for sign in checks if sign is not None), None)
+    if gravest is None:
         sentence = "no sign of reward hacking in the newest rewards"
         return RewardSignals(suspected=False, reason="NothingFound", sentence=sentence, rewards=count)
     return RewardSignals(
-        suspected=True, reason=found.reason, sentence=found.sentence, rewards=count, worst=list(found.worst)
+        suspected=True, reason=gravest.reason, sentence=gravest.sentence, rewards=count, worst=list(gravest.worst)
     )
 
 
@@ -143,53 +142,6 @@ def _repeats(rewards: Sequence[Rewarded]) -> Sign | None:
     return Sign("DuplicateTrajectories", sentence, _worst(repeated, order))
 
 
-def _dominates(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> Sign | None:
-    """One component that is not the goal explains nearly all the variation, at a weight of less than that. It also
-    outweighs all the others together, or is earned without the goal.
-
-    That one component varies and the others do not is no sign by itself: an agent that masters its task varies in
-    efficiency only, one whose episodes are all alike in success only.
-    """
-    values = {c.name: np.array([item.components.get(c.name, 0.0) for item in rewards]) for c in spec.components}
-    parts = {component.name: component.weight * values[component.name] for component in spec.components}
-    total = sum(parts.values(), start=np.zeros(len(rewards)))
-    variance = float(np.var(total))
-    if variance <= 1e-12 * max(1.0, float(np.mean(total)) ** 2):
-        return None
-    for component in spec.components:
-        part = parts[component.name]
-        share = float(np.mean((part - part.mean()) * (total - total.mean()))) / variance
-        if _is_goal(component) or not component.weight < DOMINANCE <= share:
-            continue
-        if how := _without_the_goal(spec, values, part):
-            sentence = f"component {component.name} alone explains {share:.0%} of the rewards' variation"
-            sentence += f" at a weight of {component.weight:.0%}, {how}"
-            others = total - part
-            return Sign("ComponentDominates", sentence, _worst(rewards, percentiles(part) - percentiles(others)))
-    return None
-
-
-def _without_the_goal(spec: RewardPolicySpec, values: Mapping[str, Floats], part: Floats) -> str | None:
-    """What is wrong with a component that dominates; None: nothing."""
-    if float(np.ptp(part)) > 1.0:
-        return "by values beyond its scale"
-    goals = [component for component in spec.components if _is_goal(component)]
-    successes = [values[component.name] for component in goals if component.type == "success"]
-    if successes:
-        share = float(np.mean(successes))
-        return f"with {share:.0%} successes" if share < 0.5 else None
-    reached = sum((component.weight * values[component.name] for component in goals), start=np.zeros(len(part)))
-    correlation = spearman(part, reached)
-    if correlation is None or correlation > 0:
-        return None
-    return f"and the less is reached (rank correlation {correlation:.2f})"
-
-
-def _is_goal(component: RewardComponent) -> bool:
-    """What the agent is there for; the other components only say how."""
-    return component.type in ("success", "environment") or _is_feedback(component)
-
-
 def _is_feedback(component: RewardComponent) -> bool:
     return component.type == "feedback" or component.key == "feedback"
 
@@ -227,7 +179,7 @@ ORDER BY h.created_at DESC, h.trajectory_id
 
 
 class SignalReader:
-    """Answers for one process; whoever asks often gets the same answer for a minute."""
+    """Reads signs of all namespaces; an answer is reused for a minute."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -247,18 +199,18 @@ class SignalReader:
             if policy is None:
                 return None
             rows = await connection.fetch(_NEWEST, namespace, name, revision, NEWEST)
-        found = await asyncio.to_thread(_read, policy.spec, rows)
-        self._answers[key] = found
-        return found
+        signals = await asyncio.to_thread(_read, policy.spec, rows)
+        self._answers[key] = signals
+        return signals
 
 
 def _read(spec: RewardPolicySpec, rows: list[Any]) -> RewardSignals:
     recorded = {key for row in rows for key in row["recorded"]}
-    asked = asked_values(spec) if len(rows) >= FEWEST else {}
-    unrecorded = [f"{key} ({reader})" for key, reader in asked.items() if key not in recorded]
+    wanted = asked_values(spec) if len(rows) >= FEWEST else {}
+    unrecorded = [f"{key} ({reader})" for key, reader in wanted.items() if key not in recorded]
     rewards = [Rewarded(**_rewarded(row)) for row in rows]
-    found = read_signals(spec, rewards)
-    return found.model_copy(update={"unrecorded": unrecorded[:MOST_KEYS], "recorded": sorted(recorded)[:MOST_KEYS]})
+    signals = read_signals(spec, rewards)
+    return signals.model_copy(update={"unrecorded": unrecorded[:MOST_KEYS], "recorded": sorted(recorded)[:MOST_KEYS]})
 
 
 def _rewarded(row: Any) -> dict[str, Any]:

@@ -32,9 +32,6 @@ def policy_terms(spec: RewardPolicySpec) -> dict[str, Any]:
     }
 
 
-RANK_WINDOW = 500
-
-
 @dataclass(frozen=True)
 class Running:
     """Everything seen so far, in one pass (B. P. Welford, Technometrics 4(3), 1962).
@@ -45,7 +42,6 @@ class Running:
         m2: their sum of squared deviations.
         low: the least, None before the first.
         high: the largest.
-        recent: the newest `RANK_WINDOW` of them, oldest first; kept only where ranks are asked for.
     """
 
     count: int = 0
@@ -53,10 +49,9 @@ class Running:
     m2: float = 0.0
     low: float | None = None
     high: float | None = None
-    recent: tuple[float, ...] = ()
 
-    def add(self, value: float, *, ranks: bool = False) -> "Running":
-        """The statistics with one more value; `ranks` keeps the value itself too."""
+    def add(self, value: float) -> "Running":
+        """The statistics with one more value."""
         count = self.count + 1
         delta = value - self.mean
         mean = self.mean + delta / count
@@ -66,7 +61,6 @@ class Running:
             self.m2 + delta * (value - mean),
             value if self.low is None else min(self.low, value),
             value if self.high is None else max(self.high, value),
-            (*self.recent, value)[-RANK_WINDOW:] if ranks else (),
         )
 
     @property
@@ -84,8 +78,6 @@ def normalise(raw: float, running: Running, rule: Normalisation) -> float:
     match rule.method:
         case "none":
             return bounded(raw, rule.clip)
-        case "rank":
-            return bounded(_midrank(raw, running.recent), rule.clip)
         case "minmax":
             if running.low is None or running.high is None or running.high <= running.low:
                 return 0.0
@@ -102,7 +94,7 @@ def settle(spec: RewardPolicySpec, worth: Worth, running: Running) -> tuple[floa
 
     Constraints come after the bounds: nothing an episode achieved makes up for one it broke.
     """
-    running = running.add(worth.raw, ranks=spec.normalisation.method == "rank")
+    running = running.add(worth.raw)
     return min([scaled(spec, worth.raw, running), *limits(spec, worth)]), running
 
 
@@ -123,14 +115,6 @@ def confidence(spec: RewardPolicySpec, worth: Worth, running: Running) -> float:
     return worth.coverage * settled
 
 
-def _midrank(raw: float, recent: tuple[float, ...]) -> float:
-    if not recent:
-        return 0.5
-    lower = sum(value < raw for value in recent)
-    equal = sum(value == raw for value in recent)
-    return (lower + 0.5 * equal) / len(recent)
-
-
 _PUT = """
 INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 RETURNING 1
@@ -139,7 +123,7 @@ _GET = "SELECT spec FROM reward_policy_revisions WHERE namespace = $1 AND name =
 _GET_NEWEST = """
 SELECT revision, spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC LIMIT 1
 """
-STATE = "count, mean, m2, low, high, recent"
+STATE = "count, mean, m2, low, high"
 """Columns of `reward_statistics`, as Running has them."""
 _STATISTICS = f"""
 SELECT {STATE} FROM reward_statistics
@@ -186,8 +170,8 @@ async def put_policy(db: Database, namespace: str, name: str, revision: str, spe
     async with db.tenant(namespace) as connection:
         if await connection.fetchval(_PUT, namespace, name, revision, orjson.dumps(wanted).decode()):
             digest = sha256(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)).hexdigest()
-            told = {"revision": revision, "spec_sha256": digest}
-            await note(connection, namespace, "reward.policy.published", f"reward-policy/{name}", told)
+            detail = {"revision": revision, "spec_sha256": digest}
+            await note(connection, namespace, "reward.policy.published", f"reward-policy/{name}", detail)
         stored = RewardPolicySpec.model_validate_json(await connection.fetchval(_GET, namespace, name, revision))
     if stored.to_kube() != wanted:
         raise ApiError(
@@ -230,11 +214,11 @@ async def step_credits(
     if row["steps"] is None:
         return None
     spec, log = RewardPolicySpec.model_validate_json(row["spec"]), orjson.loads(row["steps"])
-    told = {name: row[name] for name in ("agent", "reward_policy", "reward_policy_revision", "reward")}
+    facts = {name: row[name] for name in ("agent", "reward_policy", "reward_policy_revision", "reward")}
     shaping = potential_terms(spec.shaping, log) if spec.shaping else [0.0] * len(log)
     return {
         "trajectory_id": trajectory_id,
-        **told,
+        **facts,
         "credits": credits(spec.credit, row["reward"], log),
         "shaping": shaping,
     }
@@ -252,9 +236,9 @@ async def history(
 
 def as_reward(row: Any) -> Reward:
     """A row of `reward_history`, with the `spec` of its revision, as it is announced."""
-    told = _told(row)
-    del told["task_id"], told["metadata"]
-    return Reward.model_validate(told)
+    fields = _told(row)
+    del fields["task_id"], fields["metadata"]
+    return Reward.model_validate(fields)
 
 
 def _kept(row: Any) -> KeptReward:
@@ -262,10 +246,10 @@ def _kept(row: Any) -> KeptReward:
 
 
 def _told(row: Any) -> dict[str, Any]:
-    told = {**row, **_parsed(row, "components", "violated", "metadata")}
-    spec = told.pop("spec")
+    fields = {**row, **_parsed(row, "components", "violated", "metadata")}
+    spec = fields.pop("spec")
     terms = _terms(spec) if spec else {}
-    return {**told, **terms, "credits": told["metadata"].get("agents", [])}
+    return {**fields, **terms, "credits": fields["metadata"].get("agents", [])}
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""What waits for its reward, read in one round trip; and what it is worth, written in another one that commits.
+"""Computes rewards: reads waiting episodes in one round trip, and writes their rewards in another one, which commits.
 
 Nothing is locked while a reward is computed. Instead the writing statement looks whether everything it was computed
 from is still so, holding it, and writes nothing where it is not: the episodes are there, without a reward and with the
@@ -38,7 +38,7 @@ SELECT a.name, a.reward_policy, a.reward_policy_revision {_SCOPE}, LATERAL (
     WHERE t.namespace = $1 AND t.agent_id = a.name AND t.reward IS NULL AND t.received_at >= a.since
     ORDER BY t.received_at, t.seq LIMIT 1) t
 """
-# In the order of arrival. The statistics come with the first episode: they may be 500 numbers.
+# In the order of arrival. The statistics come with the first episode.
 _PENDING = f"""
 SELECT t.*, r.* {_SCOPE}, LATERAL (
     SELECT a.since FROM agents a WHERE a.namespace = s.namespace AND a.name = $2 AND a.registered_at IS NOT NULL
@@ -55,15 +55,15 @@ LEFT JOIN LATERAL (
         AND r.reward_policy = $3 AND r.reward_policy_revision = $4 OFFSET 0) r ON true
 ORDER BY t.place
 """
-# Episodes before statistics before totals, each in one order, as an erasure goes: nobody waits in a circle. The last
+# Episodes before statistics before totals, each in one order, as an erasure goes: no deadlock. The last
 # two begin when `saved` is complete, which has named the namespace. num_nulls, because after IS NULL the index of what
 # is unrewarded looks smaller than the key: it is read whole for each episode, and a backlog has many.
 KEEP = f"""
 WITH s AS MATERIALIZED (
     SELECT set_config('app.namespace', $1, true) AS namespace
 ), given AS MATERIALIZED (
-    SELECT * FROM unnest($13::text[], $14::jsonb[], $15::jsonb[], $16::float8[], $17::float8[], $18::float8[],
-        $19::jsonb[], $20::text[], $21::jsonb[])
+    SELECT * FROM unnest($12::text[], $13::jsonb[], $14::jsonb[], $15::float8[], $16::float8[], $17::float8[],
+        $18::jsonb[], $19::text[], $20::jsonb[])
     AS g(trajectory_id, measured, components, raw, reward, confidence, violated, task, metadata)
 ), held AS MATERIALIZED (
     SELECT t.trajectory_id FROM s, given g, LATERAL (
@@ -72,11 +72,10 @@ WITH s AS MATERIALIZED (
             AND t.outcome_values = g.measured FOR UPDATE) t
 ), saved AS (
     INSERT INTO reward_statistics AS r (namespace, agent_id, reward_policy, reward_policy_revision, {STATE})
-    SELECT s.namespace, $2, $3, $4, $7::bigint, $8::float8, $9::float8, $10::float8, $11::float8, $12::float8[] FROM s
-    WHERE (SELECT count(*) FROM held) = cardinality($13::text[])
+    SELECT s.namespace, $2, $3, $4, $7::bigint, $8::float8, $9::float8, $10::float8, $11::float8 FROM s
+    WHERE (SELECT count(*) FROM held) = cardinality($12::text[])
     ON CONFLICT (namespace, agent_id, reward_policy, reward_policy_revision) DO UPDATE
-    SET count = excluded.count, mean = excluded.mean, m2 = excluded.m2, low = excluded.low, high = excluded.high,
-        recent = excluded.recent
+    SET count = excluded.count, mean = excluded.mean, m2 = excluded.m2, low = excluded.low, high = excluded.high
     WHERE r.count = $6::bigint RETURNING r.namespace
 ), history AS (
     INSERT INTO reward_history (namespace, agent_id, reward_policy, reward_policy_revision, trajectory_id, components,
@@ -88,7 +87,7 @@ WITH s AS MATERIALIZED (
     UPDATE trajectories t SET reward = g.reward, reward_policy_revision = $4, warehoused = false FROM saved, given g
     WHERE t.namespace = $1 AND t.trajectory_id = g.trajectory_id
 ), counted AS (
-    UPDATE agents a SET rewarded = a.rewarded + cardinality($13::text[]) FROM saved
+    UPDATE agents a SET rewarded = a.rewarded + cardinality($12::text[]) FROM saved
     WHERE a.namespace = $1 AND a.name = $2
 )
 SELECT 1 FROM saved
@@ -123,7 +122,7 @@ Columns = tuple[list[str], list[str], list[str], list[float], list[float], list[
 
 
 async def waiting(db: Database, namespace: str) -> list[Weigher]:
-    """Whose episodes wait for a reward, by name.
+    """Agents with episodes that wait for a reward, by name.
 
     Raises:
         Unavailable: PostgreSQL does not answer.
@@ -164,7 +163,7 @@ async def keep(
         announce: the rewards are still to be published.
 
     Raises:
-        Unavailable: nothing was written, or the answer was lost: what was written is no longer pending.
+        Unavailable: nothing was written, or the answer was lost: what was written does not wait any more.
     """
     key = (whose.agent, whose.policy, whose.revision)
     return bool(await db.fetch_as(namespace, KEEP, *key, announce, before.count, *astuple(after), *columns))
@@ -187,8 +186,8 @@ ATTEMPTS = 5
 
 
 class RewardWorker:
-    """Computes what is pending. Any number of replicas may do so at once: of two that weigh the same episodes one
-    writes, the other reads again.
+    """Computes what is pending. Any number of replicas may do so: of two that weigh the same episodes one writes,
+    the other reads again.
 
     Args:
         announce: leave an entry in the outbox for each reward (there is a NATS to publish it on).
@@ -283,9 +282,9 @@ def compute(policy: Policy, running: Running, rows: Sequence[Any]) -> tuple[Colu
 
 
 def metadata(policy: Policy, reward: float, episode: Episode, row: Any) -> str:
-    """What a reward says of its episode when that is forgotten, as JSON: which one it was, what it is worth to
-    learners, and how the reward was divided among its steps."""
-    told = {"episode_id": row["episode_id"], "policy_revision": row["policy_revision"]}
-    told["worth"] = whole(policy.spec, episode)
-    told["credit"] = division(policy.spec.credit, reward, episode.steps, episode.log)
-    return orjson.dumps(told).decode()
+    """The facts that outlive the episode, as JSON: its ids, its worth to learners, and how the reward was divided among
+    its steps."""
+    facts = {"episode_id": row["episode_id"], "policy_revision": row["policy_revision"]}
+    facts["worth"] = whole(policy.spec, episode)
+    facts["credit"] = division(policy.spec.credit, reward, episode.steps, episode.log)
+    return orjson.dumps(facts).decode()

@@ -37,7 +37,7 @@ RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za
 
 
 class Calculate(Input):
-    """What would this result be worth? By an agent's policy, by a named one, or by the default components."""
+    """A result to be rewarded by an agent's policy, by a named one, or by the default components."""
 
     task_id: Identifier | None = None
     agent_id: Name | None = None
@@ -50,7 +50,7 @@ _CALCULATE = JsonBody(Calculate)
 
 
 class AskDryRun(Input):
-    """What would this policy change? Over the newest `limit` episodes received in [since, until)."""
+    """A policy to be tried on the newest `limit` episodes received in [since, until)."""
 
     policy: RewardPolicySpec
     agent_ids: list[Name] | None = Field(default=None, min_length=1, max_length=100, description="left out: all")
@@ -60,7 +60,7 @@ class AskDryRun(Input):
 
 
 class AskBias(Input):
-    """Does this policy pay groups differently for the same result? Over the newest `policy.bias.episodes`."""
+    """A policy to be checked for bias on the newest `policy.bias.episodes`."""
 
     policy: RewardPolicySpec = Field(description="its `bias` says what a group is, and how large a gap may be")
     reward_policy: Name | None = Field(default=None, description="only agents that use the policy of this name")
@@ -83,19 +83,19 @@ async def put_policy(
 @router.get("/policies/{name}/revisions/{revision}", response_model=RewardPolicySpec)
 async def get_policy(name: NamePath, revision: RevisionPath, experience: Experience, caller: Caller) -> Response:
     """A published revision: its spec."""
-    found = await experience.policies.get(caller.namespace, name, revision)
-    if found is None:
+    policy = await experience.policies.get(caller.namespace, name, revision)
+    if policy is None:
         raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
-    return answer(found.spec.to_kube())
+    return answer(policy.spec.to_kube())
 
 
 @router.get("/policies/{name}/revisions/{revision}/signals")
 async def get_signals(name: NamePath, revision: RevisionPath, experience: Experience, caller: Caller) -> Response:
     """Signs of reward hacking in the newest 1,000 rewards of a revision in force; at most a minute old."""
-    found = await experience.signals.read(caller.namespace, name, revision)
-    if found is None:
+    signals = await experience.signals.read(caller.namespace, name, revision)
+    if signals is None:
         raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
-    return answer(found)
+    return answer(signals)
 
 
 @router.get("/policies/{name}/revisions/{revision}/evaluations")
@@ -114,7 +114,7 @@ async def calculate(request: Request) -> Response:
     """Computes a reward and keeps nothing; normalised by the agent's history when an agent is named.
 
     Evaluators score `result.output`, shaping reads `result.steps`, and the reward is divided among `result.agents`.
-    Without an agent and a policy: the default components, not normalised, for there is no history to do it by.
+    Without an agent and a policy: the default components, not normalised.
     """
     experience = data_plane(request).experience
     caller = await identify(request)
@@ -130,10 +130,10 @@ async def calculate(request: Request) -> Response:
     if policy is None and (body.reward_policy is not None or body.agent_id is not None):
         field = "reward_policy" if body.reward_policy is not None else "agent_id"
         raise not_found(field, body.reward_policy or agent, "no published reward policy; publish it")
-    found = await experience.calculator.calculate(
+    result = await experience.calculator.calculate(
         namespace, body.result, policy, running, agent=agent, task_id=body.task_id
     )
-    return quick(found)
+    return quick(result)
 
 
 @router.get("/history")
@@ -145,21 +145,21 @@ async def get_history(
     after: Annotated[str | None, page_mark(3)] = None,
 ) -> Response:
     """The newest rewards of an agent, newest first, page by page."""
-    found = await reward_tables.history(db, caller.namespace, agent_id, limit, begins_after(after))
-    last = found[-1] if len(found) == limit else None
+    rewards = await reward_tables.history(db, caller.namespace, agent_id, limit, begins_after(after))
+    last = rewards[-1] if len(rewards) == limit else None
     key = (last.trajectory_id, last.reward_policy, last.reward_policy_revision) if last else ()
-    return answer({"rewards": found, "next": following(last.computed_at, *key) if last else None})
+    return answer({"rewards": rewards, "next": following(last.computed_at, *key) if last else None})
 
 
 @router.get("/credits/{trajectory_id}")
 async def get_credits(
     trajectory_id: Annotated[Identifier, Path()], db: Db, experience: Experience, caller: Caller
 ) -> Response:
-    """What each step contributed to an episode's reward, and what each agent of a team did, as its policy says."""
-    found = await experience.step_credits(caller.namespace, trajectory_id)
-    if found is None:
+    """Divides an episode's reward among its steps and its agents, as its policy says."""
+    steps = await experience.step_credits(caller.namespace, trajectory_id)
+    if steps is None:
         raise not_found("trajectory_id", trajectory_id, "no reward of such a trajectory; wait for it, or check the id")
-    return answer({**found, "agents": await experience.credits.of_task(caller.namespace, trajectory_id)})
+    return answer({**steps, "agents": await experience.credits.of_task(caller.namespace, trajectory_id)})
 
 
 @router.get("/credits")
@@ -172,10 +172,10 @@ async def get_agent_credits(
 ) -> Response:
     """An agent's parts in the rewards of tasks that it worked on with others, newest first, page by page."""
     before = begins_after(after) or (datetime(9999, 12, 31, tzinfo=UTC), "")
-    found = await experience.credits.of_agent(caller.namespace, agent_id, limit, before)
-    last = found[-1] if len(found) == limit else None
+    parts = await experience.credits.of_agent(caller.namespace, agent_id, limit, before)
+    last = parts[-1] if len(parts) == limit else None
     mark = following(last["created_at"], last["trajectory_id"]) if last else None
-    return answer({"credits": found, "next": mark})
+    return answer({"credits": parts, "next": mark})
 
 
 @router.post("/dry-run")

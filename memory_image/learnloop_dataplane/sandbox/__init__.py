@@ -1,2 +1,2 @@
-"""Code that nobody trusts, run apart: a Job in a namespace that reaches nothing, and in it a process with limits. Its
+"""Runs untrusted code: a Job in a namespace that reaches nothing, and in it a process with limits. Its
 tests are data, and stay here."""

@@ -1,6 +1,6 @@
-"""What a process gives up for good before it runs code that nobody trusts. Linux; the standard library alone.
+"""Confines a process before it runs untrusted code. Linux; the standard library alone.
 
-The pod around it has no token, no network and a root that nobody writes to. This is the second wall, for clusters whose
+The pod has no token, no network and a read-only root. This is a second wall, for clusters whose
 network ignores NetworkPolicies.
 """
 
@@ -51,10 +51,10 @@ def confine(seconds: int, memory_bytes: int) -> None:
 
 def _filter() -> None:
     """Seccomp's filter (kernel documentation, seccomp_filter): refused calls fail with EPERM."""
-    known = SYSCALLS.get(platform.machine())
-    if known is None:
+    supported = SYSCALLS.get(platform.machine())
+    if supported is None:
         raise OSError(f"no filter of system calls for {platform.machine()}; run on {' or '.join(SYSCALLS)}")
-    architecture, refused = known
+    architecture, refused = supported
     rows = [
         (_LOAD, 0, 0, 4),  # seccomp_data.arch
         (_EQUAL, 1, 0, architecture),

@@ -102,9 +102,9 @@ _FORM = """write a list like [{"call": "add", "args": [1, 2], "returns": 3}, {"c
 
 
 START_SECONDS = 60
-"""That a pod may take until its container runs."""
+"""Until a pod's container runs."""
 KEPT_SECONDS = 120
-"""That the API server keeps a finished Job which nobody deletes."""
+"""Time to live of a finished Job that was not deleted."""
 LABEL = "learnloop.dev/sandbox"
 USERS = (200_000, 265_535)
 """One for each Job at random: the kernel counts the processes of a user over all pods of a node."""

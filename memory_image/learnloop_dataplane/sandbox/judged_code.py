@@ -23,7 +23,7 @@ def main() -> None:
     code, calls = json.load(sys.stdin)
     answers = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1):  # what the code prints is no result
+    for descriptor in (0, 1):  # printed text is not a result
         os.dup2(null, descriptor)
     if user:
         os.setgroups([])

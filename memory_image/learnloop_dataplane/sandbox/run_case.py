@@ -1,4 +1,4 @@
-"""What is run apart: code, calls and limits, in one environment variable. Imports the standard library alone."""
+"""Code, calls and limits of a run, in one environment variable. Imports the standard library alone."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ class TooLong(ValueError):
 
 @dataclass(frozen=True)
 class RunCase:
-    """What is run, and how far.
+    """Code, calls and limits.
 
     Attributes:
         calls: each a function's name, arguments and named arguments.

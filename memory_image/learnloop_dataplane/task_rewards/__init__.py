@@ -1,1 +1,1 @@
-"""What evaluators make of stored episodes, and how rewards are divided among the agents that took part."""
+"""Scores of stored episodes by evaluators, and the division of rewards among agents."""

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from learnloop_api.kinds.evaluators import OwnHistory
 from learnloop_api.kinds.reward_components import Normalisation
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import MAX_STEPS, Step, TaskResult
 from learnloop_common.reward_rules.components import Episode, evaluate
-from learnloop_dataplane.evaluators.evaluator import Case, History, Sandbox, Score, Standing, Tools
+from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
 from learnloop_dataplane.evaluators.registry import score_or_say
 from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
@@ -55,60 +54,24 @@ async def evaluations(
     by_component: dict[str, list[Any]] = defaultdict(list)
     for row in rows:
         by_component[row["component"]].append(row)
-    found = []
+    answers = []
     for component in spec.components:
         if component.evaluator is None:
             continue
-        asked = by_component[component.name]
-        values = [row["value"] for row in asked if row["value"] is not None]
-        rated = [(row["value"], row["opinion"]) for row in asked if None not in (row["value"], row["opinion"])]
-        found.append(
+        own_rows = by_component[component.name]
+        values = [row["value"] for row in own_rows if row["value"] is not None]
+        rated = [(row["value"], row["opinion"]) for row in own_rows if None not in (row["value"], row["opinion"])]
+        answers.append(
             {
                 "component": component.name,
                 "evaluator": component.evaluator.type,
-                "asked": len(asked),
+                "asked": len(own_rows),
                 "scored": len(values),
                 "mean": fmean(values) if values else None,
                 "agreement_with_people": agreement(rated),
             }
         )
-    return found
-
-
-LOOKED_AT = 5000
-"""The agent's newest episodes of any type, among which those of one type are found."""
-# `seq` is the order of arrival; an episode that is not stored comes after all of them.
-_STANDING = """
-SELECT count(*) AS episodes, count(*) FILTER (WHERE needed > $6::float8) AS more,
-    count(*) FILTER (WHERE needed = $6::float8) AS equal
-FROM (
-    SELECT {needed} AS needed FROM (
-        SELECT * FROM trajectories t
-        WHERE t.namespace = $1 AND t.agent_id = $2 AND ($4::bigint IS NULL OR t.seq < $4)
-        ORDER BY t.seq DESC LIMIT $8) t
-    LEFT JOIN LATERAL (SELECT r.task_type FROM task_results r
-        WHERE r.namespace = $1 AND r.trajectory_id = t.trajectory_id OFFSET 0) r ON true
-    WHERE coalesce(r.task_type, '') = $3 AND t.success AND {needed} IS NOT NULL AND $7::text IS NOT NULL
-    ORDER BY t.seq DESC LIMIT $5) earlier
-"""
-_NEEDED = {
-    "steps": "t.steps",
-    "seconds": "extract(epoch FROM t.ended_at - t.started_at)",
-    "value": "(CASE jsonb_typeof(t.outcome_values -> $7) WHEN 'number' THEN (t.outcome_values ->> $7)::float8 END)",
-}
-
-
-def history_of(db: Database, namespace: str) -> History:
-    """What the evaluator `own-history` asks, in one namespace."""
-
-    async def standing(case: Case, settings: OwnHistory, needed: float) -> Standing:
-        statement = _STANDING.format(needed=_NEEDED[settings.measure])
-        asked = (case.agent, case.task_type, case.seq, settings.episodes, needed, settings.key or "", LOOKED_AT)
-        async with db.tenant(namespace) as connection:
-            row = await connection.fetchrow(statement, namespace, *asked)
-        return Standing(row["episodes"], row["more"], row["equal"])
-
-    return standing
+    return answers
 
 
 SECONDS = 20.0
@@ -137,7 +100,7 @@ class Result(TaskResult):
 
 
 class Calculator:
-    """Computes rewards that nobody stores."""
+    """Computes rewards without storing them."""
 
     def __init__(
         self,
@@ -169,8 +132,10 @@ class Calculator:
         """
         spec = policy.spec if policy else RewardPolicySpec(normalisation=Normalisation(method="none"))
         scores = await self._scores(namespace, spec, result, agent)
-        known = {name: found.value for name, found in scores.items() if found.value is not None}
-        episode = Episode(result.episode_return, result.success, result.count, result.values, result.log, scores=known)
+        measured = {name: score.value for name, score in scores.items() if score.value is not None}
+        episode = Episode(
+            result.episode_return, result.success, result.count, result.values, result.log, scores=measured
+        )
         worth = evaluate(spec, episode)
         reward, running = settle(spec, worth, running)
         parts = stored_division(spec, running, reward, result).described() if result.agents else []
@@ -180,7 +145,7 @@ class Calculator:
             "reward_policy": policy.name if policy else None,
             "reward_policy_revision": policy.revision if policy else None,
             "components": worth.components,
-            "evaluations": {name: {"value": found.value, "note": found.note} for name, found in scores.items()},
+            "evaluations": {name: {"value": score.value, "note": score.note} for name, score in scores.items()},
             "raw_reward": worth.raw,
             "reward": reward,
             "shaped_reward": reward,
@@ -192,24 +157,13 @@ class Calculator:
         }
 
     async def _scores(self, namespace: str, spec: RewardPolicySpec, result: Result, agent: str) -> dict[str, Score]:
-        asked = {item.name: item.evaluator for item in spec.components if item.evaluator is not None}
-        if not asked:
+        evaluators = {item.name: item.evaluator for item in spec.components if item.evaluator is not None}
+        if not evaluators:
             return {}
-        case = Case(
-            agent=agent,
-            task=result.task,
-            task_type=result.task_type,
-            output=result.output,
-            expected=result.expected,
-            metadata=result.metadata,
-            success=result.success,
-            steps=result.count,
-            seconds=result.seconds,
-            values=result.values,
-        )
+        case = Case(result.task, result.task_type, result.output, result.expected)
         scorer = partial(self._scorers.score, namespace) if self._scorers else None
-        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer, namespace)
-        tasks = {name: asyncio.create_task(score_or_say(how, case, tools)) for name, how in asked.items()}
+        tools = Tools(self._judge, self._sandbox, scorer, namespace)
+        tasks = {name: asyncio.create_task(score_or_say(how, case, tools)) for name, how in evaluators.items()}
         try:
             await asyncio.wait(tasks.values(), timeout=SECONDS)
             late = Score(None, f"no answer within {SECONDS:g} s")

@@ -24,7 +24,6 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.policies import Policies
 from learnloop_dataplane.rewards.reward_tables import Policy
 from learnloop_dataplane.rewards.reward_worker import Weigher, waiting
-from learnloop_dataplane.task_rewards.calculation import history_of
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge_client import JudgeClient
@@ -38,8 +37,7 @@ TURN_SECONDS = 20.0
 """For one namespace: no score is begun later. What is left waits until all others had their turn."""
 GIVE_UP_SECONDS = 900.0
 _UNSCORED = """
-SELECT t.trajectory_id, t.seq, t.received_at, t.agent_id, t.task, t.success, t.steps, t.outcome_values, r.result,
-    extract(epoch FROM t.ended_at - t.started_at)::float8 AS seconds,
+SELECT t.trajectory_id, t.seq, t.received_at, t.task, r.result,
     extract(epoch FROM now() - t.received_at)::float8 AS age,
     ARRAY(SELECT c.component FROM task_scores c WHERE c.namespace = t.namespace
         AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $3 AND c.reward_policy_revision = $4) AS done
@@ -61,11 +59,11 @@ ON CONFLICT DO NOTHING
 
 
 class EvaluationWorker:
-    """Scores what waits. Replicas may score the same episode at once; the first score stays.
+    """Scores what waits. Where replicas score the same episode, the first score stays.
 
     Args:
         judge: compares answers; None: there is none.
-        arrived: is told a namespace in which episodes are ready for their rewards.
+        arrived: called with a namespace in which episodes are ready for their rewards.
         sandbox: runs code; None: there is none.
         scorers: reward models; None: none is asked.
     """
@@ -92,22 +90,22 @@ class EvaluationWorker:
         Raises:
             Unavailable: PostgreSQL does not answer; the rest stays pending.
         """
-        kept, until = 0, time.monotonic() + TURN_SECONDS
+        count, until = 0, time.monotonic() + TURN_SECONDS
         for whose in await waiting(self._db, namespace):
             policy = await self._policies.get(namespace, whose.policy, whose.revision)
             components = [item for item in policy.spec.components if item.evaluator] if policy else []
             if policy and components:
-                kept += await self._score_agent(namespace, whose, policy, components, until)
-        if kept:
+                count += await self._score_agent(namespace, whose, policy, components, until)
+        if count:
             self._arrived(namespace)
-        return kept
+        return count
 
     async def _score_agent(
         self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent], until: float
     ) -> int:
-        kept, after = 0, (datetime.min.replace(tzinfo=UTC), 0)
+        count, after = 0, (datetime.min.replace(tzinfo=UTC), 0)
         scorer = partial(self._scorers.score, namespace) if self._scorers else None
-        tools = Tools(history_of(self._db, namespace), self._judge, self._sandbox, scorer, namespace)
+        tools = Tools(self._judge, self._sandbox, scorer, namespace)
         places = asyncio.Semaphore(AT_ONCE)
         for _ in range(MOST_PAGES):
             key = (whose.agent, policy.name, policy.revision, *after, len(components), PAGE)
@@ -123,10 +121,10 @@ class EvaluationWorker:
                     for item in components
                 )
             )
-            kept += sum(done)
+            count += sum(done)
             if len(rows) < PAGE or time.monotonic() >= until:
                 break
-        return kept
+        return count
 
     async def _score(
         self,
@@ -144,35 +142,21 @@ class EvaluationWorker:
             if time.monotonic() >= until:
                 return False
             try:
-                found = await score(component.evaluator, case_of(row), tools)
+                result = await score(component.evaluator, case_of(row), tools)
             except Unavailable as error:
-                found = Score(None, error.message, pending=True)
-        if found.pending and row["age"] < GIVE_UP_SECONDS:
+                result = Score(None, error.message, pending=True)
+        if result.pending and row["age"] < GIVE_UP_SECONDS:
             return False
-        if found.pending:
-            found = replace(found, value=None, note=f"given up after {GIVE_UP_SECONDS:g} s: {found.note}")
-            log.info("%s of %s/%s: %s", component.name, namespace, row["trajectory_id"], found.note)
+        if result.pending:
+            result = replace(result, value=None, note=f"given up after {GIVE_UP_SECONDS:g} s: {result.note}")
+            log.info("%s of %s/%s: %s", component.name, namespace, row["trajectory_id"], result.note)
         key = (row["trajectory_id"], policy.name, policy.revision, component.name)
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_KEEP, namespace, *key, found.value, found.note[:1000])
+            await connection.execute(_KEEP, namespace, *key, result.value, result.note[:1000])
         return True
 
 
 def case_of(row: Any) -> Case:
     """The task in a row of `trajectories` that was selected together with its `result`."""
     result = orjson.loads(row["result"]) if row["result"] else {}
-    values = orjson.loads(row["outcome_values"])
-    return Case(
-        agent=row["agent_id"],
-        task=row["task"],
-        task_type=result.get("task_type", ""),
-        output=result.get("output"),
-        expected=result.get("expected"),
-        metadata=result.get("metadata", {}),
-        success=row["success"],
-        steps=row["steps"],
-        seconds=row["seconds"],
-        values={name: value for name, value in values.items() if isinstance(value, int | float)},
-        trajectory_id=row["trajectory_id"],
-        seq=row["seq"],
-    )
+    return Case(row["task"], result.get("task_type", ""), result.get("output"), result.get("expected"))

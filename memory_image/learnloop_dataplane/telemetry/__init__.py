@@ -1,1 +1,1 @@
-"""What Prometheus reads of learning: series of agents, of their model versions and of training runs, all bounded."""
+"""Metrics of agents, of their model versions and of training runs, with bounded labels."""

@@ -20,7 +20,7 @@ MOST_VERSIONS = 4
 """Of one agent: what serves, what is on trial, what is kept warm, and the one before. The oldest one goes."""
 RECALLS = 100
 STALE_SECONDS, STALE_AT_ONCE = 60.0, 10
-"""After so long what is told of an agent is read again, of so many in one look: another replica may have its news."""
+"""After so long the figures of an agent are read again, of so many in one pass: another replica may have new ones."""
 _SIZES = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0)
 REWARD_BUCKETS = (*(-size for size in reversed(_SIZES)), 0.0, *_SIZES)
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -156,33 +156,33 @@ class AgentMetrics:
         self._rewards.labels(*self._version(namespace, agent, version)).observe(raw)
 
     def stale(self, namespace: str) -> list[str]:
-        """Agents whose figures were read a while ago, longest first, a few at once."""
+        """Agents whose figures were read a while ago, longest first, a few together."""
         before = self._clock() - STALE_SECONDS
-        found = sorted((at, pair[1]) for pair, at in self._read.items() if pair[0] == namespace and at <= before)
-        return [agent for _, agent in found[:STALE_AT_ONCE]]
+        stale = sorted((at, pair[1]) for pair, at in self._read.items() if pair[0] == namespace and at <= before)
+        return [agent for _, agent in stale[:STALE_AT_ONCE]]
 
     def recent(self, namespace: str, agent: str, figures: Sequence[Recent], *, news: bool = True) -> None:
-        """How the agent and its model versions have been doing lately: whoever is not among them has no figure.
+        """Sets the newest figures of the agent and its model versions; a version without figures loses its series.
 
         Args:
             news: something happened here; else it is only looked at again, which keeps no other agent out.
         """
-        found = {of.version: of for of in figures}
+        by_version = {of.version: of for of in figures}
         pair: Labels = (namespace, agent)
         if news:
-            pair = self._agents.admit(pair) if None in found else pair
-            for version in found:
+            pair = self._agents.admit(pair) if None in by_version else pair
+            for version in by_version:
                 if version is not None:
                     self._version(namespace, agent, version)
         if not self._agents.knows(pair):  # the mean of strangers' means would say nothing
             return
         self._read[pair] = self._clock()
-        whole = found.get(None)
+        whole = by_version.get(None)
         _tell(self._average, pair, whole.reward if whole else None)
         _tell(self._success, pair, whole.success if whole else None)
-        for version in {*self._known.get((namespace, agent), ()), *(name for name in found if name is not None)}:
+        for version in {*self._known.get((namespace, agent), ()), *(name for name in by_version if name is not None)}:
             labels = (*pair, version)
-            of = found.get(version)
+            of = by_version.get(version)
             if self._versions.knows(labels):
                 _tell(self._mean, labels, of.reward if of else None)
                 _tell(self._errors, labels, of.errors if of else None)
@@ -197,9 +197,9 @@ class AgentMetrics:
             self._utilization.labels(*pair).set(sum(verdicts) / len(verdicts))
 
     def _version(self, namespace: str, agent: str, version: str) -> Labels:
-        known = self._known.get((namespace, agent), ())
-        if version not in known and len(known) >= MOST_VERSIONS:
-            self._versions.drop((namespace, agent, known[0]))
+        versions = self._known.get((namespace, agent), ())
+        if version not in versions and len(versions) >= MOST_VERSIONS:
+            self._versions.drop((namespace, agent, versions[0]))
         labels = self._versions.admit((namespace, agent, version))
         if OTHER not in labels:
             # The one that acted last is at the end.
@@ -288,15 +288,15 @@ class RunMetrics:
             self._runs.drop(key)
 
     def _of_figures(self, key: Labels, figures: Mapping[str, float]) -> dict[tuple[Any, Labels], float]:
-        found: dict[tuple[Any, Labels], float] = {}
+        fresh: dict[tuple[Any, Labels], float] = {}
         for name, value in figures.items():
             if name in self._figures:
-                found[self._figures[name], key] = value
+                fresh[self._figures[name], key] = value
             elif name in RESOURCES:
-                found[self._resources, (*key, RESOURCES[name])] = value
+                fresh[self._resources, (*key, RESOURCES[name])] = value
             elif name.startswith(ACTION_SHARE):
-                found[self._actions, (*key, name.removeprefix(ACTION_SHARE))] = value
-        return found
+                fresh[self._actions, (*key, name.removeprefix(ACTION_SHARE))] = value
+        return fresh
 
     def _learned(self, namespace: str, beat: Heartbeat) -> None:
         results = {"samples_to_convergence": self._efficiency, "convergence": self._convergence}

@@ -83,7 +83,7 @@ async def test_what_was_answered_while_it_was_on_its_way_is_not_asked_again(
     async with running(**settings(migrated(f"settled_{getpid()}"), tmp_path)) as api:
 
         async def answered() -> None:
-            await Approvals(api.db, made, None).settle("team-a", "walker")
+            await Approvals(api.db, made).settle("team-a", "walker")
             raise NotDelivered("no answer")
 
         made, _ = notifications(api.db, lambda _: answered())

@@ -36,7 +36,12 @@ EPISODES, POLICIES = "/api/v1/experience/trajectories", f"/api/v1/rewards/polici
 EVALUATED = {
     "components": [
         {"name": "won", "type": "success", "weight": 0.5},
-        {"name": "brief", "type": "evaluator", "weight": 0.5, "evaluator": {"type": "own-history"}},
+        {
+            "name": "brief",
+            "type": "evaluator",
+            "weight": 0.5,
+            "evaluator": {"type": "regex", "regex": {"pattern": "4"}},
+        },
     ],
 }
 AT = "2026-11-01T00:00:00Z"

@@ -27,7 +27,6 @@ REFUSED = {
     "deep metadata": (422, "body", deep(100_000)),
     "10^5 steps": (422, "body", body(steps=[STEP] * 100_000)),
     "10^5 agents": (422, "result.agents", body(agents=[f"a{n}" for n in range(100_000)])),
-    "a team of 10^5": (422, "result.teams.0.agents", body(teams=[{"agents": ["a"] * 100_000, "reward": 1}])),
     "10^5 values": (422, "result.values", body(values={f"v{n}": 1 for n in range(100_000)})),
     "10^5 keys of metadata": (422, "result.metadata", body(metadata={f"v{n}": 1 for n in range(100_000)})),
     "a number of 10^6 digits": (422, "body", b'{"result": {"output": ' + b"9" * 1_000_000 + b"}}"),

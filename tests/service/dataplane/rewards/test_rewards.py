@@ -18,13 +18,13 @@ async def _use(api: Api, agent: str, spec: dict) -> None:
     await api.call("PUT", f"/api/v1/agents/{agent}", json={"reward_policy": agent, "reward_policy_revision": "r1"})
 
 
-async def test_ranks_confidence_and_broken_constraints_are_kept_across_batches(api: Api) -> None:
+async def test_scale_confidence_and_broken_constraints_are_kept_across_batches(api: Api) -> None:
     spec = {
         "components": [
             {"name": "return", "type": "environment", "weight": 0.8},
             {"name": "stars", "type": "feedback", "weight": 0.2},
         ],
-        "normalisation": {"method": "rank"},
+        "normalisation": {"method": "minmax"},
         "constraints": [{"name": "crash", "key": "collisions"}],
     }
     await _use(api, "ranked", spec)
@@ -34,7 +34,7 @@ async def test_ranks_confidence_and_broken_constraints_are_kept_across_batches(a
             body["outcome"]["values"] = {"collisions": 1.0, "feedback": 1.0}
         await api.call("POST", "/api/v1/trajectories", 202, json=body)
         rewards = await _history(api, "ranked", index + 1)
-    assert [item["reward"] for item in rewards] == [0.5, 0.75, 0.5, -1.0]
+    assert [item["reward"] for item in rewards] == [0.0, 1.0, 0.5, -1.0]
     assert [item["violated"] for item in rewards] == [[], [], [], ["crash"]]
     assert [item["confidence"] for item in rewards] == pytest.approx([0, 0.8 * (1 - 2**-0.5), 0.8 * (1 - 3**-0.5), 0.5])
 

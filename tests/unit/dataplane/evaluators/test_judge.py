@@ -276,7 +276,7 @@ async def test_a_judge_that_was_cut_off_has_no_verdict() -> None:
 
     async with served(cut) as (client, _):
         found = await judged(client)
-    assert (found.value, found.note) == (None, "the judge came to no end")
+    assert (found.value, found.note) == (None, "the judge's answer was cut off")
 
 
 async def test_an_answer_of_a_million_levels_is_no_verdict() -> None:

@@ -5,13 +5,10 @@ import time
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from learnloop_api.kinds.evaluators import SETTINGS, Evaluator, EvaluatorType, OwnHistory
+from learnloop_api.kinds.evaluators import SETTINGS, Evaluator, EvaluatorType
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.evaluators.comparisons import alike
-from learnloop_dataplane.evaluators.evaluator import Case, Score, Standing, Tools
+from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 
 
@@ -48,34 +45,24 @@ async def test_similar_words_and_characters_give_a_share() -> None:
     assert (strict.value, strict.note) == (0.0, "0.571 similar by characters, 0.9 needed")
 
 
-@given(st.text(alphabet="abc", max_size=12), st.text(alphabet="abc", max_size=12))
-def test_similarity_by_characters_is_one_minus_the_edit_distance(one: str, other: str) -> None:
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        before, row = row, [i]
-        for j, b in enumerate(other, 1):
-            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b)))
-    longest = max(len(one), len(other))
-    assert alike(one, other) == pytest.approx(1 - row[-1] / longest if longest else 1.0)
-
-
 async def test_a_long_text_is_not_right_by_its_beginning() -> None:
     """Nor wrong by two places that lie far from one another."""
     by_characters = {"type": "fuzzy", "fuzzy": {"measure": "characters"}}
     known = "the_order_has_left_the_house;" * 200
-    assert (await scored(known[:4096] + "#" * 50_000, known[:4096], **by_characters)).value == pytest.approx(
-        4096 / 54_096
-    )
+    longer = await scored(known[:4096] + "#" * 20_000, known[:4096], **by_characters)
+    assert longer.value == pytest.approx(4096 / 24_096)
     found = await scored("#" + known[1:-1] + "!", known, **by_characters)
     assert found.value == pytest.approx(1 - 2 / len(known))
     assert (await scored(known + known, known + known, **by_characters)).value == 1.0
 
 
-async def test_a_text_of_any_length_is_compared_soon() -> None:
+async def test_texts_too_long_to_be_compared_by_characters_say_so() -> None:
+    by_characters = {"type": "fuzzy", "fuzzy": {"measure": "characters"}}
     started = time.process_time()
-    found = await scored("ab" * 100_000, "ba" * 100_000, type="fuzzy", fuzzy={"measure": "characters"})
-    assert found.value is not None
+    assert (await scored("ab" * 16_384, "ba" * 16_384, **by_characters)).value is not None
     assert time.process_time() - started < 5.0
+    found = await scored("ab" * 100_000, "ba", **by_characters)
+    assert (found.value, found.note) == (None, "more than 32768 characters: compare by words")
     assert (await scored("a" * 300_000, "b", type="fuzzy")).value is None
 
 
@@ -239,35 +226,6 @@ async def test_code_that_costs_a_linter_gigabytes_takes_little_memory_and_ends(c
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(others, 256 * 1024)
 
 
-@pytest.mark.parametrize(("steps", "success", "value"), [(5, True, 0.75), (5, False, 0.0), (5, None, 0.75)])
-async def test_efficiency_is_the_share_of_the_agents_own_successes_that_needed_more(
-    steps: int, success: bool | None, value: float
-) -> None:
-    asked: list[tuple[str, float]] = []
-
-    async def history(case: Case, settings: OwnHistory, needed: float) -> Standing:
-        asked.append((settings.measure, needed))
-        return Standing(20, 14, 2)
-
-    case = Case(agent="a", steps=steps, success=success)
-    found = await score(Evaluator(type="own-history"), case, Tools(history=history))
-    assert found.value == value
-    assert asked == ([("steps", 5.0)] if success is not False else [])
-
-
-async def test_little_history_and_an_unknown_measure_say_nothing() -> None:
-    async def history(case: Case, settings: OwnHistory, needed: float) -> Standing:
-        return Standing(9, 9, 0)
-
-    tools = Tools(history=history)
-    assert (await score(Evaluator(type="own-history"), Case(agent="a", steps=3), tools)).value is None
-    by_tokens = Evaluator.model_validate(
-        {"type": "own-history", "ownHistory": {"measure": "value", "key": "output_tokens"}}
-    )
-    found = await score(by_tokens, Case(agent="a", steps=3), tools)
-    assert (found.value, found.note) == (None, "nobody said how much it needed (output_tokens)")
-
-
 async def test_what_is_missing_is_no_zero() -> None:
     assert (await scored(None, "x", type="exact")).value is None
     assert (await scored("x", None, type="exact")).value is None
@@ -281,10 +239,8 @@ async def test_what_is_missing_is_no_zero() -> None:
     [
         {"type": "exact", "fuzzy": {}},
         {"type": "regex"},
-        {"type": "own-history", "ownHistory": {"measure": "value"}},
-        {"type": "own-history", "ownHistory": {"key": "tokens"}},
     ],
 )
 def test_settings_of_another_type_and_missing_ones_are_refused(spec: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"remove it|needs it|set it with"):
+    with pytest.raises(ValueError, match=r"remove it|needs it"):
         Evaluator.model_validate(spec)

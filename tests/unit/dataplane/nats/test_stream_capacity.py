@@ -1,9 +1,9 @@
-"""How much of a stream may go."""
+"""The messages of a stream that may go."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.nats.streams import LEFT_SHARE, Level
+from learnloop_dataplane.nats.streams import Level
 
 LEVELS = st.builds(
     Level,
@@ -17,20 +17,9 @@ LEVELS = st.builds(
 
 
 @given(LEVELS)
-def test_what_nobody_has_read_never_goes(level: Level) -> None:
-    assert level.dispensable() <= max(level.read + 1, 0)
-
-
-@given(LEVELS)
-def test_nothing_goes_while_there_is_room(level: Level) -> None:
-    if level.full <= 0.75:
-        assert level.dispensable() == 0
-
-
-def test_of_what_was_read_only_so_much_goes_that_half_the_room_is_free() -> None:
-    level = Level(limit=1000, bytes=800, messages=80, unread=0, first=101, read=180)
-    assert level.dispensable() == 131
-    assert level.bytes - 30 * 10 == LEFT_SHARE * level.limit
+def test_read_messages_go_when_the_stream_is_nearly_full_and_unread_ones_never(level: Level) -> None:
+    full = level.bytes > 750_000 and level.read >= level.first
+    assert level.purgeable == (level.read + 1 if full else 0)
 
 
 def test_the_unread_share_is_that_of_the_room_not_of_the_messages() -> None:

@@ -56,14 +56,6 @@ def test_few_rewards_prove_nothing() -> None:
     assert read_signals(SPEC, []).reason == "NotEnoughRewards"
 
 
-def test_one_component_that_explains_all_the_variation_is_named_with_its_worst_episodes() -> None:
-    rewards = [episode(number, 0.0, number / 200 if number != 7 else 5.0) for number in range(200)]
-    found = read_signals(SPEC, rewards)
-    assert found.reason == "ComponentDominates"
-    assert "component quick alone explains 100% of the rewards' variation at a weight of 50%" in found.sentence
-    assert found.worst[0] == "t7"
-
-
 def rewarded(spec: RewardPolicySpec, episodes: list[Episode]) -> list[Rewarded]:
     worth = [evaluate(spec, item) for item in episodes]
     return [Rewarded(f"t{n}", one.components, one.raw, None, None) for n, one in enumerate(worth)]
@@ -92,31 +84,6 @@ def test_a_policy_before_its_first_success_earns_by_the_return_and_that_is_its_g
     lengths = [rng.randint(9, 60) for _ in range(500)]
     found = read_signals(spec, rewarded(spec, [Episode(length, False, length) for length in lengths]))
     assert found.reason == "NothingFound"
-
-
-@pytest.mark.parametrize(
-    ("discoveries", "how"), [(5000.0, "by values beyond its scale"), (0.5, "and the less is reached")]
-)
-def test_a_component_that_is_farmed_at_the_cost_of_the_goal_is_found(discoveries: float, how: str) -> None:
-    spec = RewardPolicySpec.model_validate(
-        {
-            "components": [
-                {"name": "return", "type": "environment", "weight": 0.5, "scale": 1000},
-                {"name": "found", "type": "exploration", "weight": 0.5},
-            ]
-        }
-    )
-    rng = random.Random(1)
-    shares = [rng.random() for _ in range(300)]
-    episodes = [Episode(10 * (1 - share), None, 10, {"discoveries": discoveries * share}) for share in shares]
-    found = read_signals(spec, rewarded(spec, episodes))
-    assert found.reason == "ComponentDominates"
-    assert how in found.sentence
-
-
-def test_a_policy_of_one_component_is_not_dominated_by_it() -> None:
-    spec = RewardPolicySpec.model_validate({"components": [{"name": "quick", "type": "efficiency", "weight": 1}]})
-    assert read_signals(spec, [episode(number, 0.0, number / 200) for number in range(200)]).suspected is False
 
 
 @pytest.mark.parametrize(("pays", "reason"), [(1.0, "DuplicateTrajectories"), (0.0, "NothingFound")])

@@ -23,10 +23,10 @@ from learnloop_common.reward_rules.components import (
     potential_sum,
     potential_terms,
 )
-from learnloop_dataplane.rewards.reward_tables import RANK_WINDOW, Running, confidence, normalise, settle
+from learnloop_dataplane.rewards.reward_tables import Running, confidence, normalise, settle
 
 small = st.floats(-100, 100)
-methods = st.sampled_from(["none", "zscore", "minmax", "rank"])
+methods = st.sampled_from(["none", "zscore", "minmax"])
 
 
 def component(kind: str, **changes: Any) -> RewardComponent:
@@ -125,19 +125,11 @@ def test_the_shaping_of_the_steps_adds_up_to_that_of_the_episode(
 def test_every_normalisation_is_monotone(history: list[float], one: float, other: float, method: str) -> None:
     rule, running = Normalisation.model_validate({"method": method}), Running()
     for value in (*history, one, other):
-        running = running.add(value, ranks=True)
+        running = running.add(value)
     low, high = (normalise(value, running, rule) for value in sorted((one, other)))
     assert low <= high
-    if method in ("minmax", "rank"):
+    if method == "minmax":
         assert 0 <= low <= high <= 1
-
-
-def test_ranks_look_at_the_newest_rewards_only() -> None:
-    running = Running()
-    for value in [1000.0] * 10 + [0.0] * RANK_WINDOW:
-        running = running.add(value, ranks=True)
-    assert len(running.recent) == RANK_WINDOW
-    assert normalise(1.0, running, Normalisation(method="rank")) == 1.0
 
 
 @given(st.lists(small, min_size=1, max_size=30), methods, st.floats(-5, 0), st.floats(0.1, 5), st.floats(-9, 9))

@@ -103,7 +103,7 @@ def test_tests_that_are_none_are_refused_when_the_policy_is_published_and_are_no
 
 
 def test_without_tests_or_sandbox_it_cannot_tell() -> None:
-    assert "there are no tests" in scored(Cluster(), expected=None).note
+    assert "tests are missing" in scored(Cluster(), expected=None).note
     untold = asyncio.run(score(SPEC, Case(output="x", expected="y"), Tools()))
     assert untold.value is None
     assert "dataPlane.sandbox.enabled" in untold.note
