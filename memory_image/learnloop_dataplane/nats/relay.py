@@ -75,7 +75,7 @@ class Relay:
         prefix = next(prefix for prefix in TAKEN if message.subject.startswith(f"{prefix}."))
         namespace = message.subject.removeprefix(f"{prefix}.").partition(".")[0]
         if not valid_namespace(namespace) or not answerable(message.reply, namespace):
-            # Without an answer: there is no subject for one.
+            # Without an answer: no subject to send it to.
             log.info("NATS: refused, the reply subject is not an inbox of the publisher: %r", message.reply[:MAX_REPLY])
             self._metrics.relay_refused(namespace, "reply")
             return
