@@ -34,7 +34,7 @@ async def test_scale_confidence_and_broken_constraints_are_kept_across_batches(a
             body["outcome"]["values"] = {"collisions": 1.0, "feedback": 1.0}
         await api.call("POST", "/api/v1/trajectories", 202, json=body)
         rewards = await _history(api, "ranked", index + 1)
-    assert [item["reward"] for item in rewards] == [0.0, 1.0, 0.5, -1.0]
+    assert [item["reward"] for item in rewards] == pytest.approx([0.0, 1.0, 0.5, -1.0])
     assert [item["violated"] for item in rewards] == [[], [], [], ["crash"]]
     assert [item["confidence"] for item in rewards] == pytest.approx([0, 0.8 * (1 - 2**-0.5), 0.8 * (1 - 3**-0.5), 0.5])
 
