@@ -136,7 +136,7 @@ def invalid(namespace: str, subject: str, error: ValidationError) -> RefusedMess
     first = errors[0]
     field = ".".join(str(part)[:MAX_FIELD] for part in first["loc"]) or "body"
     fix = _FIXES.get(first["type"], "correct it")
-    more = f" ({len(errors) - 1} more faults)" if len(errors) > 1 else ""
+    more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""
     message = f"{field}: {first['msg'].removeprefix('Value error, ')}; {fix} and publish it under a new Nats-Msg-Id"
     code: Code = "json" if first["type"] == "json_invalid" else "schema"
-    return RefusedMessage(namespace, code, f"{message}{more}; schema: /api/v1/schemas/{subject}")
+    return RefusedMessage(namespace, code, f"{message}; schema: /api/v1/schemas/{subject}{more}")
