@@ -3,12 +3,15 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiohttp import ClientError
+from kubernetes_asyncio.client import ApiClient, ApiException, CoreV1Api, CustomObjectsApi
+from kubernetes_asyncio.watch import Watch
+
 from learnloop_operator.kube.client import KubeClient
-from learnloop_operator.kube.errors import KubeError
 from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, ResourceKind
 
 
@@ -32,13 +35,13 @@ class Weights:
     async def _watch(self, kind: ResourceKind, known: dict[str, int], read: Callable[[Any], int | None]) -> None:
         while True:
             try:
-                async for event, item in self.kube.watch(kind, self.namespace, seconds=280):
+                async for event, item in watched(self.kube, kind, self.namespace):
                     weight = read(item) if event in ("ADDED", "MODIFIED") else None
                     if weight is not None:
                         known[item["metadata"]["name"].removesuffix("-routing")] = weight
                         async with self.changed:
                             self.changed.notify_all()
-            except KubeError:
+            except (ApiException, ClientError):
                 await asyncio.sleep(0.2)
 
     async def until(self, what: Callable[[], bool], seconds: float, said: str) -> float:
@@ -49,6 +52,17 @@ class Weights:
             except TimeoutError:
                 raise TimeoutError(f"not within {seconds:g} s: {said}") from None
             return time.monotonic()
+
+
+async def watched(kube: KubeClient, kind: ResourceKind, namespace: str) -> AsyncIterator[tuple[str, Any]]:
+    """Types and objects of a kind's events, until the API server ends the watch."""
+    async with ApiClient(kube.http.configuration) as api:
+        plural = CustomObjectsApi(api).list_namespaced_custom_object
+        core = CoreV1Api(api).list_namespaced_config_map
+        listing = (core, namespace) if not kind.group else (plural, kind.group, kind.version, namespace, kind.plural)
+        async with Watch().stream(*listing, timeout_seconds=280) as events:
+            async for event in events:
+                yield event["type"], event["raw_object"]
 
 
 def canary_of_route(route: Any) -> int | None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import load_kube_config
 
 from learnloop_operator.kube import http_transport
 
 
 def from_kubeconfig(path: Path) -> Configuration:
     """The current context, from anywhere: inside of an event loop and outside."""
-    return _run(http_transport.from_kubeconfig(path))
+    return _run(_read(path))
 
 
 def find() -> Configuration:
@@ -36,6 +37,12 @@ def authorization(configuration: Configuration) -> dict[str, str]:
     """The header that goes with each request; none where a client certificate does."""
     token = configuration.api_key.get("BearerToken")
     return {"Authorization": token} if token else {}
+
+
+async def _read(path: Path) -> Configuration:
+    configuration = Configuration()
+    await load_kube_config(str(path), client_configuration=configuration, persist_config=False)
+    return configuration
 
 
 def _run(coroutine: Coroutine[Any, Any, Configuration]) -> Configuration:

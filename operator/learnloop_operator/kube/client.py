@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -10,14 +9,13 @@ from typing import Any
 import orjson
 from kubernetes_asyncio.client import Configuration
 
+from learnloop_api import names
 from learnloop_operator.core.plan import Manifest, ObjectRef
-from learnloop_operator.kube.errors import Conflict, Gone, KubeError, NotFound, Unavailable, error_for
+from learnloop_operator.kube.errors import Conflict, Gone, NotFound
 from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.kube.kinds import ResourceKind, kind_of
-from learnloop_operator.kube.manifest_diff import covers, unchanged
+from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.kube.object_cache import ObjectCache
-
-log = logging.getLogger(__name__)
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
@@ -26,6 +24,8 @@ PAGE = 100
 most that the operator ever holds."""
 REMEMBERED = 20_000
 RESTARTS = 4
+APPLIED = f"{names.GROUP}/applied"
+"""Annotation with the digest of the manifest that was applied."""
 
 Object = dict[str, Any]
 
@@ -49,8 +49,8 @@ class KubeClient:
         self.http = KubeHttp(configuration, timeout, guard)
         self._guard, self._written = guard, written
         self._cache = cache
-        self._last: OrderedDict[bytes, tuple[bytes, str, int]] = OrderedDict()
-        """Digest, resourceVersion and generation of what we last wrote, or found to be as we want it, by slot."""
+        self._last: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        """Digest and generation of our last apply, by uid."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -128,10 +128,14 @@ class KubeClient:
         Raises:
             Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
         """
-        kind, metadata = kind_of(manifest), manifest["metadata"]
-        if live is not None and self.same(manifest, live, manager):
+        kind, metadata, wanted = kind_of(manifest), manifest["metadata"], _marked(manifest)
+        if live is not None and self._unchanged(wanted, live):
             return dict(live)
-        return await self._write_apply(kind, metadata["namespace"], metadata["name"], "", manifest, manager, live)
+        result = await self._write_apply(kind, metadata["namespace"], metadata["name"], "", wanted, manager, live)
+        self._last[result["metadata"]["uid"]] = _digest_in(wanted), result["metadata"].get("generation") or 0
+        while len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+        return result
 
     async def apply_status(
         self,
@@ -154,8 +158,7 @@ class KubeClient:
             "metadata": {"name": name, "namespace": namespace},
             "status": without_none(status),
         }
-        subset = {"metadata": {"managedFields": (), **live["metadata"]}, "status": live.get("status") or {}}
-        if live.get("status") is not None and self.same({"status": body["status"]}, subset, manager, "status"):
+        if live.get("status") == body["status"]:
             return dict(live)
         return await self._write_apply(kind, namespace, name, "status", body, manager, live)
 
@@ -182,14 +185,14 @@ class KubeClient:
         self._set_out("patch", kind.kind)
         return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
 
-    async def delete(self, ref: ObjectRef, *, live: Manifest | None = None, propagation: str = "Background") -> bool:
+    async def delete(self, ref: ObjectRef, *, live: Manifest | None = None) -> bool:
         """Delete; False when it was not there. With `live`, only if it has not changed since it was read as such.
 
         Raises:
             Conflict: it has.
         """
         kind = kind_of(ref)
-        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if live is not None:
             options["preconditions"] = _precondition(live)
         self._set_out("delete", kind.kind)
@@ -210,49 +213,15 @@ class KubeClient:
             self._cache.settle(kind, namespace, name, result)
         return result
 
-    async def watch(
-        self, kind: ResourceKind, namespace: str, *, fields: str = "", version: str = "", seconds: int = 60
-    ) -> AsyncIterator[tuple[str, Object]]:
-        """Events (type, object) until the server closes after `seconds`; without `version` existing objects come first.
-
-        Raises:
-            Gone: `version` is too old.
-            KubeError: refused or broken.
-        """
-        query = {"watch": "true", "timeoutSeconds": str(seconds), "allowWatchBookmarks": "true"}
-        query |= {"fieldSelector": fields} if fields else {}
-        query |= {"resourceVersion": version} if version else {}
-        async with self.http.stream(kind.path(namespace), query, seconds + 5.0) as lines:
-            async for line in lines:
-                try:
-                    event = orjson.loads(line)
-                except ValueError as error:  # a proxy cut the stream inside a line
-                    raise Unavailable(f"watch {kind.plural}: {len(line)} bytes that are not an event") from error
-                if event.get("type") == "ERROR":
-                    status = event.get("object") or {}
-                    raise error_for(int(status.get("code", 500)), f"watch {kind.plural}: {status.get('message')}")
-                yield str(event["type"]), event["object"]
-
-    def same(self, manifest: Manifest, live: Manifest, manager: str, subresource: str = "") -> bool:
-        """Applying `manifest` to `live` would change nothing."""
-        metadata, slot, digest = live["metadata"], _slot(live, manager, subresource), _digest(manifest)
-        last = self._last.get(slot)
-        if last is not None and last[:2] == (digest, metadata.get("resourceVersion")):
-            return True  # written by us, or compared before
-        if unchanged(manifest, live, manager, subresource):
-            self._remember(slot, digest, metadata)
+    def _unchanged(self, wanted: Manifest, live: Manifest) -> bool:
+        """Applying `wanted` to `live` would change nothing."""
+        if covers(wanted, live):
             return True
-        # The API server may store our words differently (a quantity, a default inside a list). What we wrote last and
-        # no other client touched since is what we want, whatever it looks like now.
-        if last is None or last[0] != digest or subresource or last[2] != metadata.get("generation"):
-            return False
-        return last[2] > 0 and covers(manifest["metadata"], metadata)
-
-    def _remember(self, slot: bytes, digest: bytes, metadata: Manifest) -> None:
-        self._last[slot] = (digest, str(metadata.get("resourceVersion", "")), metadata.get("generation") or 0)
-        self._last.move_to_end(slot)
-        while len(self._last) > REMEMBERED:
-            self._last.popitem(last=False)
+        # The API server or a webhook may store our words differently. What we wrote last and no other client has
+        # touched since is what we want, whatever it looks like now.
+        metadata = live["metadata"]
+        last = (_digest_in(wanted), metadata.get("generation") or 0)
+        return last[1] > 0 and self._last.get(metadata["uid"]) == last and covers(wanted["metadata"], metadata)
 
     def _set_out(self, verb: str, kind: str) -> None:
         self._guard()
@@ -282,8 +251,6 @@ class KubeClient:
             raise
         if self._cache is not None:
             self._cache.put(kind, result)
-        digest = _digest({"status": manifest["status"]} if subresource else manifest)
-        self._remember(_slot(result, manager, subresource), digest, result["metadata"])
         return result
 
 
@@ -301,16 +268,13 @@ def _precondition(live: Manifest) -> dict[str, str]:
     return {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
 
 
-def _slot(live: Manifest, manager: str, subresource: str) -> bytes:
-    """One incarnation of an object (its uid), as written by one manager."""
-    metadata = live["metadata"]
-    return _digest([metadata.get("uid", ""), metadata["namespace"], metadata["name"], manager, subresource])
+def _marked(manifest: Manifest) -> Object:
+    """The manifest with the digest of its content: one that drops a field has another digest."""
+    text = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS, default=str)
+    digest = hashlib.blake2b(text, digest_size=12).hexdigest()
+    metadata = manifest["metadata"]
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), APPLIED: digest}}}
 
 
-def _digest(content: Any) -> bytes:
-    """16 bytes for any JSON: there may be tens of thousands of them."""
-    text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS, default=str)
-    return hashlib.blake2b(text, digest_size=16).digest()
-
-
-__all__ = ["KubeClient", "KubeError", "NotFound", "without_none"]
+def _digest_in(wanted: Manifest) -> str:
+    return str(wanted["metadata"]["annotations"][APPLIED])

@@ -6,9 +6,9 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, Notice
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 CONTROLLER = "learnloop.dev/operator"
 SERIES_SECONDS = 360.0
 """A repeat within this time extends the series; later it is a new event (client-go's finishTime)."""
-BURST, REFILL_SECONDS = 25, 5.0
-"""Per object: a burst of 25, then one each 5 s."""
 MAX_NOTE = 1024
 PENDING = 1000
 REMEMBERED = 5000
@@ -38,13 +36,10 @@ class _Series:
     last: float
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Noted:
-    order: tuple[bool, int]
-    """Warnings first, then as they came."""
-    regarding: Manifest = field(compare=False)
-    notice: Notice = field(compare=False)
-    at: str = field(compare=False)
+class _Noted(NamedTuple):
+    regarding: Manifest
+    notice: Notice
+    at: str
 
 
 class EventRecorder:
@@ -52,19 +47,13 @@ class EventRecorder:
 
     def __init__(self, kube: KubeClient, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube, self._instance, self._clock = kube, instance, clock
-        self._queue: asyncio.PriorityQueue[_Noted] = asyncio.PriorityQueue(PENDING)
-        self._noted = 0
+        self._queue: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
         self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
-        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def note(self, regarding: Manifest, notice: Notice) -> None:
-        """Record one event about an object; dropped when too many are pending or the object is too loud."""
-        if not self._allowed(str(regarding["metadata"].get("uid", ""))):
-            log.debug("event dropped (rate): %s %s", notice.reason, notice.message)
-            return
-        self._noted += 1
+        """Record one event about an object; dropped when too many are pending."""
         try:
-            self._queue.put_nowait(_Noted((notice.type != "Warning", self._noted), regarding, notice, _micro_time()))
+            self._queue.put_nowait(_Noted(regarding, notice, _micro_time()))
         except asyncio.QueueFull:
             log.info("event dropped (%d pending): %s %s", PENDING, notice.reason, notice.message)
 
@@ -87,16 +76,6 @@ class EventRecorder:
             await asyncio.wait_for(self._queue.join(), seconds)
         except TimeoutError:
             log.warning("events left unsent: %d", self._queue.qsize())
-
-    def _allowed(self, uid: str) -> bool:
-        now = self._clock()
-        tokens, then = self._tokens.pop(uid, (float(BURST), now))
-        tokens = min(float(BURST), tokens + (now - then) / REFILL_SECONDS)
-        allowed = tokens >= 1.0
-        self._tokens[uid] = (tokens - 1.0 if allowed else tokens, now)
-        while len(self._tokens) > REMEMBERED:
-            self._tokens.popitem(last=False)
-        return allowed
 
     async def _send(self, noted: _Noted) -> None:
         regarding, notice = noted.regarding, noted.notice

@@ -8,7 +8,7 @@ from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
-from learnloop_operator.kube.kinds import OLD_WORKLOAD, WORKLOAD, kind_of
+from learnloop_operator.kube.kinds import WORKLOAD, kind_of
 from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.training.backends import candidates
 from learnloop_operator.training.ranks import Backend
@@ -47,10 +47,6 @@ def _check(item: Mapping[str, Any]) -> str:
 NO_KUEUE = (
     "spec.queue names LocalQueue {queue}, and this cluster has no Kueue (kind Workload of kueue.x-k8s.io): install it, "
     "and this job starts by itself, or create it again without spec.queue"
-)
-IGNORED = (
-    "Kueue has made no Workload of {kind} {name}: it runs outside of LocalQueue {queue}; switch on Kueue's integration "
-    "of this kind, or set another backend"
 )
 
 
@@ -115,16 +111,6 @@ async def queue_missing(kube: Reader, namespace: str, queue: str) -> str:
     return ""
 
 
-async def queue_ignored(kube: Reader, gang: Object, queue: str) -> str:
-    """Reason why a gang runs that its queue should have held back; "" where the queue has it or cannot be read."""
-    metadata = gang["metadata"]
-    try:
-        result = await _workloads(kube, metadata["namespace"], metadata["uid"])
-    except KubeError:
-        return ""
-    return "" if result else IGNORED.format(kind=gang["kind"], name=metadata["name"], queue=queue)
-
-
 async def queue_says(kube: Reader, namespace: str, uid: str) -> str:
     """Message of the Workload of the gang `uid`; "" where there is none. Never raises: a missing sentence stops
     nothing."""
@@ -136,8 +122,4 @@ async def queue_says(kube: Reader, namespace: str, uid: str) -> str:
 
 
 async def _workloads(kube: Reader, namespace: str, uid: str) -> list[Object]:
-    labels = f"{LABEL_JOB_UID}={uid}"
-    try:
-        return await kube.list(WORKLOAD, namespace, labels=labels)
-    except KindMissing:
-        return await kube.list(OLD_WORKLOAD, namespace, labels=labels)
+    return await kube.list(WORKLOAD, namespace, labels=f"{LABEL_JOB_UID}={uid}")

@@ -4,9 +4,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -16,7 +14,6 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 
 from learnloop_common.cluster_clock import ClusterClock
-from learnloop_operator.bounded_body import TooLarge, read_bounded
 from learnloop_operator.kube.errors import KubeError, Unavailable, error_for
 
 
@@ -30,30 +27,16 @@ async def find_configuration() -> Configuration:
     Raises:
         NoCluster: none of them is usable.
     """
-    if path := os.environ.get("KUBECONFIG"):
-        return await from_kubeconfig(Path(path.split(os.pathsep)[0]).expanduser())
-    configuration = Configuration()
+    configuration, path = Configuration(), os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     try:
-        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    except ConfigException:
-        default = Path("~/.kube/config").expanduser()
-        if default.exists():
-            return await from_kubeconfig(default)
-        raise NoCluster("no cluster found: set KUBECONFIG, or run in a pod with a service account token") from None
-    return configuration
-
-
-async def from_kubeconfig(path: Path) -> Configuration:
-    """The current context.
-
-    Raises:
-        NoCluster: the file cannot be used.
-    """
-    configuration = Configuration()
-    try:
-        await load_kube_config(str(path), client_configuration=configuration, persist_config=False)
+        if not path and os.environ.get("KUBERNETES_SERVICE_HOST"):
+            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            file = path or "~/.kube/config"
+            await load_kube_config(file, client_configuration=configuration, persist_config=False)
     except (ConfigException, OSError, yaml.YAMLError) as error:
-        raise NoCluster(f"unusable kubeconfig {path}: {error}") from error
+        fix = "set KUBECONFIG, or run in a pod with a service account token"
+        raise NoCluster(f"no usable cluster configuration{f' {path}' if path else ''}: {error}; {fix}") from error
     return configuration
 
 
@@ -64,8 +47,6 @@ REQUESTS = 32
 """Requests in parallel. The API server controls congestion: Priority and Fairness, and 429 with Retry-After."""
 BACKOFFS = (0.2, 0.5, 1.0, 2.0)
 MAX_RETRY_AFTER = 10.0
-MAX_ANSWER = 64 * 1024 * 1024
-RETRIED = (429, 500, 502, 503, 504)
 
 
 class KubeHttp:
@@ -80,7 +61,7 @@ class KubeHttp:
         timeout: float = REQUEST_SECONDS,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
-        self._configuration, self._seconds, self._guard = configuration, timeout, guard
+        self.configuration, self._seconds, self._guard = configuration, timeout, guard
         self._slots = asyncio.Semaphore(REQUESTS)
         self.clock = ClusterClock()
         self._api: ApiClient | None = None
@@ -120,22 +101,6 @@ class KubeHttp:
                 await asyncio.sleep(wait * random.uniform(1.0, 1.2))
         raise AssertionError("unreachable")
 
-    @asynccontextmanager
-    async def stream(self, path: str, query: dict[str, str], seconds: float) -> AsyncIterator[aiohttp.StreamReader]:
-        """Lines of a watch that may last `seconds`.
-
-        Raises:
-            KubeError: the watch was refused or the connection failed.
-        """
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=seconds)
-        try:
-            async with await self._send("GET", path, None, "", query, timeout) as response:
-                if response.status >= 300:
-                    raise await _refusal(response, "WATCH", path)
-                yield response.content
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unavailable(f"WATCH {path}: {error or type(error).__name__}") from error
-
     async def _once(
         self, method: str, path: str, body: Any, content_type: str, query: dict[str, str] | None
     ) -> dict[str, Any]:
@@ -148,15 +113,13 @@ class KubeHttp:
                 self.clock.answered(wanted, response.headers.get("Date"))
                 if response.status >= 300:
                     raise await _refusal(response, method, path)
-                answer = orjson.loads(await read_bounded(response, MAX_ANSWER))
+                answer = orjson.loads(await response.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"{method} {path}: no answer from the API server: {reason}") from error
-        except (ValueError, TooLarge) as error:
+        except ValueError as error:
             raise KubeError(f"{method} {path}: unusable answer: {error}") from error
-        if not isinstance(answer, dict):
-            raise KubeError(f"{method} {path}: the answer is not an object")
-        return answer
+        return dict(answer)
 
     async def _send(
         self,
@@ -183,7 +146,7 @@ class KubeHttp:
         return response
 
     def _client(self) -> ApiClient:
-        made = ApiClient(self._configuration)
+        made = ApiClient(self.configuration)
         made.user_agent = "learnloop-operator"
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(self._about_to_send)
@@ -203,20 +166,10 @@ class KubeHttp:
 async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:
     reason, message = "", response.reason or ""
     try:
-        status = orjson.loads(await read_bounded(response, 1024 * 1024))
+        status = orjson.loads(await response.read())
         reason, message = str(status.get("reason", "")), str(status.get("message", "")) or message
-    except (ValueError, AttributeError, TooLarge, aiohttp.ClientError):
+    except (ValueError, AttributeError, aiohttp.ClientError):
         pass
-    return error_for(
-        response.status,
-        f"{method} {path}: {response.status} {message}",
-        reason,
-        _seconds(response.headers.get("Retry-After")),
-    )
-
-
-def _seconds(header: str | None) -> float | None:
-    try:
-        return max(0.0, float(header)) if header else None
-    except ValueError:
-        return None
+    after = response.headers.get("Retry-After", "")
+    seconds = float(after) if after.isdecimal() else None
+    return error_for(response.status, f"{method} {path}: {response.status} {message}", reason, seconds)

@@ -46,8 +46,6 @@ JOB = ResourceKind("batch", "v1", "jobs", "Job")
 GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB)
 """What may run the ranks of a TrainingJob: see core.training.backends."""
 WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
-OLD_WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
-"""Version of Kueue before v0.15."""
 POD = ResourceKind("", "v1", "pods", "Pod")
 SERVICE = ResourceKind("", "v1", "services", "Service")
 SECRET = ResourceKind("", "v1", "secrets", "Secret")
@@ -68,7 +66,6 @@ ALL_KINDS = (
     *OWN_KINDS,
     *GANG_KINDS,
     WORKLOAD,
-    OLD_WORKLOAD,
     POD,
     REPLICA_SET,
     SERVICE,

@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-from learnloop_api import names
 from learnloop_operator.kube.kinds import ResourceKind
 
 Object = dict[str, Any]
@@ -22,14 +21,6 @@ ObjectName = tuple[str, str]
 
 REMEMBERED = 20_000
 """Deletions remembered, so that a late answer does not bring an object back."""
-_OWNERS = (
-    names.LABEL_DEPLOYMENT,
-    names.LABEL_TRAINING_JOB,
-    names.LABEL_AGENT,
-    names.LABEL_STUDY,
-    names.LABEL_MEMORY,
-)
-"""Labels that everybody selects by: they name an owner, so few objects share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +28,7 @@ class Entry:
     """One object."""
 
     version: int
-    labels: tuple[str, ...]
+    labels: frozenset[str]
     """`key=value`; interned, for the children of an object all carry the same."""
     text: bytes
 
@@ -48,8 +39,6 @@ class ObjectCache:
     def __init__(self, kinds: Iterable[ResourceKind]) -> None:
         self._kinds = frozenset(kind.kind for kind in kinds)
         self._places: defaultdict[ObjectName, dict[str, Entry]] = defaultdict(dict)
-        self._labelled: defaultdict[ObjectName, dict[str, tuple[str, ...]]] = defaultdict(dict)
-        """Names by place and label."""
         self._deleted: OrderedDict[tuple[ObjectName, str], int] = OrderedDict()
         self._complete: set[str] = set()
 
@@ -68,9 +57,6 @@ class ObjectCache:
             return False
         labels = _pairs(metadata.get("labels") or {})
         text = orjson.dumps({"apiVersion": kind.api_version, "kind": kind.kind, **body})
-        if previous is None or previous.labels != labels:
-            self._forget(place, name)
-            self._index(place, name, labels)
         self._places[place][name] = Entry(version, labels, text)
         return True
 
@@ -116,29 +102,15 @@ class ObjectCache:
 
     def select(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """Copies of all objects of a namespace that carry these labels."""
-        place = (kind.kind, namespace)
-        result = self._places.get(place, {})
-        pairs = _pairs(labels)
-        owner = next(filter(_of_owner, pairs), None)
-        candidates = sorted(result if owner is None else self._labelled.get(place, {}).get(owner, ()))
-        return [_read(result[name]) for name in candidates if all(pair in result[name].labels for pair in pairs)]
+        entries, pairs = self._places.get((kind.kind, namespace), {}), _pairs(labels)
+        return [_read(entry) for _, entry in sorted(entries.items()) if pairs <= entry.labels]
 
     def names(self, kind: ResourceKind) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind."""
         return [(place[1], name) for place, result in self._places.items() if place[0] == kind.kind for name in result]
 
-    def _index(self, place: ObjectName, name: str, labels: tuple[str, ...]) -> None:
-        index = self._labelled[place]
-        for pair in filter(_of_owner, labels):
-            index[pair] = (*index.get(pair, ()), name)
-
     def _forget(self, place: ObjectName, name: str) -> None:
-        entry = self._places[place].pop(name, None)
-        index = self._labelled[place]
-        for pair in filter(_of_owner, entry.labels if entry else ()):
-            rest = tuple(other for other in index.pop(pair) if other != name)
-            if rest:
-                index[pair] = rest
+        self._places[place].pop(name, None)
 
 
 def _read(entry: Entry) -> Object:
@@ -146,12 +118,8 @@ def _read(entry: Entry) -> Object:
     return body
 
 
-def _pairs(labels: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(intern(f"{key}={value}") for key, value in labels.items())
-
-
-def _of_owner(pair: str) -> bool:
-    return pair.partition("=")[0] in _OWNERS
+def _pairs(labels: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(intern(f"{key}={value}") for key, value in labels.items())
 
 
 def _number(version: Any) -> int:

@@ -1,8 +1,8 @@
-"""Statuses that were decided and not written yet, and what they go on from. Lost with the process, without harm."""
+"""What controllers share: clients, clocks, settings, and statuses that were decided and not written yet."""
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -11,11 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from learnloop_common.cluster_clock import ClusterClock
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.data_plane import DataPlane
+from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.client import without_none
 from learnloop_operator.kube.errors import InvalidSpec
-from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings
@@ -62,6 +61,15 @@ class UnwrittenStatuses:
 
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+
+async def answer(question: Awaitable[T]) -> tuple[T | None, str]:
+    """The data plane's answer, or the reason why there is none: a pass holds, and never fails for it."""
+    try:
+        return await question, ""
+    except DataPlaneUnavailable as error:
+        return None, str(error)
 
 
 def read_spec(model: type[M], live: Mapping[str, Any]) -> M:
@@ -105,7 +113,6 @@ class Services:
     evidence: EvidenceSource
     settings: Settings
     lane: FastLaneReader
-    cache: ObjectCache | None = None
     drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     clock: Callable[[], datetime] = field(default=utc_now)
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)

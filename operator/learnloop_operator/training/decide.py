@@ -274,10 +274,6 @@ def watch(world: TrainingSnapshot, _: Backends) -> Plan | None:
         news = told(world, "PodsHeldUp", cause)
         again = next_look(world.status.get("attemptStartedAt"), world.now, HELD_UP)
         return Plan(status=status(world, verdict, **fields), events=news, requeue_after=again)
-    if world.queue_ignored:
-        ignored = StatusVerdict(phase=phase, reason="QueueIgnored", message=world.queue_ignored)
-        news = told(world, "QueueIgnored", world.queue_ignored)
-        return Plan(status=status(world, ignored, **fields), events=news, requeue_after=SOON)
     verdict = StatusVerdict(phase=phase, reason=phase, message=_working(world))
     return Plan(status=status(world, verdict, **fields), requeue_after=SOON)
 

@@ -93,8 +93,6 @@ class TrainingSnapshot(BaseSnapshot):
     """Backends whose kind the cluster has, of those that were looked for."""
     queue_missing: str = ""
     """Reason why spec.queue cannot work here."""
-    queue_ignored: str = ""
-    """Reason why a gang that names a queue has just begun without it."""
     queue_says: str = ""
     """Reason why the gang waits, in the words of its Workload."""
     agent: Manifest | None = None

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from learnloop_operator.kube.errors import KindMissing, NotFound, Unavailable
-from learnloop_operator.kube.gangs import find_gang, queue_ignored, queue_missing, queue_says
-from learnloop_operator.kube.kinds import OLD_WORKLOAD, WORKLOAD, ResourceKind
+from learnloop_operator.kube.gangs import find_gang, queue_missing, queue_says
+from learnloop_operator.kube.kinds import WORKLOAD, ResourceKind
 from testing.training.training_builders import resource
 
 ALL = {"PyTorchJob", "TrainJob", "Job"}
@@ -65,31 +65,18 @@ async def test_an_object_of_the_same_name_that_is_somebody_elses_is_no_gang_of_o
     assert (await found(cluster))[0] is None
 
 
-async def test_a_queue_is_missing_only_where_no_version_of_kueue_is() -> None:
+async def test_a_queue_is_missing_only_where_kueue_is_not_installed() -> None:
     cluster = Cluster()
     said = await queue_missing(cluster, "ns", "team-a")  # type: ignore[arg-type]
     assert "LocalQueue team-a" in said
-    for version in (WORKLOAD, OLD_WORKLOAD):
-        cluster.workloads = {version: []}
-        assert await queue_missing(cluster, "ns", "team-a") == ""  # type: ignore[arg-type]
-
-
-async def test_a_gang_that_its_queue_does_not_know_is_told() -> None:
-    cluster = Cluster()
     cluster.workloads = {WORKLOAD: []}
-    gang = {"kind": "PyTorchJob", "metadata": {"namespace": "ns", "name": "t", "uid": "g"}}
-    said = await queue_ignored(cluster, gang, "team-a")  # type: ignore[arg-type]
-    assert "no Workload of PyTorchJob t" in said
-    assert "LocalQueue team-a" in said
-    cluster.workloads = {WORKLOAD: [{"metadata": {}}]}
-    assert await queue_ignored(cluster, gang, "team-a") == ""  # type: ignore[arg-type]
-    assert await queue_ignored(Cluster(), gang, "team-a") == "", "no Kueue at all: QueueMissing says so before"  # type: ignore[arg-type]
+    assert await queue_missing(cluster, "ns", "team-a") == ""  # type: ignore[arg-type]
 
 
 async def test_the_workload_of_this_gang_speaks_and_silence_stops_nothing() -> None:
     waits = {"type": "QuotaReserved", "status": "False", "message": "2 more needed"}
     cluster = Cluster()
-    cluster.workloads = {OLD_WORKLOAD: [{"metadata": {}, "status": {"conditions": [waits]}}]}
+    cluster.workloads = {WORKLOAD: [{"metadata": {}, "status": {"conditions": [waits]}}]}
     assert await queue_says(cluster, "ns", "g") == "2 more needed"  # type: ignore[arg-type]
     assert await queue_says(cluster, "ns", "other") == ""  # type: ignore[arg-type]
 

@@ -121,15 +121,6 @@ def test_a_queue_that_nobody_keeps_begins_nothing() -> None:
     assert (made.apply, reason(made)) == ((), "QueueMissing")
 
 
-def test_a_gang_that_runs_past_its_queue_says_so_once_as_an_event() -> None:
-    said = "Kueue has made no Workload of PyTorchJob t"
-    seen = world({"attempts": 1}, spec=spec(**QUEUE), job=job(), ranks=ranks(), queue_ignored=said)
-    made = plan(seen)
-    assert (reason(made), condition(made, "Ready")["message"]) == ("QueueIgnored", said)
-    assert [(item.type, item.reason) for item in made.events] == [("Warning", "QueueIgnored")]
-    assert plan(after(seen, made)).events == ()
-
-
 PREEMPTED = "PreemptionByScheduler: preempting to accommodate a higher priority pod"
 
 
