@@ -1,14 +1,10 @@
-"""The audit audit_log: one JSON object per line for every decision a person took, on standard output, and a counter.
-
-Diagnostics go to standard error in a form for people; a collector can take the one without the other.
-"""
+"""Applies a plan: children, calls, status, events, and the audit log of people's decisions on standard output."""
 
 import contextlib
 import json
 import logging
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -65,41 +61,6 @@ def to_standard_output() -> None:
     audit_log.propagate = False
 
 
-FORGET_SECONDS = 60.0
-"""A Secret that somebody deleted is made again after this time at the latest."""
-MOST = 10_000
-
-Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class MadeSecrets:
-    """Spares the API server the same refused creation in every pass."""
-
-    clock: Callable[[], float] = time.monotonic
-    _since: dict[Key, float] = field(default_factory=dict)
-
-    def lately(self, manifest: Manifest) -> bool:
-        """True if it was made, or existed already, within the last minute."""
-        since = self._since.get(_key(manifest))
-        return since is not None and self.clock() - since < FORGET_SECONDS
-
-    def note(self, manifest: Manifest) -> None:
-        """Record that it exists."""
-        key = _key(manifest)
-        self._since.pop(key, None)
-        self._since[key] = self.clock()
-        while len(self._since) > MOST:
-            del self._since[next(iter(self._since))]
-
-
-def _key(manifest: Manifest) -> Key:
-    """Key with the owner: a deleted object's Secret goes with it, and its namesake needs another."""
-    metadata = manifest["metadata"]
-    owner = next((item["uid"] for item in metadata.get("ownerReferences", ())), "")
-    return metadata.get("namespace", ""), metadata["name"], owner
-
-
 log = logging.getLogger(__name__)
 
 
@@ -117,7 +78,6 @@ class Applier:
     """Statuses that can wait."""
     announcer: Announcer | None = None
     """Sends news to the data plane; None: not sent."""
-    secrets: MadeSecrets = field(default_factory=MadeSecrets)
     metrics: LoopMetrics | None = None
     """Counts what is new; None: not counted."""
     tracer: "Tracer | None" = None
@@ -181,7 +141,8 @@ class Applier:
         for manifest, child in zip(plan.apply, present, strict=True):
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
-                await self._create_once(manifest)
+                with contextlib.suppress(Conflict):
+                    await self.kube.create(manifest)
             else:
                 await self.kube.apply(manifest, manager, live=child)
         for ref in plan.delete:
@@ -220,13 +181,6 @@ class Applier:
         kind = kind_of(ref)
         result = await self.reads.find(kind, ref.namespace, ref.name) if self.reads else None
         return result or await self.kube.find(kind, ref.namespace, ref.name)
-
-    async def _create_once(self, manifest: Manifest) -> None:
-        if self.secrets.lately(manifest):
-            return
-        with contextlib.suppress(Conflict):
-            await self.kube.create(manifest)
-        self.secrets.note(manifest)
 
     async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
         live = snapshot.object

@@ -1,10 +1,10 @@
-"""The ConfigMap by which a namespace's pods know the installation's certificates."""
+"""Work beside the passes: certificates of namespaces, news for the data plane, artifacts in use."""
 
 import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cryptography.x509 import load_pem_x509_certificate
@@ -142,27 +142,6 @@ class ArtifactUsageReporter:
             for kind in (MODEL_DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB)
         ]
         await self._data_plane.call(namespace, in_use([*models, *agents, *policies], jobs))
-
-
-SPREAD_SECONDS = 30.0
-
-
-class TrustSpreading:
-    """A bundle that changed reaches every namespace soon, not only those with something to do."""
-
-    def __init__(self, trust: TrustBundles, mine: Callable[[], Collection[str]], expiry: Gauge) -> None:
-        self._trust, self._mine, self._expiry = trust, mine, expiry
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-        while True:
-            show_expiry(self._expiry)
-            for namespace in sorted(self._mine()):
-                try:
-                    await self._trust.ensure(namespace)
-                except (KubeError, OSError, TimeoutError) as error:
-                    log.warning("namespace %s has no bundle of the authorities: %s", namespace, error)
-            await asyncio.sleep(SPREAD_SECONDS)
 
 
 def show_expiry(gauge: Gauge) -> None:

@@ -12,7 +12,6 @@ from learnloop_api.kinds.memory_service import MemoryServiceStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.reward_policy import RewardPolicyStatus
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
-from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.agents.decide import decide
 from learnloop_operator.agents.manifests import ACTOR
 from learnloop_operator.agents.model_to_serve import number_of
@@ -20,7 +19,6 @@ from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, Mem
 from learnloop_operator.core.manifests import controller_uid, revision
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
-from learnloop_operator.data_plane import DataPlaneUnavailable
 from learnloop_operator.kube.events import with_events
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
@@ -33,7 +31,7 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
     ResourceKind,
 )
-from learnloop_operator.reconcile.services import Services, read_spec, read_status
+from learnloop_operator.reconcile.services import Services, answer, read_spec, read_status
 
 
 class LearningAgentController:
@@ -69,7 +67,7 @@ class LearningAgentController:
                 self._environment_code(namespace, spec),
             ),
             self._memory(namespace, spec),
-            self._stats(namespace, name),
+            answer(self._data_plane.stats(namespace, name)),
             self._kube.list(TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
             self._kube.find(MODEL_DEPLOYMENT, namespace, name),
             self._kube.find(DEPLOYMENT, namespace, f"{name}-actor"),
@@ -121,12 +119,6 @@ class LearningAgentController:
             self._kube, namespace, await self._kube.list(POD, namespace, labels=labels), self._clock()
         )
         return first_trouble(pods) or creation_trouble(actors)
-
-    async def _stats(self, namespace: str, name: str) -> tuple[AgentStats | None, str]:
-        try:
-            return await self._data_plane.stats(namespace, name), ""
-        except DataPlaneUnavailable as error:
-            return None, str(error)
 
     def decide(self, snapshot: AgentSnapshot) -> Plan:
         """Pure."""

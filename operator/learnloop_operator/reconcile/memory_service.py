@@ -37,10 +37,10 @@ class MemoryServiceController:
 
     async def gather(self, namespace: str, name: str) -> MemoryServiceSnapshot | None:
         """The service, its children, what its agents may keep, and what its pods complain of."""
-        live = await self._services.kube.find(MEMORY_SERVICE, namespace, name)
+        find = self._services.kube.find
+        live = await find(MEMORY_SERVICE, namespace, name)
         if live is None:
             return None
-        live = {"apiVersion": MEMORY_SERVICE.api_version, "kind": MEMORY_SERVICE.kind, **live}
         settings, agents = self._services.settings, await self._services.kube.list(LEARNING_AGENT, namespace)
         world = MemoryServiceSnapshot(
             now=self._services.clock(),
@@ -55,13 +55,13 @@ class MemoryServiceController:
             network=settings.workload_network,
         )
         server, front, database, back, config = await asyncio.gather(
-            self._child(DEPLOYMENT, namespace, world.server_name),
-            self._child(SERVICE, namespace, world.server_name),
-            self._child(STATEFUL_SET, namespace, world.database_name),
-            self._child(SERVICE, namespace, world.database_name),
-            self._child(CONFIG_MAP, namespace, world.database_name),
+            find(DEPLOYMENT, namespace, world.server_name),
+            find(SERVICE, namespace, world.server_name),
+            find(STATEFUL_SET, namespace, world.database_name),
+            find(SERVICE, namespace, world.database_name),
+            find(CONFIG_MAP, namespace, world.database_name),
         )
-        message = await self._child(CONFIG_MAP, namespace, world.budgets_name)
+        message = await find(CONFIG_MAP, namespace, world.budgets_name)
         complaint = await self._complaint(namespace, name, server, database)
         wanted = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
         changes: dict[str, Any] = {
@@ -82,12 +82,6 @@ class MemoryServiceController:
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """Nothing outside the cluster to remove: the garbage collector deletes the children."""
         return ()
-
-    async def _child(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
-        result = await self._services.kube.find(kind, namespace, name)
-        if result is None:
-            return None
-        return {"apiVersion": kind.api_version, "kind": kind.kind, **result}
 
     async def _complaint(self, namespace: str, name: str, server: Object | None, database: Object | None) -> str | None:
         """Message of the first pod that is not ready, or why it is missing."""

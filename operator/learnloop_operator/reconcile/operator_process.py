@@ -31,7 +31,7 @@ from learnloop_operator.prometheus.evidence_source import PrometheusEvidence, Wi
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile import kopf_handlers
 from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
-from learnloop_operator.reconcile.background import Announcer, ArtifactUsageReporter, TrustBundles, TrustSpreading
+from learnloop_operator.reconcile.background import Announcer, ArtifactUsageReporter, TrustBundles, show_expiry
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
 from learnloop_operator.reconcile.memory_service import MemoryServiceController
@@ -132,7 +132,7 @@ class Operator:
             PrometheusEvidence(self.prometheus, self.queries, settings.query_pod_label), self.data_plane
         )
         self.services = Services(
-            self.reads, self.data_plane, evidence, settings, self.lane, cache, cluster_clock=self.kube.http.clock
+            self.reads, self.data_plane, evidence, settings, self.lane, cluster_clock=self.kube.http.clock
         )
         self.runtime = Runtime(
             controllers(self.services),
@@ -173,11 +173,6 @@ class Operator:
             "events": self.recorder.run(),
             "announcer": self.announcer.run(),
             "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
-            **(
-                {"trust": TrustSpreading(self.trust, self._mine, self.metrics.certificate_expiry).run()}
-                if self.trust
-                else {}
-            ),
             "stop": self.stopping.wait(),
         }
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
@@ -251,6 +246,8 @@ class Operator:
 
     def _refresh(self) -> None:
         self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
+        if self.settings.tls:
+            show_expiry(self.metrics.certificate_expiry)
 
     def _unready(self) -> str | None:
         return None if self.watching.is_set() else "the watches are not established yet"

@@ -3,19 +3,16 @@
 import asyncio
 import secrets
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
-from learnloop_api.wire.training_request import StudyState
 from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.data_plane import DataPlaneUnavailable
 from learnloop_operator.kube.client import Object
 from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
-from learnloop_operator.kube.gangs import Gang, find_gang, queue_ignored, queue_missing, queue_says
+from learnloop_operator.kube.gangs import Gang, find_gang, queue_missing, queue_says
 from learnloop_operator.kube.kinds import (
     DEPLOYMENT,
     LEARNING_AGENT,
@@ -24,7 +21,7 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
     ResourceKind,
 )
-from learnloop_operator.reconcile.services import Services, read_spec
+from learnloop_operator.reconcile.services import Services, answer, read_spec
 from learnloop_operator.training.attempts import rank_of, run_path
 from learnloop_operator.training.backends import CONTAINERS, Backends, job_of_ranks
 from learnloop_operator.training.decide import decide
@@ -49,43 +46,31 @@ class StudyReader:
         namespace, name = str(live["metadata"]["namespace"]), str(live["metadata"]["name"])
         finished = bool((live.get("status") or {}).get("finishedAt"))
         bodies = await self._trials(live)
-        state, problem = (None, None) if finished else await self._state(namespace, name)
+        data = self._services.data_plane
+        state, problem = (None, "") if finished else await answer(data.study(namespace, name))
         over = state is not None and not any(trial.state == "running" for trial in state.trials)
-        run, run_problem = (None, None)
+        run, run_problem = (None, "")
         if state is not None and over and state.best is not None:
-            run, run_problem = await self._run(namespace, trial_name(name, state.best))
+            run, run_problem = await answer(data.run(namespace, trial_name(name, state.best)))
         return StudySnapshot(
             now=self._services.clock(),
             object=live,
             children=tuple(bodies),
             spec=spec,
             run=run,
-            run_error=run_problem,
+            run_error=run_problem or None,
             agent=agent,
             agent_name=agent_name,
             trials={number: job_of(body) for body in bodies if (number := _number(name, body)) is not None},
             state=state,
-            state_error=problem,
+            state_error=problem or None,
         )
 
     async def _trials(self, live: Object) -> list[dict[str, Any]]:
         metadata = live["metadata"]
         labels = f"{names.LABEL_STUDY}={metadata['name']}"
         result = await self._services.kube.list(TRAINING_JOB, metadata["namespace"], labels=labels)
-        head = {"apiVersion": TRAINING_JOB.api_version, "kind": TRAINING_JOB.kind}
-        return [{**head, **body} for body in result if controller_uid(body) == metadata["uid"]]
-
-    async def _state(self, namespace: str, name: str) -> tuple[StudyState | None, str | None]:
-        try:
-            return await self._services.data_plane.study(namespace, name), None
-        except DataPlaneUnavailable as error:
-            return None, str(error)
-
-    async def _run(self, namespace: str, name: str) -> tuple[TrainingRun | None, str | None]:
-        try:
-            return await self._services.data_plane.run(namespace, name), None
-        except DataPlaneUnavailable as error:
-            return None, str(error)
+        return [body for body in result if controller_uid(body) == metadata["uid"]]
 
 
 def _number(job: str, body: Object) -> int | None:
@@ -94,8 +79,6 @@ def _number(job: str, body: Object) -> int | None:
 
 
 KEY_BYTES = 32
-QUEUE_KNOWS_AFTER, QUEUE_ASKED_UNTIL = 5.0, 65.0
-"""Seconds of a gang's life in which it is asked about whether its queue knows it."""
 
 
 class TrainingJobController:
@@ -126,7 +109,6 @@ class TrainingJobController:
         live = await self._services.kube.find(TRAINING_JOB, namespace, name)
         if live is None:
             return None
-        live = {"apiVersion": TRAINING_JOB.api_version, "kind": TRAINING_JOB.kind, **live}
         spec = read_spec(TrainingJobSpec, live)
         status = live.get("status") or {}
         finished = bool(status.get("finishedAt"))
@@ -160,7 +142,6 @@ class TrainingJobController:
             run_error=run_error,
             installed=gang.installed,
             queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
-            queue_ignored=await self._queue_ignored(spec, gang, job, now),
             queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
             agent=agent,
             agent_name=agent_name,
@@ -207,20 +188,12 @@ class TrainingJobController:
         result = await self._services.kube.find(DEPLOYMENT, metadata["namespace"], name)
         if result is None or controller_uid(result) != metadata["uid"]:
             return None
-        return {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, **result}
+        return result
 
     async def _queue_missing(self, spec: TrainingJobSpec, namespace: str, *, skip: bool) -> str:
         if skip or spec.queue is None:
             return ""
         return await queue_missing(self._services.kube, namespace, spec.queue.name)
-
-    async def _queue_ignored(self, spec: TrainingJobSpec, gang: Gang, job: BackendJob | None, now: datetime) -> str:
-        """Asked for a minute, once its queue has had time: Kueue suspends what it knows as it is made."""
-        if spec.queue is None or gang.object is None or job is None or job.queued or job.state != "active":
-            return ""
-        if not QUEUE_KNOWS_AFTER < (now - job.created).total_seconds() < QUEUE_ASKED_UNTIL:
-            return ""
-        return await queue_ignored(self._services.kube, gang.object, spec.queue.name)
 
     async def _queue_says(self, gang: Gang, namespace: str, *, skip: bool) -> str:
         if skip or gang.object is None:
@@ -235,10 +208,8 @@ class TrainingJobController:
     async def _run(self, namespace: str, name: str, *, skip: bool) -> tuple[TrainingRun | None, str | None]:
         if skip:
             return None, None
-        try:
-            return await self._services.data_plane.run(namespace, name), None
-        except DataPlaneUnavailable as error:
-            return None, str(error)
+        run, problem = await answer(self._services.data_plane.run(namespace, name))
+        return run, problem or None
 
     async def _agent(self, namespace: str, name: str | None, *, skip: bool) -> Object | None:
         if skip or name is None:
