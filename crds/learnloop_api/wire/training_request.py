@@ -40,7 +40,6 @@ class RequestedCompute(WireModel):
 
     total_steps: int | None = Field(default=None, ge=1, le=10_000_000_000)
     workers: int | None = Field(default=None, ge=0, le=1024)
-    gpus: int | None = Field(default=None, ge=0, le=1024, description="of each rank")
     deadline_seconds: int | None = Field(default=None, ge=1, le=31_536_000)
 
 

@@ -2,23 +2,76 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from learnloop_api.kinds.learning_agent import Training
 from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG
-from learnloop_api.kinds.training.logged_data import EpisodeFilter
-from learnloop_api.kinds.training_job import TrainingTemplate
-from learnloop_api.wire.training_request import RequestedDataset, TrainingRequest
-from learnloop_operator.core.manifests import quantity
+from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_operator.core.times import parse, stamp
 
 WORDS: Mapping[bool, str] = {True: "true", False: "false"}
-GPU = "/gpu"
-"""Suffixes of the extended resources of GPUs: nvidia.com/gpu, amd.com/gpu."""
-AT_MOST, AT_LEAST = "ask for at most that", "ask for at least that"
+
+
+def _above(wanted: Any, limit: Any) -> bool:
+    return bool(wanted > limit)
+
+
+def _below(wanted: Any, limit: Any) -> bool:
+    return bool(wanted < limit)
+
+
+def _differs(wanted: Any, limit: Any) -> bool:
+    return bool(wanted != limit)
+
+
+def _beyond(wanted: list[str], limit: list[str]) -> bool:
+    return not set(wanted) <= set(limit)
+
+
+def _before(one: str, other: str) -> bool:
+    first, second = parse(one), parse(other)
+    return first is not None and second is not None and first < second
+
+
+def _after(one: str, other: str) -> bool:
+    return _before(other, one)
+
+
+class Bound(NamedTuple):
+    """A field of a request, the field of the agent's training that bounds it, and what would widen that."""
+
+    wish: str
+    field: str
+    widens: Callable[[Any, Any], bool]
+    how: str
+    fix: str
+
+
+FILTER = "data.filter"
+AT_MOST, AT_LEAST, LEAVE, ONLY = "ask for at most that", "ask for at least that", "leave it out", "name only those"
+BOUNDS = (
+    Bound("compute.total_steps", "template.totalSteps", _above, "above", AT_MOST),
+    Bound("compute.workers", "template.workers", _above, "above", AT_MOST),
+    Bound("compute.deadline_seconds", "template.deadlineSeconds", _above, "above", AT_MOST),
+    Bound("evaluation.episodes", "template.evaluation.episodes", _below, "below", AT_LEAST),
+    Bound("evaluation.min_return", "template.gates.minReturn", _below, "below", AT_LEAST),
+    Bound("evaluation.min_improvement", "template.gates.minImprovement", _below, "below", AT_LEAST),
+    Bound("evaluation.significant", "template.gates.significant", _below, "below", AT_LEAST),
+    Bound("dataset.since", f"{FILTER}.since", _before, "wider than", "ask for a later time"),
+    Bound("dataset.until", f"{FILTER}.until", _after, "wider than", "ask for an earlier time"),
+    Bound("dataset.max_age_seconds", f"{FILTER}.maxAgeSeconds", _above, "wider than", AT_MOST),
+    Bound("dataset.min_reward", f"{FILTER}.minReward", _below, "wider than", AT_LEAST),
+    Bound("dataset.max_reward", f"{FILTER}.maxReward", _above, "wider than", AT_MOST),
+    Bound("dataset.success", f"{FILTER}.success", _differs, "wider than", LEAVE),
+    Bound("dataset.opted_in", f"{FILTER}.optedIn", _differs, "wider than", LEAVE),
+    Bound("dataset.tasks", f"{FILTER}.tasks", _beyond, "wider than", ONLY),
+    Bound("dataset.model_revisions", f"{FILTER}.modelRevisions", _beyond, "wider than", ONLY),
+)
+"""A limit that is missing, empty or false bounds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +92,42 @@ def narrowed(training: Training, request: TrainingRequest | None) -> Narrowed:
     if request is None or not request.narrows:
         return Narrowed(training)
     refusals: list[str] = []
-    template = training.template.to_kube()
-    data = training.data.to_kube()
-    _hyperparameters(training, request, template, refusals)
-    _compute(training.template, request, template, refusals)
-    _evaluation(training.template, request, template, refusals)
+    body, wishes = training.to_kube(), request.model_dump(exclude_none=True)
+    _hyperparameters(training, request, body, refusals)
     if request.dataset is not None and training.template.algorithm not in READS_LOG:
         refusals.append(f"dataset: {training.template.algorithm} reads no logged episodes; leave it out")
-    elif request.dataset is not None:
-        data["filter"] = _dataset(training.data.filter or EpisodeFilter(), request.dataset, refusals)
+        del wishes["dataset"]
+    for bound in BOUNDS:
+        _take(bound, wishes, body, refusals)
+    if request.dataset is not None:
+        refusals += _empty((body.get("data") or {}).get("filter") or {})
     if refusals:
         return Narrowed(training, tuple(refusals))
     try:
-        return Narrowed(Training.model_validate({**training.to_kube(), "template": template, "data": data}))
+        return Narrowed(Training.model_validate(body))
     except ValidationError as error:
         return Narrowed(training, tuple(_refused(item) for item in error.errors(include_url=False)[:8]))
 
 
-def _hyperparameters(
-    training: Training, request: TrainingRequest, template: dict[str, Any], refusals: list[str]
-) -> None:
+def _take(bound: Bound, wishes: dict[str, Any], body: dict[str, Any], refusals: list[str]) -> None:
+    part, name = bound.wish.split(".")
+    wanted = (wishes.get(part) or {}).get(name)
+    if wanted is None or wanted == []:
+        return
+    wanted = stamp(wanted) if isinstance(wanted, datetime) else wanted
+    *folders, field = bound.field.split(".")
+    place = body
+    for folder in folders:
+        place = place.setdefault(folder, {})
+    limit = place.get(field)
+    if limit is not None and limit is not False and limit != [] and bound.widens(wanted, limit):
+        where = f"spec.training.{bound.field}" if bound.field.startswith(FILTER) else bound.field
+        refusals.append(f"{bound.wish}: {wanted} is {bound.how} {where} ({limit}); {bound.fix}, or leave it out")
+    else:
+        place[field] = wanted
+
+
+def _hyperparameters(training: Training, request: TrainingRequest, body: dict[str, Any], refusals: list[str]) -> None:
     allowed = {item.parameter: item for item in training.requests.hyperparameters}
     algorithm = training.template.algorithm
     fields = ALGORITHMS[algorithm].fields
@@ -77,8 +146,7 @@ def _hyperparameters(
             refusals.append(f"hyperparameters.{name}: {wish!r} {why}")
         else:
             chosen[name] = wish
-    if chosen:
-        template["hyperparameters"] = {**template["hyperparameters"], **chosen}
+    body["template"]["hyperparameters"] |= chosen
 
 
 def _outside(dimension: SearchDimension, wish: Any) -> str:
@@ -99,91 +167,6 @@ def _outside(dimension: SearchDimension, wish: Any) -> str:
     return "" if wish in layers else f"is none of {', '.join(map(str, layers))}"
 
 
-def _compute(spec: TrainingTemplate, request: TrainingRequest, template: dict[str, Any], refusals: list[str]) -> None:
-    wish = request.compute
-    if wish is None:
-        return
-    for field, wanted, most in (
-        ("totalSteps", wish.total_steps, spec.total_steps),
-        ("workers", wish.workers, spec.workers),
-        ("deadlineSeconds", wish.deadline_seconds, spec.deadline_seconds),
-    ):
-        if wanted is not None and most is not None and wanted > most:
-            refusals.append(_beyond(f"compute.{_snake(field)}", wanted, "above", f"template.{field}", most, AT_MOST))
-        elif wanted is not None:
-            template[field] = wanted
-    if wish.gpus is not None:
-        _gpus(wish.gpus, template, refusals)
-
-
-def _gpus(wanted: int, template: dict[str, Any], refusals: list[str]) -> None:
-    resources = template.get("pod", {}).get("resources") or {}
-    result = {name: amount for name, amount in (resources.get("limits") or {}).items() if name.endswith(GPU)}
-    most = sum(int(quantity(amount) or 0) for amount in result.values())
-    if wanted > most or len(result) > 1:
-        field = "template.pod.resources.limits"
-        refusals.append(_beyond("compute.gpus", wanted, "above the GPUs of", field, most, AT_MOST))
-        return
-    for part in ("limits", "requests"):
-        for name in result:
-            if name in (resources.get(part) or {}):
-                resources[part][name] = str(wanted)
-
-
-def _evaluation(
-    spec: TrainingTemplate, request: TrainingRequest, template: dict[str, Any], refusals: list[str]
-) -> None:
-    wish = request.evaluation
-    if wish is None:
-        return
-    for room, field, wanted, least in (
-        ("evaluation", "episodes", wish.episodes, spec.evaluation.episodes),
-        ("gates", "minReturn", wish.min_return, spec.gates.min_return),
-        ("gates", "minImprovement", wish.min_improvement, spec.gates.min_improvement),
-        ("gates", "significant", wish.significant, spec.gates.significant),
-    ):
-        if wanted is not None and least is not None and wanted < least:
-            refusals.append(
-                _beyond(f"evaluation.{_snake(field)}", wanted, "below", f"template.{room}.{field}", least, AT_LEAST)
-            )
-        elif wanted is not None:
-            template.setdefault(room, {})[field] = wanted
-
-
-def _dataset(spec: EpisodeFilter, wish: RequestedDataset, refusals: list[str]) -> dict[str, Any]:
-    """The filter that lets through what both let through."""
-    result = spec.to_kube()
-
-    def take(field: str, wanted: Any, bound: Any, wider: Callable[[Any, Any], bool], fix: str) -> None:
-        if wanted is None:
-            return
-        if bound is not None and wider(wanted, bound):
-            where = f"spec.training.data.filter.{field}"
-            refusals.append(_beyond(f"dataset.{_snake(field)}", wanted, "wider than", where, bound, fix))
-        else:
-            result[field] = wanted
-
-    since, until = (stamp(item) if item else None for item in (wish.since, wish.until))
-    take("since", since, spec.since, lambda wanted, bound: _before(wanted, bound), "ask for a later time")
-    take("until", until, spec.until, lambda wanted, bound: _before(bound, wanted), "ask for an earlier time")
-    take("maxAgeSeconds", wish.max_age_seconds, spec.max_age_seconds, lambda wanted, bound: wanted > bound, AT_MOST)
-    take("minReward", wish.min_reward, spec.min_reward, lambda wanted, bound: wanted < bound, AT_LEAST)
-    take("maxReward", wish.max_reward, spec.max_reward, lambda wanted, bound: wanted > bound, AT_MOST)
-    take("success", wish.success, spec.success, lambda wanted, bound: wanted != bound, "leave it out")
-    take("optedIn", wish.opted_in, spec.opted_in or None, lambda wanted, bound: wanted != bound, "leave it out")
-    within = "name only those"
-    take("tasks", wish.tasks or None, spec.tasks or None, lambda wanted, bound: not set(wanted) <= set(bound), within)
-    take(
-        "modelRevisions",
-        wish.model_revisions or None,
-        spec.model_revisions or None,
-        lambda wanted, bound: not set(wanted) <= set(bound),
-        within,
-    )
-    refusals += _empty(result)
-    return result
-
-
 def _empty(result: dict[str, Any]) -> list[str]:
     """Contradictions in the filter, whichever half causes them."""
     problems = []
@@ -196,20 +179,7 @@ def _empty(result: dict[str, Any]) -> list[str]:
     return problems
 
 
-def _before(one: str, other: str) -> bool:
-    first, second = parse(one), parse(other)
-    return first is not None and second is not None and first < second
-
-
-def _beyond(field: str, wanted: Any, how: str, where: str, bound: Any, fix: str) -> str:
-    return f"{field}: {wanted} is {how} {where} ({bound}); {fix}, or leave it out"
-
-
 def _refused(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"][:6])
     text = str(item["msg"])
     return f"{where}: {item.get('input')!r}: {text[:1].lower()}{text[1:]}"[:300]
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

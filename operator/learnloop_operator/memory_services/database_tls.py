@@ -1,4 +1,4 @@
-"""TLS of a MemoryService's own PostgreSQL: the server reads a renewed certificate without a restart."""
+"""TLS of a MemoryService's own PostgreSQL, which is restarted when its certificate was renewed."""
 
 from typing import Any
 
@@ -6,39 +6,6 @@ from learnloop_operator.core.manifests import child
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import CERTIFICATE_DIRECTORY, CERTIFICATE_MOUNT, certificate_volume
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
-
-FOLLOW = r"""# follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when its certificate changed.
-set -u
-stop=$1; shift
-folder=${FOLLOW_FOLDER:-/run/tls}
-"$@" &
-server=$!
-trap 'kill -s "$stop" "$server"' TERM INT
-state() { cat "$folder"/* | cksum; }
-(
-    trap - TERM INT
-    before=$(state)
-    while sleep "${FOLLOW_SECONDS:-10}"; do
-        now=$(state)
-        if [ "$now" != "$before" ]; then
-            echo "the certificate has changed: the server reads it again"
-            kill -s HUP "$server"
-        fi
-        before=$now
-    done
-) &
-watcher=$!
-wait "$server"
-code=$?
-# A signal ends the wait before the server has ended.
-while kill -0 "$server" 2>/dev/null; do
-    wait "$server"
-    code=$?
-done
-kill "$watcher" 2>/dev/null
-exit "$code"
-"""
-
 
 CONFIG_DIRECTORY, CONFIG_VOLUME = "/etc/learnloop", "config"
 HBA = """\
@@ -53,28 +20,24 @@ SETTINGS = {
     "ssl_min_protocol_version": "TLSv1.2",
     "hba_file": f"{CONFIG_DIRECTORY}/pg_hba.conf",
 }
-START = 'exec "$(command -v docker-entrypoint.sh || command -v entrypoint)" "$@"'
-"""Our image's entry point is called otherwise than the official one's."""
+ARGUMENTS = ("postgres", *(word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")))
+CURRENT = f'[ ! {CERTIFICATE_DIRECTORY}/tls.crt -nt "$PGDATA/postmaster.pid" ]'
+"""Shell test that fails once the certificate is newer than the server's start: the kubelet restarts the server, which
+takes a second, long before the old certificate ends. Clients connect again."""
 VERIFIED = f"?sslmode=verify-full&sslrootcert={CERTIFICATE_DIRECTORY}/ca.crt"
 """Query of the memory service's address of it."""
 
 
 def config(world: MemoryServiceSnapshot, labels: dict[str, str]) -> Manifest:
-    """The ConfigMap with who may come how, and the script that runs the server."""
+    """The ConfigMap with who may connect how."""
     return child(
         world.object,
         api_version="v1",
         kind="ConfigMap",
         name=world.database_name,
         labels=labels,
-        data={"follow": FOLLOW, "pg_hba.conf": HBA},
+        data={"pg_hba.conf": HBA},
     )
-
-
-def command() -> list[str]:
-    """Runs the server, which reads a renewed certificate when `follow` tells it to."""
-    options = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
-    return ["/bin/sh", f"{CONFIG_DIRECTORY}/follow", "INT", "sh", "-c", START, "entrypoint", "postgres", *options]
 
 
 def mounts() -> list[dict[str, Any]]:

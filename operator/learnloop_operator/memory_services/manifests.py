@@ -285,9 +285,10 @@ def _weaviate(where: Weaviate | None) -> dict[str, Any]:
 
 
 def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, Any]:
-    check: dict[str, Any] = {
-        "exec": {"command": ["pg_isready", "--host=127.0.0.1", f"--username={DATABASE}", f"--dbname={DATABASE}"]}
-    }
+    ready = ["pg_isready", "--host=127.0.0.1", f"--username={DATABASE}", f"--dbname={DATABASE}"]
+    check: dict[str, Any] = {"exec": {"command": ready}}
+    by_tls = ["sh", "-c", f"{database_tls.CURRENT} && {' '.join(ready)}"]
+    live: dict[str, Any] = {"exec": {"command": by_tls if world.tls else ready}}
     main = Main(
         name="postgres",
         image=world.images[1],
@@ -298,11 +299,11 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             "POSTGRES_PASSWORD_FILE": f"{CREDENTIALS_DIRECTORY}/{PASSWORD_KEY}",
             "PGDATA": "/var/lib/postgresql/data/pgdata",
         },
-        command=database_tls.command() if world.tls else (),
+        args=database_tls.ARGUMENTS if world.tls else (),
         ports={"postgres": POSTGRES_PORT},
         probes={
             "startupProbe": {**check, "periodSeconds": 2, "failureThreshold": 90},
-            "livenessProbe": {**check, "periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 6},
+            "livenessProbe": {**live, "periodSeconds": 20, "timeoutSeconds": 5, "failureThreshold": 6},
             "readinessProbe": {**check, "periodSeconds": 5, "timeoutSeconds": 5},
         },
         mounts=[

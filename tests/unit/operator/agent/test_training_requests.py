@@ -21,7 +21,6 @@ TEMPLATE = {
     "hyperparameters": {"learningRate": 0.001},
     "gates": {"minReturn": 100.0},
     "evaluation": {"episodes": 50},
-    "pod": {"resources": {"limits": {"nvidia.com/gpu": "2"}, "requests": {"cpu": "1"}}},
 }
 WIDE = {"low": -9.0, "high": 9.0}
 WRONG = ("learningRate", "learningrate")
@@ -63,14 +62,13 @@ def test_everything_a_request_may_narrow_reaches_the_run() -> None:
     wish = asked(
         dataset={"since": "2026-01-20T00:00:00Z", "tasks": ["north"], "min_reward": 0.5, "success": True},
         hyperparameters={"learningRate": 0.002, "batchSize": 64},
-        compute={"total_steps": 500, "workers": 1, "gpus": 1, "deadline_seconds": 60},
+        compute={"total_steps": 500, "workers": 1, "deadline_seconds": 60},
         evaluation={"episodes": 200, "min_return": 150.0, "min_improvement": 1.0},
     )
     plan = decide(agent_with(wish))
     run = next(item["spec"] for item in plan.apply if item["kind"] == "TrainingJob")
     assert (run["totalSteps"], run["workers"], run["deadlineSeconds"]) == (500, 1, 60)
     assert (run["hyperparameters"]["learningRate"], run["hyperparameters"]["batchSize"]) == (0.002, 64)
-    assert run["pod"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert run["evaluation"]["episodes"] == 200
     assert (run["gates"]["minReturn"], run["gates"]["minImprovement"]) == (150.0, 1.0)
     chosen = run["data"]["filter"]
@@ -84,7 +82,6 @@ def test_everything_a_request_may_narrow_reaches_the_run() -> None:
     [
         ({"compute": {"workers": 3}}, "compute.workers: 3 is above template.workers (2)"),
         ({"compute": {"total_steps": 1001}}, "compute.total_steps: 1001 is above template.totalSteps (1000)"),
-        ({"compute": {"gpus": 3}}, "compute.gpus: 3 is above the GPUs of template.pod.resources.limits (2)"),
         ({"evaluation": {"episodes": 49}}, "evaluation.episodes: 49 is below template.evaluation.episodes (50)"),
         ({"evaluation": {"min_return": 99.0}}, "evaluation.min_return: 99.0 is below template.gates.minReturn (100.0)"),
         ({"evaluation": {"significant": False}}, "evaluation.significant: False is below template.gates.significant"),

@@ -1,11 +1,12 @@
 """TLS between a MemoryService and its own PostgreSQL, as the operator's manifests have it."""
 
+import os
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from learnloop_operator.memory_services.database_tls import FOLLOW
 from learnloop_operator.memory_services.decide import decide
-from testing.servers.tls_parts import follow_text
 
 from .test_memory_service import world
 
@@ -36,7 +37,7 @@ def test_the_memory_service_verifies_its_database_by_name_and_authority() -> Non
 def test_postgresql_takes_no_client_without_tls_and_only_the_servers_hold_the_key() -> None:
     items = made()
     (server,) = pod(items)["containers"]
-    assert {"ssl=on", "hba_file=/etc/learnloop/pg_hba.conf", "ssl_key_file=/run/tls/tls.key"} <= set(server["command"])
+    assert {"ssl=on", "hba_file=/etc/learnloop/pg_hba.conf", "ssl_key_file=/run/tls/tls.key"} <= set(server["args"])
     rules = items["ConfigMap", "mem-postgres"]["data"]["pg_hba.conf"].splitlines()
     assert [rule for rule in rules if not rule.startswith("#")] == [
         "local all all trust",
@@ -55,7 +56,8 @@ def test_without_tls_nothing_of_it_is_made() -> None:
     assert ("ConfigMap", "mem-postgres") not in items
     assert "?" not in dsn(items)["value"]
     (server,) = pod(items)["containers"]
-    assert "command" not in server
+    assert "args" not in server
+    assert server["livenessProbe"]["exec"]["command"][0] == "pg_isready"
     assert "initContainers" not in pod(items)
 
 
@@ -65,5 +67,21 @@ def test_an_address_of_ones_own_is_taken_as_it_stands() -> None:
     assert ("ConfigMap", "mem-postgres") not in items
 
 
-def test_the_script_that_runs_it_is_the_charts() -> None:
-    assert follow_text() == FOLLOW
+def test_the_server_is_restarted_when_its_certificate_is_newer_than_its_start(tmp_path: Path) -> None:
+    (server,) = pod(made())["containers"]
+    certificate, started = tmp_path / "tls.crt", tmp_path / "postmaster.pid"
+    *_, probe = server["livenessProbe"]["exec"]["command"]
+    assert probe.endswith("&& pg_isready --host=127.0.0.1 --username=learnloop --dbname=learnloop")
+    script = probe.partition(" && ")[0].replace("/run/tls", str(tmp_path))
+
+    def current() -> bool:
+        return subprocess.run(["sh", "-c", script], env={"PGDATA": str(tmp_path)}, check=False).returncode == 0
+
+    for file, at in ((certificate, 100), (started, 200)):
+        file.touch()
+        os.utime(file, (at, at))
+    assert current()
+    os.utime(certificate, (300, 300))
+    assert not current()
+    os.utime(started, (400, 400))
+    assert current()
