@@ -1,8 +1,6 @@
 """Prometheus metrics of the operator: passes, writes, watches, and the loops. Prometheus adds pod and namespace."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,57 +20,57 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series pe
 DURATION_BUCKETS = (10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 _AGENT = ("namespace", "agent")
 _ROLLOUT = ("namespace", "model_deployment")
-
+COUNTERS: Mapping[str, tuple[str, str, str]] = {
+    "training": (
+        "agent_rl_training_jobs_total",
+        "TrainingJobs that ended; result: validated, gates_failed (trained, not good enough), failed (no model).",
+        "result",
+    ),
+    "validation": ("agent_rl_model_validations_total", "Models judged by gates; result: passed, failed.", "result"),
+    "deployment": (
+        "agent_rl_model_deployments_total",
+        "Models that came to serve everybody; how: FirstModelServed, Promoted, PromotedByHand.",
+        "how",
+    ),
+    "rollout": (
+        "learnloop_rollouts_total",
+        "Rollouts that ended; result: promoted, promoted_by_hand, rolled_back, superseded, reverted.",
+        "result",
+    ),
+    "roll_back": (
+        "learnloop_rollbacks_total",
+        "Models rolled back; reason: as in status.blockedRevisions, e.g. CheckFailed, GrossBreach, Aborted.",
+        "reason",
+    ),
+    "anomaly": (
+        "learnloop_anomalies_total",
+        "Times that the condition Anomalous became True, by reason.",
+        "reason",
+    ),
+}
+"""Counters of an agent: name, help, and the label besides the agent's."""
 _KNOWN: Mapping[str, tuple[str, ...]] = {
     "training": ("validated", "gates_failed", "failed"),
     "validation": ("passed", "failed"),
     "rollout": ("promoted", "rolled_back"),
 }
+"""Results whose series exist from the start, at 0: the first failure is an increase."""
 
 
 class LoopMetrics:
     """Limit of 1,000 agents and as many rollouts with series of their own; all others are `_other`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._training = Counter(
-            "agent_rl_training_jobs_total",
-            "TrainingJobs that ended; result: validated, gates_failed (trained, not good enough), failed (no model).",
-            (*_AGENT, "result"),
-            registry=registry,
-        )
+        self._counters = {
+            what: Counter(name, message, (*_AGENT, label), registry=registry)
+            for what, (name, message, label) in COUNTERS.items()
+        }
         self._seconds = Histogram(
             "agent_rl_training_duration_seconds",
             "Wall time of TrainingJobs from the start of their pods to their end, gates included.",
             (*_AGENT, "result"),
             buckets=DURATION_BUCKETS,
             registry=registry,
-        )
-        self._validations = self._counter(
-            registry, "agent_rl_model_validations_total", "Models judged by gates; result: passed, failed.", "result"
-        )
-        self._deployments = self._counter(
-            registry,
-            "agent_rl_model_deployments_total",
-            "Models that came to serve everybody; how: FirstModelServed, Promoted, PromotedByHand.",
-            "how",
-        )
-        self._rollouts = self._counter(
-            registry,
-            "learnloop_rollouts_total",
-            "Rollouts that ended; result: promoted, promoted_by_hand, rolled_back, superseded, reverted.",
-            "result",
-        )
-        self._rollbacks = self._counter(
-            registry,
-            "learnloop_rollbacks_total",
-            "Models rolled back; reason: as in status.blockedRevisions, e.g. CheckFailed, GrossBreach, Aborted.",
-            "reason",
-        )
-        self._anomalies = self._counter(
-            registry,
-            "learnloop_anomalies_total",
-            "Times that the condition Anomalous became True, by reason.",
-            "reason",
         )
         self._in_a_row = Gauge(
             "learnloop_training_failures_in_a_row",
@@ -95,100 +93,57 @@ class LoopMetrics:
             _ROLLOUT,
             registry=registry,
         )
-        self._counters: Mapping[str, Counter] = {
-            "training": self._training,
-            "validation": self._validations,
-            "deployment": self._deployments,
-            "rollout": self._rollouts,
-            "roll_back": self._rollbacks,
-            "anomaly": self._anomalies,
-        }
-        self._results: dict[str, set[Labels]] = {name: set() for name in self._counters}
         self._agents = BoundedLabels(self._forget_agent)
-        self._standing = BoundedLabels(self._forget_standing)
-        self._deployed = BoundedLabels(self._forget_rollout)
-
-    @staticmethod
-    def _counter(registry: CollectorRegistry, name: str, message: str, label: str) -> Counter:
-        return Counter(name, message, (*_AGENT, label), registry=registry)
+        self._rollouts = BoundedLabels(self._forget_rollout)
 
     def count(self, happenings: Sequence[Happening]) -> None:
         """Each of them once."""
         for item in happenings:
-            pair = self._agents.admit((item.namespace, item.agent))
-            labels = (*pair, item.result[:63])
+            labels = (*self._agent((item.namespace, item.agent)), item.result[:63])
             self._counters[item.what].labels(*labels).inc()
-            self._results[item.what].add(labels)
             if item.what == "training" and item.seconds is not None:
                 self._seconds.labels(*labels).observe(item.seconds)
 
     def stands(self, kind: str, namespace: str, name: str, plan: Plan, agent: str = NOBODY) -> None:
         """Set the gauges of an object after a pass. `agent`: its LearningAgent, or `_none`."""
-        status = plan.status
         if kind in ("TrainingJob", "ModelDeployment"):
-            self._begin((namespace, agent))
+            self._agent((namespace, agent))
         if kind == "LearningAgent":
-            failures = int(plan.figures.get("training_failures_in_a_row", 0))
-            anomalous = new_anomalies({}, status) != ()
-            self._agent_stands(namespace, name, failures_in_a_row=failures, anomalous=anomalous)
+            pair = self._agent((namespace, name))
+            if OTHER not in pair:
+                self._in_a_row.labels(*pair).set(int(plan.figures.get("training_failures_in_a_row", 0)))
+                self._anomalous.labels(*pair).set(new_anomalies({}, plan.status) != ())
         elif kind == "ModelDeployment":
-            weight = (status.get("weight") or 0) / 100.0
-            self._rollout_stands(namespace, name, weight=weight, missing_since=evidence_missing_since(status))
-
-    def _agent_stands(self, namespace: str, name: str, *, failures_in_a_row: int, anomalous: bool) -> None:
-        self._begin((namespace, name))
-        pair = self._standing.admit((namespace, name))
-        if OTHER not in pair:
-            self._in_a_row.labels(*pair).set(failures_in_a_row)
-            self._anomalous.labels(*pair).set(anomalous)
-
-    def _rollout_stands(self, namespace: str, name: str, *, weight: float, missing_since: float | None) -> None:
-        pair = self._deployed.admit((namespace, name))
-        if OTHER in pair:
-            return
-        self._weight.labels(*pair).set(weight)
-        if missing_since is None:
-            _remove_series(self._missing, pair)
-        else:
-            self._missing.labels(*pair).set(missing_since)
+            pair = self._rollouts.admit((namespace, name))
+            if OTHER not in pair:
+                self._weight.labels(*pair).set((plan.status.get("weight") or 0) / 100.0)
+                since = evidence_missing_since(plan.status)
+                self._missing.remove_by_labels(dict(zip(_ROLLOUT, pair, strict=True)))
+                if since is not None:
+                    self._missing.labels(*pair).set(since)
 
     def gone(self, kind: str, namespace: str, name: str) -> None:
         """The object was deleted."""
-        drop: Mapping[str, Callable[[Labels], None]]
-        drop = {"LearningAgent": self._standing.drop, "ModelDeployment": self._deployed.drop}
-        if kind in drop:
-            drop[kind]((namespace, name))
+        if kind == "LearningAgent":
+            self._agents.drop((namespace, name))
+        elif kind == "ModelDeployment":
+            self._rollouts.drop((namespace, name))
 
-    def _begin(self, agent: Labels) -> None:
-        """Series of an agent, and of `_none`, exist from the start, at 0: the first failure is an increase."""
+    def _agent(self, agent: Labels) -> Labels:
+        new = not self._agents.knows(agent)
         pair = self._agents.admit(agent)
-        for what, results in _KNOWN.items():
+        for what, results in _KNOWN.items() if new else ():
             for result in results:
-                labels = (*pair, result)
-                if labels not in self._results[what]:
-                    self._results[what].add(labels)
-                    self._counters[what].labels(*labels)
+                self._counters[what].labels(*pair, result)
+        return pair
 
     def _forget_agent(self, pair: Labels) -> None:
-        for what, counter in self._counters.items():
-            for labels in [labels for labels in self._results[what] if labels[:2] == pair]:
-                self._results[what].discard(labels)
-                _remove_series(counter, labels)
-                if what == "training":
-                    _remove_series(self._seconds, labels)
-
-    def _forget_standing(self, pair: Labels) -> None:
-        for gauge in (self._in_a_row, self._anomalous):
-            _remove_series(gauge, pair)
+        for collector in (*self._counters.values(), self._seconds, self._in_a_row, self._anomalous):
+            collector.remove_by_labels(dict(zip(_AGENT, pair, strict=True)))
 
     def _forget_rollout(self, pair: Labels) -> None:
         for gauge in (self._weight, self._missing):
-            _remove_series(gauge, pair)
-
-
-def _remove_series(collector: Any, labels: Labels) -> None:
-    with suppress(KeyError):
-        collector.remove(*labels)
+            gauge.remove_by_labels(dict(zip(_ROLLOUT, pair, strict=True)))
 
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
