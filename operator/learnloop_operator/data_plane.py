@@ -92,19 +92,11 @@ class DataPlane:
             self._session = None
 
     async def stats(self, namespace: str, agent: str) -> AgentStats | None:
-        """Experience of one agent; None when it is not registered.
-
-        Raises:
-            DataPlaneUnavailable: hold.
-        """
+        """Experience of one agent; None when it is not registered."""
         return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
 
     async def reward_signals(self, namespace: str, policy: str, revision: str) -> RewardSignals | None:
-        """Signs of reward hacking under a revision; None when the data plane does not know it.
-
-        Raises:
-            DataPlaneUnavailable: nothing new is known.
-        """
+        """Signs of reward hacking under a revision; None when the data plane does not know it."""
         return await self._read(
             RewardSignals, namespace, f"/api/v1/rewards/policies/{policy}/revisions/{revision}/signals"
         )
@@ -112,11 +104,7 @@ class DataPlane:
     async def outcomes(
         self, namespace: str, deployment: str, revisions: Sequence[str], seconds: int
     ) -> DeploymentOutcomes:
-        """Rewards and opinions of the episodes of each revision that arrived in the last `seconds`.
-
-        Raises:
-            DataPlaneUnavailable: hold.
-        """
+        """Rewards and opinions of the episodes of each revision that arrived in the last `seconds`."""
         wanted = urlencode([("seconds", seconds), *(("revision", item) for item in revisions)])
         path = f"/api/v1/models/{deployment}/outcomes"
         result = await self._read(DeploymentOutcomes, namespace, f"{path}?{wanted}")
@@ -125,46 +113,26 @@ class DataPlane:
         return result
 
     async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> DryRunFigures | None:
-        """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds.
-
-        Raises:
-            DataPlaneUnavailable: nothing is known; it may be busy with another one.
-        """
+        """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds."""
         return await self._read(
             DryRunFigures, namespace, "/api/v1/rewards/dry-run", {"policy": policy, "limit": limit}, DRY_RUN_SECONDS
         )
 
     async def reward_bias(self, namespace: str, policy: Mapping[str, Any], name: str) -> BiasFigures | None:
-        """Has a RewardPolicySpec with a bias check tried on the episodes of agents that use the policy `name`.
-
-        Raises:
-            DataPlaneUnavailable: nothing new is known; it may be busy with another one.
-        """
+        """Has a RewardPolicySpec with a bias check tried on the episodes of agents that use the policy `name`."""
         body = {"policy": policy, "reward_policy": name}
         return await self._read(BiasFigures, namespace, "/api/v1/rewards/bias", body, DRY_RUN_SECONDS)
 
     async def run(self, namespace: str, job: str) -> TrainingRun | None:
-        """All the data plane knows of a training run; None when nothing was ever reported.
-
-        Raises:
-            DataPlaneUnavailable: hold.
-        """
+        """All the data plane knows of a training run; None when nothing was ever reported."""
         return await self._read(TrainingRun, namespace, f"/api/v1/training/runs/{job}")
 
     async def study(self, namespace: str, job: str) -> StudyState | None:
-        """The trials of a study; None before it has begun.
-
-        Raises:
-            DataPlaneUnavailable: hold.
-        """
+        """The trials of a study; None before it has begun."""
         return await self._read(StudyState, namespace, f"/api/v1/training/studies/{job}")
 
     async def gate_reports(self, namespace: str, deployment: str) -> GateReports:
-        """The newest reports of a ModelDeployment's gate suites.
-
-        Raises:
-            DataPlaneUnavailable: hold.
-        """
+        """The newest reports of a ModelDeployment's gate suites."""
         path = f"/api/v1/models/{deployment}/gates"
         result = await self._read(GateReports, namespace, path)
         if result is None:

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_operator.agents.model_to_serve import KINDS, UNIFORM, flaw, spaces, world_of
 from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
 from learnloop_operator.core.artifacts import foreign
-from learnloop_operator.core.manifests import cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +21,13 @@ class Problem:
 def first_problem(world: AgentSnapshot) -> Problem | None:
     """The references of the spec, in the order in which they are needed."""
     return (
-        _owner(world)
-        or _pods_not_allowed(world)
+        _pods_not_allowed(world)
         or _reward_policy(world)
         or _memory(world)
         or _environment(world)
         or _spaces(world)
         or _pin(world)
     )
-
-
-def _owner(world: AgentSnapshot) -> Problem | None:
-    ring = cycle(world.object, world.children)
-    return Problem("OwnedByItsOwnChild", ring) if ring else None
 
 
 def _pods_not_allowed(world: AgentSnapshot) -> Problem | None:
@@ -82,26 +74,11 @@ def _memory(world: AgentSnapshot) -> Problem | None:
 
 
 def _environment(world: AgentSnapshot) -> Problem | None:
-    """A run without an environment learns from the log alone: it needs such an algorithm and spaces."""
+    """A run without an environment learns from the log alone, and needs spaces; the API server checks the rest."""
     task, training = world.spec.task, world.spec.training
     played = world_of(task)
     if played is not None or training is None:
         return None
-    template, field = training.template, "spec.task.external.trainingEnvironment"
-    if template.algorithm not in FROM_LOG:
-        fix = f"name the trainer's environment, or set spec.training.template.algorithm to {', '.join(FROM_LOG)}"
-        return Problem("TrainingEnvironmentMissing", f"{field}: missing, and {template.algorithm} plays it; {fix}")
-    parts = {
-        "curriculum": template.curriculum,
-        "shaping": template.shaping,
-        "study": template.study,
-        "evaluation.suite": template.evaluation.suite,
-        "evaluation.whileTraining": template.evaluation.while_training,
-    }
-    for name, wanted in parts.items():
-        if wanted is not None:
-            text = f"{field}: missing, and spec.training.template.{name} plays it; name it, or leave {name} out"
-            return Problem("TrainingEnvironmentMissing", text)
     if spaces(task) is None:
         text = f"spec.task: no environment defines what the agent sees and does; set {KINDS}"
         return Problem("SpacesUnknown", text)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -56,27 +56,6 @@ def child(
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
-
-
-def cycle(owner: Manifest, children: Iterable[Manifest]) -> str:
-    """The sentence about an owner that belongs to something it owns itself, or to itself; "" where all is well.
-
-    The garbage collector can still delete such a ring, but deleting any part of it takes all of it along.
-    """
-    own = {str(item["metadata"].get("uid")): item for item in children if controller_uid(item) == _uid(owner)}
-    own[_uid(owner)] = owner
-    for index, item in enumerate(owner["metadata"].get("ownerReferences") or ()):
-        if str(item.get("uid")) in own:
-            named = f"{item.get('kind')} {item.get('name')}"
-            return (
-                f"metadata.ownerReferences[{index}]: {named} belongs to this {owner['kind']}, and this "
-                f"{owner['kind']} to it: deleting one deletes both; remove the reference"
-            )
-    return ""
-
-
-def _uid(manifest: Manifest) -> str:
-    return str(manifest["metadata"]["uid"])
 
 
 def controller_uid(manifest: Manifest) -> str | None:

@@ -57,12 +57,7 @@ class KubeClient:
         await self.http.close()
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
-        """One object.
-
-        Raises:
-            NotFound: no such object, or no such kind.
-            KubeError: anything else.
-        """
+        """One object."""
         return await self.http.request("GET", kind.path(namespace, name))
 
     async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
@@ -108,11 +103,7 @@ class KubeClient:
         labels: str = "",
         fields: str = "",
     ) -> list[Object]:
-        """All objects, each with apiVersion and kind filled in; `namespace` as in `pages`.
-
-        Raises:
-            NotFound: the API server does not know the kind.
-        """
+        """All objects, each with apiVersion and kind filled in; `namespace` as in `pages`."""
         for _ in range(RESTARTS):
             pages = self.pages(kind, namespace, labels=labels, fields=fields)
             with contextlib.suppress(Gone):  # the continue token expired between two pages: begin again

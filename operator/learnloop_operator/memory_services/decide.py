@@ -1,10 +1,5 @@
-"""Decisions about a MemoryService: its children, its Weaviate, and Secrets that its pods wait for.
+"""Decisions about a MemoryService: its children, what its pods wait for, and its Weaviate."""
 
-The operator may read no Secret: the kubelet's messages name the one that is missing.
-"""
-
-import re
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from learnloop_operator.core import allowed_pods, conditions
@@ -52,54 +47,7 @@ def _live(world: MemoryServiceSnapshot) -> Any:
     return next((item for item in world.status.get("conditions") or () if item.get("type") == VECTOR_STORE), None)
 
 
-_GONE = re.compile(r'secret "(?P<name>[a-z0-9][-a-z0-9.]*)" not found', re.IGNORECASE)
-_NO_KEY = re.compile(
-    r"couldn't find key (?P<key>[-._A-Za-z0-9]+) in Secret (?:[a-z0-9-]+/)?(?P<name>[a-z0-9][-a-z0-9.]*)"
-)
-_NO_ITEM = re.compile(r"references non-existent secret key: (?P<key>[-._A-Za-z0-9]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class UnusableSecret:
-    """A Secret, and what to do about it."""
-
-    name: str
-    sentence: str
-
-
-def unusable_secret(world: MemoryServiceSnapshot) -> UnusableSecret | None:
-    """The Secret that pods wait for; None where they wait for none."""
-    text = world.complaint or ""
-    gone, no_key, no_item = _GONE.search(text), _NO_KEY.search(text), _NO_ITEM.search(text)
-    if gone:
-        name, result = gone["name"], "does not exist"
-    elif no_key:
-        name, result = no_key["name"], f"has no key {no_key['key']}"
-    elif no_item:
-        name, result = world.credentials_name, f"has no key {no_item['key']}"
-    else:
-        return None
-    field, key = _named(world).get(name, ("", ""))
-    where = f"{field}: Secret {name}" if field else f"Secret {name}"
-    fix = f"create it with key {key}" if key else "delete it, and the operator makes another"
-    return UnusableSecret(
-        name, f"{where} {result} in namespace {world.namespace}: {fix}; pods that wait for it then start"
-    )
-
-
-def _named(world: MemoryServiceSnapshot) -> dict[str, tuple[str, str]]:
-    """Secrets that the user names: field and key."""
-    named = {}
-    if own := world.spec.dsn_secret_ref:
-        named[own.name] = ("spec.dsnSecretRef", own.key)
-    weaviate = world.spec.weaviate
-    if weaviate is not None and (key := weaviate.api_key_secret_ref):
-        named[key.name] = ("spec.weaviate.apiKeySecretRef", key.key)
-    named |= {ref.name: (field, ref.key) for field, ref in manifests.model_keys(world.spec).items() if ref}
-    return named
-
-
-LATER, NOW_AND_THEN = 15.0, 30.0
+NOW_AND_THEN = 30.0
 
 
 def decide(world: MemoryServiceSnapshot) -> Plan:
@@ -112,21 +60,18 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     stray = _not_allowed(world)
     if stray:
         return _hold(world, allowed_pods.REASON, stray, after=None)
-    missing = unusable_secret(world)
     children: list[Manifest] = [manifests.budgets(world), *network_policies(world), manifests.account(world)]
     if spec.storage is not None:
         if world.database is None:
             children.append(manifests.credentials(world))
-        elif missing is not None and missing.name == world.credentials_name:
-            return _hold(world, "CredentialsLost", _lost(world), after=LATER)
         children += manifests.database(world, spec.storage)
-    if world.server is None or (missing is not None and missing.name == world.audit_name):
+    if world.server is None or f'"{world.audit_name}" not found' in (world.complaint or ""):
         children.append(manifests.audit_key(world))
     children += manifests.server(world)
-    return _report(world, tuple(children), missing)
+    return _report(world, tuple(children))
 
 
-def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...], missing: UnusableSecret | None) -> Plan:
+def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Plan:
     ready = _ready(world.server)
     credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
     fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}
@@ -144,9 +89,6 @@ def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...], missin
         # Nothing in the cluster changes when a Weaviate goes: only asking tells.
         after = NOW_AND_THEN if world.spec.weaviate else None
         return Plan(status=state, apply=children, events=events, requeue_after=after)
-    if missing is not None:
-        held = _hold(world, "SecretUnusable", missing.sentence, after=LATER)
-        return replace(held, apply=children)
     message = f"{ready} of {world.replicas} pods are ready"
     if world.complaint:
         message = f"{message}; {world.complaint}"
@@ -169,13 +111,6 @@ def _not_allowed(world: MemoryServiceSnapshot) -> str:
         allowed_pods.forbidden(spec.pod, "spec.pod", rules)
         or (allowed_pods.forbidden(spec.storage.pod, "spec.storage.pod", rules) if spec.storage else "")
         or (allowed_pods.forbidden_volume(volume, "spec.embedder.volume", rules) if volume else "")
-    )
-
-
-def _lost(world: MemoryServiceSnapshot) -> str:
-    return (
-        f"Secret {world.credentials_name} is gone, and only it could open the database: restore it, or delete "
-        f"StatefulSet {world.database_name} and its volume to start over"
     )
 
 

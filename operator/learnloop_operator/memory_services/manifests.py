@@ -67,15 +67,6 @@ def model_mounts(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
     return [{"name": item["name"], "mountPath": MODEL_DIRECTORY, "readOnly": True} for item in model_volumes(spec)]
 
 
-def model_keys(spec: MemoryServiceSpec) -> dict[str, SecretKeyRef]:
-    """The Secrets with model_keys of the models' servers, by the field that names each."""
-    result = {
-        "spec.embedder.apiKeySecretRef": spec.embedder.api_key_secret_ref if spec.embedder else None,
-        "spec.distiller.apiKeySecretRef": spec.distiller.api_key_secret_ref if spec.distiller else None,
-    }
-    return {field: key for field, key in result.items() if key is not None}
-
-
 def _key(name: str, secret: SecretKeyRef | None) -> dict[str, Any]:
     return {} if secret is None else {name: {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
 

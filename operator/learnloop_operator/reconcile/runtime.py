@@ -121,8 +121,6 @@ S = TypeVar("S", bound=BaseSnapshot)
 
 PASS_SECONDS = 60.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.25, 60.0
-GONE_SECONDS = 30.0
-"""Seconds for which a deletion is repeated to the data plane."""
 
 
 class Controller(Protocol[S]):
@@ -165,7 +163,6 @@ class Runtime:
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
         self._reads, self._trust = reads, trust
         self._failures: dict[ObjectKey, int] = {}
-        self._gone_since: dict[ObjectKey, float] = {}
         metrics.depth.set_function(lambda: float(len(self.queue)))
 
     def mark(self, kind: str, namespace: str, name: str, *, first: bool = False) -> None:
@@ -277,7 +274,6 @@ class Runtime:
                 raise Conflict(f"{key} is there although the cache did not have it")
             await self._part(controller, key)
             return "gone"
-        self._gone_since.pop(key, None)
         _tell_logs(key.kind, snapshot)
         plan = controller.decide(snapshot)
         await self._applier.apply(controller.kind, snapshot, plan)
@@ -294,18 +290,13 @@ class Runtime:
     async def _part(self, controller: Controller[Any], key: ObjectKey) -> None:
         if self._trust is not None:
             self._trust.forget(key.namespace)  # the namespace may have gone with it, and come back
-        calls = controller.gone(key.namespace, key.name)
-        since = self._gone_since.setdefault(key, time.monotonic())
-        try:
-            for call in calls:
+        for call in controller.gone(key.namespace, key.name):
+            try:
                 await self._data_plane.call(key.namespace, call)
-        except (DataPlaneUnavailable, DataPlaneRefused) as error:
-            if time.monotonic() - since < GONE_SECONDS:
-                raise
-            log.warning("%s: gone; the data plane was not told within %.0f s: %s", key, GONE_SECONDS, error)
+            except DataPlaneRefused as error:
+                log.warning("%s: gone; the data plane refused %s: %s", key, call.path, error)
         self._metrics.loop.gone(key.kind, key.namespace, key.name)
         self.known.discard(key)
-        self._gone_since.pop(key, None)
 
     def _retry(self, key: ObjectKey, why: str, level: int = logging.WARNING) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1

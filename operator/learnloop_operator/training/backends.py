@@ -20,21 +20,8 @@ from learnloop_operator.training.samplers import meeting_place, rank_network
 from learnloop_operator.training.snapshot import BackendJob, RunRequest, TrainingSnapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PyTorchJob:
+class PyTorchJob(Backend):
     """The same pod for the master and the workers."""
-
-    name: str = "pytorchjob"
-    api_version: str = "kubeflow.org/v1"
-    kind: str = "PyTorchJob"
-    container: str = "pytorch"
-    """The training operator insists on this name."""
-    replicated_job: str = ""
-    install: str = "the Kubeflow training operator v1"
-
-    def unfit(self, _spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
-        """Accept every spec."""
-        return ""
 
     def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
         """One master and `spec.workers` workers; the training operator tells the ranks of one another."""
@@ -99,16 +86,8 @@ NOT_PATCHED = (
 """Pod options that no patch can carry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainJob:
+class TrainJob(Backend):
     """Trainer makes a JobSet of it, and the pods are that JobSet's."""
-
-    name: str = "trainjob"
-    api_version: str = "trainer.kubeflow.org/v1alpha1"
-    kind: str = "TrainJob"
-    container: str = NODE
-    replicated_job: str = NODE
-    install: str = "Kubeflow Trainer v2.2 or later"
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
         """Require the chart's runtime, and pod options that a TrainJob can carry."""
@@ -191,16 +170,8 @@ JOB_DISRUPTED = "PodFailurePolicy"
 """The reason of a Job that our rule about disrupted pods has failed (batch/v1, JobReasonPodFailurePolicy)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Backend):
     """A rank alone needs no peers' addresses, and so no Service."""
-
-    name: str = "job"
-    api_version: str = "batch/v1"
-    kind: str = "Job"
-    container: str = "trainer"
-    replicated_job: str = ""
-    install: str = "nothing: every cluster has it"
 
     def unfit(self, spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
         """Accept one rank."""
@@ -227,7 +198,23 @@ class Job:
 
 
 AUTO = "auto"
-BACKENDS: tuple[Backend, ...] = (PyTorchJob(), TrainJob(), Job())
+PYTORCH_JOB = PyTorchJob(
+    name="pytorchjob",
+    api_version="kubeflow.org/v1",
+    kind="PyTorchJob",
+    container="pytorch",  # the training operator insists on this name
+    install="the Kubeflow training operator v1",
+)
+TRAIN_JOB = TrainJob(
+    name="trainjob",
+    api_version="trainer.kubeflow.org/v1alpha1",
+    kind="TrainJob",
+    container=NODE,
+    replicated_job=NODE,
+    install="Kubeflow Trainer v2.2 or later",
+)
+JOB = Job(name="job", api_version="batch/v1", kind="Job", container="trainer", install="nothing: every cluster has it")
+BACKENDS: tuple[Backend, ...] = (PYTORCH_JOB, TRAIN_JOB, JOB)
 """Backends in the order in which `auto` tries them: an installed training operator goes first, the plain Job last."""
 CONTAINERS = frozenset(backend.container for backend in BACKENDS)
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from learnloop_api import names
@@ -60,42 +60,34 @@ class RankDefaults:
     """What ranks may call; None: the installation wants no NetworkPolicy."""
 
 
-class Backend(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
     """One kind of object that runs a gang. Pure: it neither reads nor writes anything itself."""
 
-    @property
-    def name(self) -> str:
-        """The value of spec.backend."""
-
-    @property
-    def api_version(self) -> str:
-        """API version of its kind."""
-
-    @property
-    def kind(self) -> str:
-        """The kind that the TrainingJob controls, one object of the TrainingJob's name for each attempt."""
-
-    @property
-    def container(self) -> str:
-        """The ranks' container."""
-
-    @property
-    def replicated_job(self) -> str:
-        """Replicated Job of the JobSet whose Job makes the pods; "": the object makes the pods itself."""
-
-    @property
-    def install(self) -> str:
-        """The installation that provides the kind."""
+    name: str
+    """The value of spec.backend."""
+    api_version: str
+    kind: str
+    """The kind that the TrainingJob controls, one object of the TrainingJob's name for each attempt."""
+    container: str
+    """The ranks' container."""
+    install: str
+    """The installation that provides the kind."""
+    replicated_job: str = ""
+    """Replicated Job of the JobSet whose Job makes the pods; "": the object makes the pods itself."""
 
     def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
         """Reason why it cannot run this spec, with the fix; "" where it can."""
+        return ""
 
     def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
         """A complete apply manifest, controlled by the TrainingJob. It never has a field that suspends: where there is
         a queue, that field is the queue's."""
+        raise NotImplementedError
 
     def read(self, manifest: Manifest) -> BackendJob:
         """The live object, with its end where it has one."""
+        raise NotImplementedError
 
 
 COMPONENT, SAMPLER = "trainer", "sampler"

@@ -140,15 +140,9 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(
 @pytest.mark.parametrize(
     ("task", "template", "words"),
     [
-        ({"external": {}, "observations": 4, "actions": 2}, {"algorithm": "ppo"}, "ppo plays it"),
-        (
-            {"external": {}, "observations": 4, "actions": 2},
-            {"algorithm": "cql", "shaping": {"potential": True}},
-            "spec.training.template.shaping plays it",
-        ),
         ({"external": {}}, {"algorithm": "cql"}, "no environment defines what the agent sees and does"),
     ],
-    ids=["an algorithm that plays", "shaped rewards", "no spaces"],
+    ids=["no spaces"],
 )
 def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], template: dict[str, Any], words: str) -> None:
     plan = decide(agent(task, **template))

@@ -47,25 +47,6 @@ def test_a_pinned_model_of_another_namespace_is_reported() -> None:
     assert said["message"].startswith("spec.deployment.model.uri: learnloop://theirs/")
 
 
-def test_an_agent_that_belongs_to_its_own_job_says_so_and_trains_no_more() -> None:
-    child = {
-        "kind": "TrainingJob",
-        "metadata": {"name": "la-1", "uid": "job", "ownerReferences": [{"uid": "u", "controller": True}]},
-    }
-    seen = world(900, children=(child,))
-    seen.object["metadata"]["ownerReferences"] = [{"kind": "TrainingJob", "name": "la-1", "uid": "job"}]
-    plan = decide(seen)
-    assert created(plan) == []
-    assert ready(plan)["reason"] == "OwnedByItsOwnChild"
-    assert "metadata.ownerReferences[0]: TrainingJob la-1" in ready(plan)["message"]
-
-
-def test_an_owner_of_somebody_elses_is_fine() -> None:
-    seen = world(900)
-    seen.object["metadata"]["ownerReferences"] = [{"kind": "Application", "name": "shop", "uid": "x"}]
-    assert created(decide(seen)) == ["la-1"]
-
-
 def test_actors_that_cannot_start_are_named_and_the_agent_is_not_ready() -> None:
     plan = decide(world(0, actors_trouble="pod la-actor-x: ErrImagePull: not found"))
     assert plan.status["phase"] == "Degraded"

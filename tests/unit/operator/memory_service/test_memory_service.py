@@ -4,8 +4,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.audit.signing import Signer
@@ -82,8 +80,8 @@ def test_lost_credentials_are_never_silently_replaced() -> None:
         'pod mem-postgres-0 waits: MountVolume.SetUp failed for volume "credentials" : secret "mem-postgres" not found'
     )
     plan = decide(world(database={"metadata": {}}, server=deployment(0), complaint=said))
-    assert kinds(plan) == ["ConfigMap"], "what agents may keep, and nothing else"
-    assert ready(plan)["reason"] == "CredentialsLost"
+    assert "mem-postgres" not in {item["metadata"]["name"] for item in plan.apply if item["kind"] == "Secret"}
+    assert said in ready(plan)["message"]
 
 
 def test_an_audit_key_that_is_gone_is_made_anew_and_nothing_else_is_asked_for_it() -> None:
@@ -92,19 +90,11 @@ def test_an_audit_key_that_is_gone_is_made_anew_and_nothing_else_is_asked_for_it
     assert [item["metadata"]["name"] for item in plan.apply if item["kind"] == "Secret"] == ["mem-audit"]
 
 
-@pytest.mark.parametrize(
-    ("complaint", "found"),
-    [
-        ('pod mem-memory-1 waits: CreateContainerConfigError: secret "db" not found', "does not exist"),
-        ("pod mem-memory-1 waits: couldn't find key dsn in Secret ns/db", "has no key dsn"),
-    ],
-)
-def test_a_secret_that_pods_wait_for_is_named_with_its_field_and_the_fix(complaint: str, found: str) -> None:
+def test_a_secret_that_pods_wait_for_is_named_in_the_words_of_the_kubelet() -> None:
     spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
-    plan = decide(world(spec, server=deployment(0), complaint=complaint))
-    fix = "create it with key dsn; pods that wait for it then start"
-    said = f"spec.dsnSecretRef: Secret db {found} in namespace ns: {fix}"
-    assert (ready(plan)["reason"], ready(plan)["message"]) == ("SecretUnusable", said)
+    said = 'pod mem-memory-1 waits: CreateContainerConfigError: secret "db" not found'
+    plan = decide(world(spec, server=deployment(0), complaint=said))
+    assert said in ready(plan)["message"]
     children = ["ConfigMap", "ServiceAccount", "Service", "Deployment"]
     assert kinds(plan) == children, "pods start by themselves when it is there"
     assert plan.requeue_after is not None
@@ -143,8 +133,6 @@ def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
     assert env["LEARNLOOP_WEAVIATE_URL"]["value"] == "https://w.example:443"
     assert env["LEARNLOOP_WEAVIATE_GRPC"]["value"] == "g.example:443"
     assert env["LEARNLOOP_WEAVIATE_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "w", "key": "k"}}
-    missing = decide(world(spec, server=deployment(0), complaint='secret "w" not found'))
-    assert ready(missing)["message"].startswith("spec.weaviate.apiKeySecretRef: Secret w does not exist")
 
 
 def test_it_takes_tokens_for_itself_alone() -> None:
@@ -269,11 +257,3 @@ def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read()
     env, pod, _ = server({"embedder": {"volume": {"image": "registry.example/potion:8m"}}}, pod_rules=rules)
     assert env["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder"
     assert {"name": "learnloop-embedder", "image": {"reference": "registry.example/potion:8m"}} in pod["volumes"]
-
-
-def test_a_missing_key_of_a_models_server_is_a_clear_sentence() -> None:
-    key = {"name": "models", "key": "token"}
-    spec = {"storage": {}, "embedder": {"url": "https://e.example/v1", "model": "small", "apiKeySecretRef": key}}
-    plan = decide(world(spec, server=deployment(0), complaint='secret "models" not found'))
-    assert ready(plan)["reason"] == "SecretUnusable"
-    assert ready(plan)["message"].startswith("spec.embedder.apiKeySecretRef: Secret models does not exist")

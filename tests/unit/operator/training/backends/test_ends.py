@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.training.backends import BACKENDS, PyTorchJob
+from learnloop_operator.training.backends import BACKENDS, PYTORCH_JOB
 from testing.training.training_builders import DEFAULTS
 
 from .test_every_backend import order
@@ -93,4 +93,4 @@ def test_one_whose_controller_has_said_nothing_is_known(name: str) -> None:
 def test_an_attempt_that_nobody_can_read_counts_as_the_first(written: str) -> None:
     manifest = live("pytorchjob")
     manifest["metadata"]["annotations"]["learnloop.dev/attempt"] = written
-    assert PyTorchJob().read(manifest).attempt == 0
+    assert PYTORCH_JOB.read(manifest).attempt == 0

@@ -11,7 +11,7 @@ from kubeflow.training import KubeflowOrgV1PyTorchJob
 from kubernetes.client import ApiClient
 
 from learnloop_operator.kube.manifest_diff import covers
-from learnloop_operator.training.backends import PyTorchJob
+from learnloop_operator.training.backends import PYTORCH_JOB
 from learnloop_operator.training.snapshot import RunRequest
 from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
 
@@ -38,7 +38,7 @@ def render(attempt: int = 0, **changes: Any) -> dict[str, Any]:
         baseline_uri=f"learnloop://ns/{DIGEST}",
         baseline_sha256=DIGEST,
     )
-    return dict(PyTorchJob().render(request, DEFAULTS))
+    return dict(PYTORCH_JOB.render(request, DEFAULTS))
 
 
 class _Answer:
@@ -138,5 +138,5 @@ def test_the_attempt_survives_the_round_trip_through_the_cluster() -> None:
     manifest = render(attempt=2)
     manifest["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
     manifest["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "gone"}]}
-    job = PyTorchJob().read(manifest)
+    job = PYTORCH_JOB.read(manifest)
     assert (job.attempt, job.state, job.message) == (2, "failed", "gone")
