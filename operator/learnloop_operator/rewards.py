@@ -53,32 +53,57 @@ def decide(world: RewardPolicySnapshot) -> Plan:
     call = Call("PUT", f"/api/v1/rewards/policies/{world.name}/revisions/{number}", body)
     due = new or times.seconds_since(published, world.now) >= REPEAT_SECONDS
     message = f"revision {number} is in force"
-    triplet = conditions.ready_triplet(
-        ready=True, progressing=False, stalled=False, reason="Published", message=message, generation=world.generation
+    judged = [_suspicion(world, new=new), *_bias(world, number), *_recorded(world, new=new)]
+    state = _status(
+        world, "Published", "Published", message, judged, ready=True, revision=number, publishedAt=published
     )
-    hacking, bias, recorded = _suspicion(world, new=new), _bias(world, number), _recorded(world, new=new)
+    news = (Notice("Normal", "Published", f"{message} for {world.agents} agents"),) if new else ()
+    return Plan(status=state, calls=(call,) if due else (), events=(*news, *_warnings(world, judged)))
+
+
+def _status(
+    world: RewardPolicySnapshot,
+    phase: str,
+    reason: str,
+    message: str,
+    judged: list[Mapping[str, Any]],
+    *,
+    ready: bool,
+    progressing: bool = False,
+    stalled: bool = False,
+    **fields: Any,
+) -> dict[str, Any]:
+    triplet = conditions.ready_triplet(
+        ready=ready,
+        progressing=progressing,
+        stalled=stalled,
+        reason=reason,
+        message=message,
+        generation=world.generation,
+    )
     state = {
         "observedGeneration": world.generation,
-        "phase": "Published",
-        "revision": number,
-        "publishedAt": published,
+        "phase": phase,
+        "revision": world.status.get("revision"),
+        "publishedAt": world.status.get("publishedAt"),
         "agents": world.agents,
-        "conditions": conditions.merge(
-            world.status.get("conditions") or (), [*triplet, hacking, *bias, *recorded], world.time
-        ),
+        **fields,
+        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, *judged], world.time),
     }
-    events = []
-    if new:
-        events.append(Notice("Normal", "Published", f"revision {number} is in force for {world.agents} agents"))
-    return Plan(
-        status=state,
-        calls=(call,) if due else (),
-        events=(
-            *events,
-            *_hacking_warning(world, hacking),
-            *_bias_warning(world, bias),
-            *_recorded_warning(world, recorded),
-        ),
+    return {key: value for key, value in state.items() if value is not None}
+
+
+WARNED = {SUSPECTED: conditions.TRUE, BIAS: conditions.TRUE, RECORDED: conditions.FALSE}
+"""Status of each condition that is a warning."""
+
+
+def _warnings(world: RewardPolicySnapshot, judged: list[Mapping[str, Any]]) -> tuple[Notice, ...]:
+    """One event for each finding: a condition's sentence stays while the finding does."""
+    fresh = [item for item in judged if item["message"] != _before(world, item["type"]).get("message")]
+    return tuple(
+        Notice("Warning", "NeverRecorded" if item["type"] == RECORDED else item["type"], item["message"])
+        for item in fresh
+        if item["status"] == WARNED[item["type"]]
     )
 
 
@@ -114,26 +139,20 @@ def _tried(world: RewardPolicySnapshot) -> Plan:
             message["correlation"] = figures.correlation
     stays = f"revision {in_force} stays in force" if in_force else "nothing is in force yet: set dryRun to false"
     result = message["message"] if message else "waiting for the data plane to compare"
-    triplet = conditions.ready_triplet(
-        ready=bool(in_force),
-        progressing=message is None,
-        stalled=False,
-        reason="DryRun",
-        message=f"dry-run of {number}: {result}; {stays}",
-        generation=world.generation,
-    )
     if message and world.bias and "bias" not in message:
         message = {**message, "bias": world.bias.sentence}
-    hacking, bias = _suspicion(world, new=not in_force), _bias(world, number)
-    state = {
-        "observedGeneration": world.generation,
-        "phase": "DryRun",
-        **{name: world.status[name] for name in ("revision", "publishedAt") if world.status.get(name)},
-        "agents": world.agents,
-        **({"dryRun": message} if message else {}),
-        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, hacking, *bias], world.time),
-    }
-    events = (*((Notice("Normal", "DryRun", result),) if message and waits else ()), *_bias_warning(world, bias))
+    judged = [_suspicion(world, new=not in_force), *_bias(world, number)]
+    state = _status(
+        world,
+        "DryRun",
+        "DryRun",
+        f"dry-run of {number}: {result}; {stays}",
+        judged,
+        ready=bool(in_force),
+        progressing=message is None,
+        dryRun=message,
+    )
+    events = (*((Notice("Normal", "DryRun", result),) if message and waits else ()), *_warnings(world, judged))
     done = message and (world.spec.bias is None or "bias" in message)
     return Plan(status=state, events=events, requeue_after=None if done else RETRY_SECONDS)
 
@@ -144,24 +163,19 @@ def _held_back(world: RewardPolicySnapshot, number: str) -> Plan:
     stays = f"revision {in_force} stays in force" if in_force else "nothing is in force yet"
     why = "the bias check found something" if looked else "waiting for the data plane to check it for bias"
     fix = "; mend the policy, or set bias.blockPublishing to false" if looked else ""
-    triplet = conditions.ready_triplet(
+    judged = [_suspicion(world, new=not in_force), *_bias(world, number)]
+    state = _status(
+        world,
+        "Blocked" if looked else "Checking",
+        BIAS if looked else "CheckingBias",
+        f"revision {number} is not published: {why}; {stays}{fix}",
+        judged,
         ready=bool(in_force) and not looked,
         progressing=not looked,
         stalled=looked,
-        reason=BIAS if looked else "CheckingBias",
-        message=f"revision {number} is not published: {why}; {stays}{fix}",
-        generation=world.generation,
     )
-    hacking, bias = _suspicion(world, new=not in_force), _bias(world, number)
-    state = {
-        "observedGeneration": world.generation,
-        "phase": "Blocked" if looked else "Checking",
-        **{name: world.status[name] for name in ("revision", "publishedAt") if world.status.get(name)},
-        "agents": world.agents,
-        "conditions": conditions.merge(world.status.get("conditions") or (), [*triplet, hacking, *bias], world.time),
-    }
-    events = tuple(_bias_warning(world, bias))
-    return Plan(status=state, events=events, requeue_after=REPEAT_SECONDS if looked else RETRY_SECONDS)
+    wait = REPEAT_SECONDS if looked else RETRY_SECONDS
+    return Plan(status=state, events=_warnings(world, judged), requeue_after=wait)
 
 
 def _bias(world: RewardPolicySnapshot, number: str) -> list[Mapping[str, Any]]:
@@ -184,18 +198,6 @@ def _bias(world: RewardPolicySnapshot, number: str) -> list[Mapping[str, Any]]:
         status = conditions.TRUE if result.suspected else conditions.FALSE
     message = f"revision {number}: {result.sentence}"
     return [conditions.condition(BIAS, status, result.reason, message, world.generation)]
-
-
-def _hacking_warning(world: RewardPolicySnapshot, result: Mapping[str, Any]) -> list[Notice]:
-    message = result["status"] == conditions.TRUE and result["message"] != _before(world, SUSPECTED).get("message")
-    return [Notice("Warning", SUSPECTED, result["message"])] if message else []
-
-
-def _bias_warning(world: RewardPolicySnapshot, result: list[Mapping[str, Any]]) -> list[Notice]:
-    """One event for each finding: the condition's sentence stays while the finding does."""
-    before = _before(world, BIAS).get("message")
-    message = [item for item in result if item["status"] == conditions.TRUE and item["message"] != before]
-    return [Notice("Warning", BIAS, item["message"]) for item in message]
 
 
 def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
@@ -238,12 +240,6 @@ def _recorded(world: RewardPolicySnapshot, *, new: bool) -> list[Mapping[str, An
         f"{', '.join(result.recorded) or 'no outcome value'}; correct the key, or record it by Episode.outcome()"
     )
     return [conditions.condition(RECORDED, conditions.FALSE, reason, message[:1024], world.generation)]
-
-
-def _recorded_warning(world: RewardPolicySnapshot, result: list[Mapping[str, Any]]) -> list[Notice]:
-    before = _before(world, RECORDED).get("message")
-    message = [item for item in result if item["status"] == conditions.FALSE and item["message"] != before]
-    return [Notice("Warning", "NeverRecorded", item["message"]) for item in message]
 
 
 def _before(world: RewardPolicySnapshot, kind: str) -> Mapping[str, Any]:
