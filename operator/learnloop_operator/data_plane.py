@@ -1,10 +1,9 @@
 """Client of the data plane's REST contract: stats, runs, registrations."""
 
-import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -21,36 +20,6 @@ from learnloop_api.wire.training_request import StudyState
 from learnloop_common.tls.contexts import client_context
 from learnloop_operator.bounded_body import TooLarge, read_bounded
 from learnloop_operator.core.plan import Call
-
-GOOD_FOR_SECONDS = 60.0
-"""So long a token that was read is used: client-go's figure, far below the fifth of its life left at a replacement."""
-
-
-class TokenFile:
-    """Read again once a minute, in a thread: not for each request, whose pass would wait for the thread's turn."""
-
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._clock = path, clock
-        self._token: str | None = None
-        self._good_until = float("-inf")
-
-    async def token(self) -> str | None:
-        """The token; None where the file is missing.
-
-        Raises:
-            OSError: there is a file, and it cannot be read.
-        """
-        if self._clock() >= self._good_until:
-            self._token = await asyncio.to_thread(self._read)
-            self._good_until = self._clock() + GOOD_FOR_SECONDS
-        return self._token
-
-    def _read(self) -> str | None:
-        try:
-            return self._path.read_text().strip()
-        except FileNotFoundError:
-            return None
-
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -81,7 +50,7 @@ class DataPlane:
         guard: Callable[[], None] = lambda: None,
     ) -> None:
         self.url, self._guard = url.rstrip("/"), guard
-        self._token = TokenFile(Path(token_file))
+        self._token_file = Path(token_file)
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._session: aiohttp.ClientSession | None = None
 
@@ -106,11 +75,8 @@ class DataPlane:
     ) -> DeploymentOutcomes:
         """Rewards and opinions of the episodes of each revision that arrived in the last `seconds`."""
         wanted = urlencode([("seconds", seconds), *(("revision", item) for item in revisions)])
-        path = f"/api/v1/models/{deployment}/outcomes"
-        result = await self._read(DeploymentOutcomes, namespace, f"{path}?{wanted}")
-        if result is None:
-            raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
-        return result
+        path = f"/api/v1/models/{deployment}/outcomes?{wanted}"
+        return _present(await self._read(DeploymentOutcomes, namespace, path), path)
 
     async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> DryRunFigures | None:
         """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds."""
@@ -134,10 +100,7 @@ class DataPlane:
     async def gate_reports(self, namespace: str, deployment: str) -> GateReports:
         """The newest reports of a ModelDeployment's gate suites."""
         path = f"/api/v1/models/{deployment}/gates"
-        result = await self._read(GateReports, namespace, path)
-        if result is None:
-            raise DataPlaneUnavailable(f"the data plane has no {path}: it is older than this operator")
-        return result
+        return _present(await self._read(GateReports, namespace, path), path)
 
     async def degraded(self, url: str) -> Mapping[str, str] | None:
         """Missing parts of a namespace's own memory service, with reasons; None when it does not say.
@@ -197,9 +160,9 @@ class DataPlane:
     async def _request(
         self, method: str, namespace: str, path: str, body: Any, seconds: float | None = None
     ) -> tuple[int, Any]:
-        headers, token = {names.HEADER_NAMESPACE: namespace}, await self._token.token()
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+        headers = {names.HEADER_NAMESPACE: namespace}
+        with suppress(FileNotFoundError):  # the kubelet renews it; a memory file system answers in microseconds
+            headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"
         timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
         try:
             async with self._open().request(
@@ -213,6 +176,12 @@ class DataPlane:
         if status >= 500 or status == 429:
             raise DataPlaneUnavailable(f"the data plane answered {method} {path} with {status}: {_message(answer)}")
         return status, answer
+
+
+def _present(found: M | None, path: str) -> M:
+    if found is None:
+        raise DataPlaneUnavailable(f"the data plane has no {path}")
+    return found
 
 
 def _parse(content: bytes) -> Any:

@@ -7,7 +7,6 @@ on. See docs/decisions/0010-reads-from-the-watch-cache.md.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from learnloop_api import names
 from learnloop_operator.kube.client import KubeClient
@@ -40,21 +39,6 @@ CACHED: Mapping[ResourceKind, str] = {
 
 LISTINGS = 4
 """Kinds listed in parallel: more bring nothing, and each answer has to be held in memory."""
-
-
-class Reader(Protocol):
-    """The questions of a controller; raises as KubeClient does."""
-
-    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
-        """One object."""
-
-    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
-        """One object, or None."""
-
-    async def list(
-        self, kind: ResourceKind, namespace: str | None, *, labels: str = "", fields: str = ""
-    ) -> list[Object]:
-        """All objects that match."""
 
 
 class CachedReads:
@@ -123,6 +107,10 @@ class CachedReads:
         if namespace is None or fields or terms is None or not self.cache.complete(kind):
             return await self._kube.list(kind, namespace, labels=labels, fields=fields)
         return self.cache.select(kind, namespace, terms)
+
+
+Reader = KubeClient | CachedReads
+"""What controllers read from."""
 
 
 def _terms(labels: str) -> dict[str, str] | None:

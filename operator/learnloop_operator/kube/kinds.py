@@ -62,26 +62,7 @@ NETWORK_POLICY = ResourceKind("networking.k8s.io", "v1", "networkpolicies", "Net
 LEASE = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
 EVENT = ResourceKind("events.k8s.io", "v1", "events", "Event")
 
-ALL_KINDS = (
-    *OWN_KINDS,
-    *GANG_KINDS,
-    WORKLOAD,
-    POD,
-    REPLICA_SET,
-    SERVICE,
-    SECRET,
-    CONFIG_MAP,
-    SERVICE_ACCOUNT,
-    VOLUME_CLAIM,
-    DEPLOYMENT,
-    STATEFUL_SET,
-    ROLE,
-    ROLE_BINDING,
-    NETWORK_POLICY,
-    HTTP_ROUTE,
-    LEASE,
-    EVENT,
-)
+ALL_KINDS = tuple(kind for kind in tuple(globals().values()) if isinstance(kind, ResourceKind))
 _BY_TYPE = {(kind.api_version, kind.kind): kind for kind in ALL_KINDS}
 
 

@@ -135,7 +135,7 @@ def test_in_its_own_namespace_it_may_hold_its_lease_and_fill_its_secret(cluster_
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
             "resourceNames": ["learnloop-operator"],
-            "verbs": ["get", "watch", "update"],
+            "verbs": ["get", "update"],
         },
         {
             "apiGroups": [""],

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from learnloop_operator.core.plan import Call
-from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable, TokenFile
+from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from testing.servers.ports import held_port
 
 
@@ -34,14 +35,18 @@ async def test_a_memory_service_sends_the_operator_nowhere_else(wire: Any) -> No
     await client.close()
 
 
-async def test_a_token_is_read_again_after_a_minute_and_none_is_no_error(tmp_path: Path) -> None:
-    now = [0.0]
-    file = TokenFile(tmp_path / "token", lambda: now[0])
-    assert await file.token() is None
-    (tmp_path / "token").write_text("first\n")
-    now[0] = 61.0
-    assert await file.token() == "first"
-    (tmp_path / "token").write_text("second")
-    assert await file.token() == "first"
-    now[0] = 122.0
-    assert await file.token() == "second"
+async def test_a_renewed_token_goes_with_the_next_request(wire: Any, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    data, authorizations = DataPlane(wire.url, str(file)), list[str | None]()
+
+    async def keep(request: web.Request) -> web.Response:
+        authorizations.append(request.headers.get("Authorization"))
+        return web.json_response({}, status=404)
+
+    wire.script.append(keep)
+    for content in (None, "first\n", "second"):
+        if content:
+            file.write_text(content)
+        await data.run("ns", "job")
+    assert authorizations == [None, "Bearer first", "Bearer second"]
+    await data.close()
