@@ -1,4 +1,4 @@
-"""Work beside the passes: certificates of namespaces, news for the data plane, artifacts in use."""
+"""Background work: certificates of namespaces, news for the data plane, artifacts in use."""
 
 import asyncio
 import logging

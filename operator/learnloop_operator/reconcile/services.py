@@ -1,4 +1,4 @@
-"""What controllers share: clients, clocks, settings, and statuses that were decided and not written yet."""
+"""Parts that controllers share: clients, clocks, settings, and statuses that were decided and not written yet."""
 
 import time
 from collections import OrderedDict
