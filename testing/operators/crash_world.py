@@ -16,7 +16,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.client import APPLIED, KubeClient
 from learnloop_operator.kube.errors import NotFound
 from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import (
@@ -278,7 +278,7 @@ _TIMES = {
 _COUNTS = {"episodes", "routingGeneration", "generation", "observedGeneration", "stepBaseEpisodes"}
 _FIGURES = {"mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen", "requests", "ready"}
 _OF_THE_SERVER = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "clusterIP", "clusterIPs", "nodePort"}
-_LEFT_OUT = _TIMES | _COUNTS | _FIGURES | _OF_THE_SERVER | {"message", "verdict"}
+_LEFT_OUT = _TIMES | _COUNTS | _FIGURES | _OF_THE_SERVER | {"message", "verdict", APPLIED}
 
 
 def _timeless(item: Any, namespace: str) -> Any:
