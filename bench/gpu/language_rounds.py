@@ -16,7 +16,7 @@ from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Played
-from learnloop_trainer.language.learning import Setting
+from learnloop_trainer.language.network import Setting
 from learnloop_trainer.language.sampler import Limits, Rollouts
 from learnloop_trainer.training_run.language_session import network_of
 

@@ -17,8 +17,7 @@ from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Played
-from learnloop_trainer.language.learning import Setting
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
 
 CONTEXT, MOST_TOKENS, HELD_OUT = 256, 64, 256

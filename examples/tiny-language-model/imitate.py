@@ -25,8 +25,7 @@ from learnloop_trainer.language.algorithms.sft import Sft
 from learnloop_trainer.language.base_model import Base, folder_digest
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Recorded, demonstrated
-from learnloop_trainer.language.learning import Setting
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.store import factory
 from learnloop_trainer.store.run_store import digest

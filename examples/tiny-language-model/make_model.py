@@ -25,8 +25,7 @@ from learnloop_trainer.language.algorithms.sft import Sft
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Recorded, demonstrated
-from learnloop_trainer.language.learning import Setting
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode
 
 TEMPLATE = (

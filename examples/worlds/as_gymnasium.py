@@ -14,8 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from grids import DeepSea, Exploration, KeyDoor
-from learnloop_environments.action_spaces import ActionSpace
-from learnloop_environments.base import Step
+from learnloop_environments.base import ActionSpace, Step
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Conditions, Simulation, TeamSimulation
 from markets import ResourceAllocation, SupplyChain, Trading

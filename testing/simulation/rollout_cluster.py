@@ -15,7 +15,7 @@ from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Openings
-from learnloop_operator.rollout.judging.arms import windows
+from learnloop_operator.rollout.judging.analysis import windows
 from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot, resolve
 from testing.simulation.ended_episodes import Episodes
 from testing.simulation.opened_episodes import Opened

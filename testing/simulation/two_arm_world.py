@@ -14,7 +14,7 @@ from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.judging.arms import windows
+from learnloop_operator.rollout.judging.analysis import windows
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.opened_episodes import ended_at_once

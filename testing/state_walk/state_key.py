@@ -10,7 +10,7 @@ import math
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.judging.arms import DRAIN_SECONDS, SHORTEST
+from learnloop_operator.rollout.judging.analysis import DRAIN_SECONDS, SHORTEST
 from testing.state_walk.rollout_graph import (
     ALPHA,
     DEADLINE,

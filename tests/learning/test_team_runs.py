@@ -14,7 +14,7 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maddpg, qmix
 from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.neural.dense_networks import forward
+from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import unpack

@@ -8,8 +8,7 @@ import gymnasium
 
 from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
 from learnloop_environments import own_code
-from learnloop_environments.action_spaces import FIELD, ActionSpace
-from learnloop_environments.base import VectorEnvironment
+from learnloop_environments.base import FIELD, ActionSpace, VectorEnvironment
 from learnloop_environments.classics import CartPole, Pendulum
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.vectors import GymnasiumVector, TeamVector, close

@@ -9,15 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import (
-    Bounds,
-    Imposable,
-    Observations,
-    Step,
-    Team,
-    VectorEnvironment,
-    team_return,
-)
+from learnloop_environments.base import Bounds, Imposable, Observations, Step, Team, VectorEnvironment, team_return
 from learnloop_environments.errors import ConfigError, EnvironmentFailed, EnvironmentMistaken, TrainerError, abandon
 
 

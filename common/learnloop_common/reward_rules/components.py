@@ -6,8 +6,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from learnloop_api.kinds.reward_components import LARGEST_REWARD, CreditAssignment, PotentialShaping
-from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
+from learnloop_api.kinds.reward_policy import (
+    LARGEST_REWARD,
+    CreditAssignment,
+    PotentialShaping,
+    RewardComponent,
+    RewardPolicySpec,
+)
 
 Log = Sequence[Mapping[str, Any]]
 

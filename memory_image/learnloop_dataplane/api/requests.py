@@ -15,9 +15,8 @@ from learnloop_api.wire.base import Sha256
 from learnloop_common.service_accounts import NAMESPACE
 from learnloop_dataplane.access.callers import Identity, require_open
 from learnloop_dataplane.assembly.data_plane import CallerChecks, DataPlane
-from learnloop_dataplane.assembly.memory_parts import MemoryParts
+from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
 from learnloop_dataplane.assembly.parts import AuditParts, ExperienceParts, TrainingParts
-from learnloop_dataplane.assembly.privacy_parts import PrivacyParts
 from learnloop_dataplane.audit.chain import actor
 from learnloop_dataplane.concurrency.offload import body_bytes, in_thread_if_large
 from learnloop_dataplane.errors import ApiError, Invalid

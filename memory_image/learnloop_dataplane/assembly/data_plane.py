@@ -2,9 +2,8 @@
 
 from learnloop_common.http_server import Drain
 from learnloop_dataplane.access.callers import Identity, RequestShare
-from learnloop_dataplane.assembly.memory_parts import MemoryParts
+from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
 from learnloop_dataplane.assembly.parts import AuditParts, ExperienceParts, SharedParts, TrainingParts
-from learnloop_dataplane.assembly.privacy_parts import PrivacyParts
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb

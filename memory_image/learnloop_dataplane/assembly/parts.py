@@ -17,7 +17,7 @@ from learnloop_dataplane.config_values import WrappingKeys
 from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
 from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators.judge_client import JudgeClient
+from learnloop_dataplane.evaluators.judge import JudgeClient
 from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.experience.datasets import Datasets
 from learnloop_dataplane.experience.explored_actions import ExploredActions
@@ -44,8 +44,7 @@ from learnloop_dataplane.rewards.reward_events import RewardOutbox
 from learnloop_dataplane.rewards.reward_hacking import SignalReader
 from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
-from learnloop_dataplane.task_rewards.calculation import Calculator
-from learnloop_dataplane.task_rewards.evaluation_worker import EvaluationWorker
+from learnloop_dataplane.task_rewards.evaluation import Calculator, EvaluationWorker
 from learnloop_dataplane.task_rewards.team_credits import TeamCredits
 from learnloop_dataplane.training.jobs import TrainingJobs
 from learnloop_dataplane.training.runs import Runs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from learnloop_api.kinds.evaluators import Evaluator
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge_client import JudgeClient
+    from learnloop_dataplane.evaluators.judge import JudgeClient
     from learnloop_dataplane.sandbox.run_case import RunCase
 
 

@@ -17,8 +17,7 @@ import numpy as np
 import orjson
 from cachetools import TTLCache
 
-from learnloop_api.kinds.reward_components import BiasCheck
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.reward_policy import BiasCheck, RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, GroupGap
 from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher

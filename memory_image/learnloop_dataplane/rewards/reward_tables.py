@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from learnloop_api.kinds.reward_components import Normalisation
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.reward_policy import Normalisation, RewardPolicySpec
 from learnloop_api.wire.reward import KeptReward, Reward
 from learnloop_common.reward_rules.components import Worth, bounded, credits, potential_terms
 from learnloop_common.reward_rules.step_rewards import limits

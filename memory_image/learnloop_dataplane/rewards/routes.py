@@ -30,7 +30,7 @@ from learnloop_dataplane.rewards import reward_tables
 from learnloop_dataplane.rewards.bias import BiasQuery
 from learnloop_dataplane.rewards.recorded_episodes import Window
 from learnloop_dataplane.rewards.reward_tables import Running
-from learnloop_dataplane.task_rewards.calculation import Result, evaluations
+from learnloop_dataplane.task_rewards.evaluation import Result, evaluations
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

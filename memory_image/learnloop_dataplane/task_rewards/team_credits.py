@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from learnloop_api.kinds.reward_components import TeamCredit
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.reward_policy import RewardPolicySpec, TeamCredit
 from learnloop_api.wire.trajectory import TaskResult
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.reward_tables import Policy, Running, scaled, statistics

@@ -12,8 +12,7 @@ from learnloop_operator.agents.manifests import (
     NOTE_TRIGGER,
 )
 from learnloop_operator.agents.snapshot import AgentSnapshot, TrainingRun
-from learnloop_operator.core.plan import Announcement, Call, Manifest
-from learnloop_operator.core.snapshot import LONGEST_NOTE
+from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest
 from learnloop_operator.core.times import parse, seconds_since
 
 

@@ -9,7 +9,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentS
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
+from learnloop_operator.core.plan import BaseSnapshot, obeyed
 from learnloop_operator.core.workload_network import WorkloadNetwork
 
 

@@ -9,7 +9,7 @@ import typer
 
 from learnloop_operator.cli.objects import Cluster, CommandError, UsageError
 from learnloop_operator.cli.rollout_order import look, signed
-from learnloop_operator.core.snapshot import LONGEST_NOTE
+from learnloop_operator.core.plan import LONGEST_NOTE
 from learnloop_operator.rollout.model.overrides import LONGEST, NONE
 
 _SPAN = re.compile(r"([1-9][0-9]{0,6})([smhd])", re.ASCII)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api import names
-from learnloop_operator.core.plan import Manifest, Notice, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
+from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, Plan, parse_time
 
 NOBODY = "_none"
 """The agent of an object that belongs to none."""

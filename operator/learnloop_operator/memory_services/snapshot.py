@@ -11,8 +11,7 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.wire.memory import ToldAgent, budgets_config_map
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.manifests import canonical, standard_labels
-from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.plan import BaseSnapshot, Manifest
 from learnloop_operator.core.workload_network import WorkloadNetwork
 
 

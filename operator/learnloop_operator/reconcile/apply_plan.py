@@ -14,8 +14,7 @@ from prometheus_client import Counter
 from learnloop_operator.core import conditions
 from learnloop_operator.core.counted_transitions import Happening, agent_of, happenings
 from learnloop_operator.core.manifests import controller_uid
-from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.client import KubeClient

@@ -14,8 +14,7 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments.state import asked_for
 from learnloop_operator.rollout.experiments.state import save as save_experiment
 from learnloop_operator.rollout.judging import fast_lane_breaches
-from learnloop_operator.rollout.judging.analysis import episode_rate
-from learnloop_operator.rollout.judging.arms import replicas, world
+from learnloop_operator.rollout.judging.analysis import episode_rate, replicas, world
 from learnloop_operator.rollout.judging.gates import canary_waits
 from learnloop_operator.rollout.judging.shadow import figures, mirror_for
 from learnloop_operator.rollout.model import rollout_state

@@ -8,8 +8,7 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments.flow import advance as advance_experiment
 from learnloop_operator.rollout.experiments.flow import begin as begin_experiment
 from learnloop_operator.rollout.experiments.flow import due
-from learnloop_operator.rollout.judging.analysis import observed
-from learnloop_operator.rollout.judging.arms import hopeless, look_at_pods, ready, world
+from learnloop_operator.rollout.judging.analysis import hopeless, look_at_pods, observed, ready, world
 from learnloop_operator.rollout.judging.gates import closed, pass_gates
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past, sentence

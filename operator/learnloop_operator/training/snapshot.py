@@ -9,8 +9,7 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.plan import Manifest, ObjectRef
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.plan import BaseSnapshot, Manifest, ObjectRef
 
 CONFIGURATION_ERROR = 2
 """Exit code of the trainer for what no retry can heal."""

@@ -13,8 +13,7 @@ from learnloop_common import foreign_text
 from learnloop_operator.core import anomalies as anomaly_condition
 from learnloop_operator.core import conditions, times
 from learnloop_operator.core.anomalies import watch
-from learnloop_operator.core.plan import Announcement, Call, Manifest
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manifest
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.training import gates
 from learnloop_operator.training.snapshot import TrainingSnapshot

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.core.plan import rfc3339
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,

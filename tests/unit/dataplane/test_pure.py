@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.reward_components import Normalisation
-from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
+from learnloop_api.kinds.reward_policy import Normalisation, RewardComponent, RewardPolicySpec
 from learnloop_common.reward_rules.components import LIMIT, Episode, component_value, evaluate
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.telemetry.bounded_labels import MOST_SETS

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.core.snapshot import parse_time
+from learnloop_operator.core.plan import parse_time
 from learnloop_operator.kube.cached_reads import CACHED
 from learnloop_operator.kube.kinds import DEPLOYMENT
 from learnloop_operator.kube.object_cache import ObjectCache

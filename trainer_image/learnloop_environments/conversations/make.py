@@ -6,7 +6,7 @@ from typing import Any
 
 from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
 from learnloop_environments import own_code
-from learnloop_environments.action_spaces import FIELD
+from learnloop_environments.base import FIELD
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.tool_lookup import ToolLookup, guarded, one_key
 from learnloop_environments.errors import ConfigError

@@ -14,8 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from numpy.typing import ArrayLike, NDArray
 
 from learnloop_api.uniform_policy import MOST
-from learnloop_environments.action_spaces import FIELD, ActionSpace
-from learnloop_environments.base import Bounds
+from learnloop_environments.base import FIELD, ActionSpace, Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, Split, Words, episode_seeds, words
 

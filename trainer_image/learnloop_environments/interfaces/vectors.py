@@ -13,8 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from learnloop_environments.action_spaces import FIELD
-from learnloop_environments.base import Observations, Step
+from learnloop_environments.base import FIELD, Observations, Step
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.foreign_spaces import ActionDecoder, begin, foreign_seeds, layout, row, width
 from learnloop_environments.randomness import Split

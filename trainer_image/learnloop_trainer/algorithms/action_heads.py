@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds
 from learnloop_environments.randomness import Purpose, gumbels, uniforms
-from learnloop_trainer.neural.dense_networks import Floats, Network
+from learnloop_trainer.neural.networks import Floats, Network
 
 DEVIATION = "log_deviation"
 LEAST, MOST = -5.0, 2.0  # log sigma stays within; a policy that has become certain must not divide by nothing

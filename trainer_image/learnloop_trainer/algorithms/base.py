@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations, VectorEnvironment
+from learnloop_environments.base import ActionType, Observations, VectorEnvironment
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.neural.dense_networks import Floats, Network, forward, forward_numpy
+from learnloop_trainer.neural.networks import Floats, Network, forward, forward_numpy
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings import Recording

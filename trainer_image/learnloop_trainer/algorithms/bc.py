@@ -16,12 +16,11 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.action_spaces import ActionType
+from learnloop_environments.base import ActionType
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.base import Occasion, Traits, register
-from learnloop_trainer.algorithms.from_log import RecordingLearner
-from learnloop_trainer.neural.dense_networks import Network, dense
-from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.algorithms.replaying import RecordingLearner
+from learnloop_trainer.neural.networks import Network, Stack, dense
 from learnloop_trainer.recordings import Recording
 
 ACTIVATION = "tanh"

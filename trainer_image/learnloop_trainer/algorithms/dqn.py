@@ -32,16 +32,13 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import Step, VectorEnvironment
-from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations
+from learnloop_environments.base import ActionType, Observations
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, Traits, head_outputs, head_values, register
-from learnloop_trainer.algorithms.from_log import MixedReplay, mean_losses
 from learnloop_trainer.algorithms.icm import Icm
-from learnloop_trainer.algorithms.replaying import CHUNK, ReplayLearner
+from learnloop_trainer.algorithms.replaying import CHUNK, MixedReplay, ReplayLearner, mean_losses
 from learnloop_trainer.floating_point import require_finite, require_learned
-from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
-from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.neural.networks import Floats, Network, Stack, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import explored
 from learnloop_trainer.replay import Priorities, Transitions
 

@@ -28,15 +28,14 @@ from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations
+from learnloop_environments.base import ActionType, Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, Traits, picked, register
 from learnloop_trainer.algorithms.replaying import CHUNK, ReplayLearner
 from learnloop_trainer.floating_point import require_finite, require_learned
-from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.neural.networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import explored
 from learnloop_trainer.replay import Transitions
 

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from learnloop_api.kinds.training.algorithms import Curiosity
 from learnloop_trainer.algorithms.base import Arrays, Occasion
-from learnloop_trainer.neural.dense_networks import Network, dense, forward
+from learnloop_trainer.neural.networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"

@@ -14,8 +14,7 @@ dqn.py, whose gradient is used as it is.
 import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import VectorEnvironment
+from learnloop_environments.base import ActionType, VectorEnvironment
 from learnloop_trainer.algorithms import dqn
 from learnloop_trainer.algorithms.base import Occasion, Traits, head_outputs, head_values, register
 from learnloop_trainer.algorithms.replaying import DiscreteTeam

@@ -27,12 +27,11 @@ from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Observations, VectorEnvironment, agents, middle
+from learnloop_environments.base import ActionType, Observations, VectorEnvironment, agents, middle
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms.base import Occasion, Traits, register, unscaled
 from learnloop_trainer.algorithms.replaying import Team
-from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy
+from learnloop_trainer.neural.networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import explored, held
 from learnloop_trainer.replay import Transitions
 

@@ -24,15 +24,14 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import Imposable, Observations
+from learnloop_environments.base import ActionType, Imposable, Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_environments.simulation import Flags, Floats64, Simulation
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms.base import Experience, Occasion, StatefulLearner, Traits, register
 from learnloop_trainer.floating_point import require_learned
-from learnloop_trainer.neural.dense_networks import Floats, Network, dense
+from learnloop_trainer.neural.networks import Floats, Network, dense
 
 ACTIVATION = "tanh"
 Weights = Mapping[str, torch.Tensor]

@@ -51,9 +51,8 @@ from learnloop_trainer.algorithms.base import (
 )
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.floating_point import require_finite, require_learned
-from learnloop_trainer.neural.dense_networks import Floats, Network, dense, forward, forward_numpy, side_by_side
+from learnloop_trainer.neural.networks import Floats, Network, Stack, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.observation_normalisation import Normaliser
-from learnloop_trainer.neural.parallel_perceptrons import Stack
 from learnloop_trainer.neural.schedules import between
 
 ACTIVATION = "tanh"

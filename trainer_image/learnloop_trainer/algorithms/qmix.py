@@ -19,11 +19,10 @@ import torch
 from torch.nn.functional import elu
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.action_spaces import ActionType
-from learnloop_environments.base import VectorEnvironment, agents
+from learnloop_environments.base import ActionType, VectorEnvironment, agents
 from learnloop_trainer.algorithms.base import Occasion, Traits, head_outputs, head_values, register
 from learnloop_trainer.algorithms.replaying import DiscreteTeam
-from learnloop_trainer.neural.dense_networks import Network, dense, forward
+from learnloop_trainer.neural.networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"

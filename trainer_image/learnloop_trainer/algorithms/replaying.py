@@ -1,11 +1,9 @@
-"""Learners that play, store transitions in rings and learn from batches of them.
-
-Agents of a team share their parameters (Gupta, Egorov & Kochenderfer, 2017): an agent's observation ends with which
-agent it is, so one network can play any of them and one exported policy serves them all, each with what it sees itself.
-"""
+"""Batches of transitions from a log: all that some learners have, and what others mix their own with."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,12 +11,213 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.base import Observations, VectorEnvironment, agents, team_return
+from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose, uniforms
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, StatefulLearner
+from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.floating_point import require_finite, require_learned
-from learnloop_trainer.neural.dense_networks import Network, forward_numpy
-from learnloop_trainer.neural.schedules import explored
+from learnloop_trainer.neural.networks import Network, forward_numpy
+from learnloop_trainer.neural.schedules import explored, held
+from learnloop_trainer.recordings import Recording, windows
 from learnloop_trainer.replay import Replay, Transitions
+
+
+class LoggedTransitions:
+    """The recording of a run, fetched once, then part of its checkpoints: what arrives later changes no run.
+
+    A batch is drawn from the whole recording; each rank has its part of it, so that sums over all ranks are those of
+    one rank.
+    """
+
+    def __init__(
+        self,
+        occasion: Occasion,
+        batch_size: int,
+        *,
+        steps: int = 1,
+        discount: float = 1.0,
+        purpose: Purpose = Purpose.REPLAY,
+    ) -> None:
+        """Empty until `take` or `restore`; transitions over `steps` steps, whose rewards are discounted."""
+        self._occasion, self._size, self._steps, self._discount = occasion, batch_size, steps, discount
+        self._draws = Draws((batch_size,), purpose, occasion.seed)
+        self.recording: Recording | None = None
+
+    def take(self, recording: Recording, device: torch.device) -> None:
+        """Learn from this recording; raises ConfigError when no step of it says what followed."""
+        found = windows(recording, self._steps, self._discount)
+        if not len(found.rows):
+            fix = "record longer episodes, or whether they terminated"
+            raise ConfigError("spec.data", "(recording)", "has no step whose successor is known", fix)
+
+        def moved(array: NDArray[Any]) -> torch.Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+        self.recording = recording
+        self._observation, self._successor = moved(recording.observation[found.rows]), moved(found.observation)
+        self._action, self._reward = moved(recording.action[found.rows]), moved(found.reward)
+        self._alive = moved(found.alive)
+
+    def batch(self, number: int) -> Transitions:
+        """This rank's part of the batch for update `number`."""
+        share = self._occasion.group.place.share(self._size)
+        draws = self._draws.at(number)[share.start : share.stop]
+        index = torch.from_numpy((draws * len(self._alive)).astype(np.int64)).to(self._alive.device)
+        fields = (self._observation, self._successor, self._action, self._reward, self._alive)
+        return Transitions(*(field.index_select(0, index) for field in fields))
+
+    def state(self) -> Arrays:
+        return {} if self.recording is None else self.recording.arrays()
+
+    def restore(self, state: Arrays, device: torch.device) -> None:
+        """Take up what `state` gave, if there was anything."""
+        recording = Recording.of(state)
+        if recording is not None:
+            self.take(recording, device)
+
+
+class RecordingLearner(StatefulLearner, ABC):
+    """A learner of a recording alone, which becomes part of its checkpoints; the environment is not played."""
+
+    UPDATES: ClassVar[int]
+    """Per call of `iterate`."""
+    recording: Recording | None = None
+
+    @abstractmethod
+    def _take(self, recording: Recording) -> None:
+        """Get ready to learn from the recording; raises ConfigError where nothing can be learned from it."""
+
+    @abstractmethod
+    def _update(self) -> int:
+        """Collective: one update of every network; returns how many recorded steps it learned from."""
+
+    def _begin(self, recording: Recording) -> None:
+        self._take(recording)
+        self.recording = recording
+
+    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+        if self.recording is None:
+            self._begin(self.occasion.recording())
+        assert self.recording is not None
+        for _ in range(self.UPDATES):
+            self.step += self._update()
+        total = sum((other.vector.sum() for other in self.others.values()), self.network.vector.sum())
+        require_learned(self.step, total, self.recording.observation, self.recording.reward)
+        return observation, []
+
+    def shared(self) -> Arrays:
+        return super().shared() | ({} if self.recording is None else self.recording.arrays())
+
+    def restore(self, shared: Arrays, own: Arrays) -> None:
+        super().restore(shared, own)
+        recording = Recording.of(shared)
+        if recording is not None:
+            self._begin(recording)
+
+
+class LogLearner(RecordingLearner):
+    """A learner whose every update is a batch of a log; this rank has its part of each."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        environment: VectorEnvironment,
+        occasion: Occasion,
+        network: Network,
+        others: Mapping[str, Network],
+        judged: str,
+    ) -> None:
+        """`judged`: the name of the network that a target follows; the exported one's is ''."""
+        self._judged = network if not judged else others[judged]
+        self.target = self._judged.vector.clone()
+        targets = {judged: self.target}
+        super().__init__(parameters, environment, occasion, network, others=others, targets=targets)
+        self._log = LoggedTransitions(occasion, parameters.batch_size)
+
+    def _take(self, recording: Recording) -> None:
+        self._log.take(recording, self.network.vector.device)
+
+    def _update(self) -> int:
+        with torch.inference_mode():
+            self._learn(self._log.batch(self._judged.updates))
+            self.target.lerp_(self._judged.vector, self.parameters.target_rate)
+        return int(self.parameters.batch_size)
+
+    @abstractmethod
+    def _learn(self, batch: Transitions) -> None:
+        """Collective: one update of every network."""
+
+    @property
+    def held(self) -> bool:
+        return held(self.step / self.occasion.total_steps, warm=self.network.warm)
+
+    def _apply(self, network: Network) -> None:
+        self.apply(network, clear=False)  # the next gradient replaces this one
+
+
+class MixedReplay:
+    """Logged transitions beside a learner's own: `local` of its own and `logged` of these make a batch.
+
+    Where the log has none, or nobody can read it, a batch is `alone` of the learner's own, as ever.
+    """
+
+    def __init__(
+        self, occasion: Occasion, parameters: Parameters, alone: int, *, steps: int = 1, discount: float = 1.0
+    ) -> None:
+        self._occasion, self._alone, self._parameters = occasion, alone, parameters
+        size = max(1, parameters.memory_batch_size)
+        self._log = LoggedTransitions(occasion, size, steps=steps, discount=discount, purpose=Purpose.MEMORY)
+        self.asked = False
+
+    @property
+    def there(self) -> bool:
+        return self._log.recording is not None
+
+    @property
+    def local(self) -> int:
+        """Transitions of the learner's own in a batch, of all ranks together."""
+        return self._parameters.local_batch_size if self.there else self._alone
+
+    @property
+    def logged(self) -> int:
+        return self._parameters.memory_batch_size if self.there else 0
+
+    def ask(self, device: torch.device) -> None:
+        """Collective at the first call: take what the log has, if anything."""
+        if self.asked:
+            return
+        self.asked = True
+        recording = self._occasion.memory() if self._parameters.memory_batch_size else None
+        if recording is not None and len(windows(recording, 1, 1.0).rows):
+            self._log.take(recording, device)
+
+    def joined(self, own: Transitions, number: int) -> Transitions:
+        """The learner's own transitions, then this rank's part of the logged ones for update `number`."""
+        if not self.there:
+            return own
+        logged = self._log.batch(number)
+        pairs = ((getattr(own, item.name), getattr(logged, item.name)) for item in fields(Transitions))
+        return Transitions(*(torch.cat(pair) for pair in pairs))
+
+    def share(self) -> range:
+        """Which of the logged transitions of a batch are this rank's."""
+        return self._occasion.group.place.share(self.logged)
+
+    def state(self) -> Arrays:
+        return {"memory.asked": np.asarray([self.asked])} | self._log.state()
+
+    def restore(self, state: Arrays, device: torch.device) -> None:
+        """Take up what `state` gave: what was read, or that there was nothing."""
+        self.asked = bool(state["memory.asked"][0])
+        self._log.restore(state, device)
+
+
+def mean_losses(group: Group, own: float, logged: float, memory: MixedReplay) -> dict[str, float]:
+    """Collective: the mean loss of a batch, of its local part and of its logged one, from this rank's sums."""
+    local_sum, logged_sum = group.sum([own, logged])
+    found = {"total": (local_sum + logged_sum) / (memory.local + memory.logged), "local": local_sum / memory.local}
+    return found | ({"memory": logged_sum / memory.logged} if memory.there else {})
+
 
 CHUNK = 32  # vector steps per call of `iterate`
 Indices = NDArray[np.int64]

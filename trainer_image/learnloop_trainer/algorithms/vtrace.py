@@ -36,8 +36,8 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import ALL_ACTIONS, Occasion, Traits, register
-from learnloop_trainer.algorithms.from_log import RecordingLearner
-from learnloop_trainer.neural.dense_networks import Network, dense, forward
+from learnloop_trainer.algorithms.replaying import RecordingLearner
+from learnloop_trainer.neural.networks import Network, dense, forward
 from learnloop_trainer.recordings import Recording
 
 ACTIVATION = "tanh"

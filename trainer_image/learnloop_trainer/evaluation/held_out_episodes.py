@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.wire.training import HeldOut
 from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.action_spaces import ActionSpace
-from learnloop_environments.base import Bounds, Observations, team_return
+from learnloop_environments.base import ActionSpace, Bounds, Observations, team_return
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, Split, uniforms
 from learnloop_environments.simulation import Simulation

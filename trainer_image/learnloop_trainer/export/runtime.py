@@ -11,8 +11,7 @@ from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.wire.training import Parity
 from learnloop_common.acting import onnx_policy
 from learnloop_common.acting.policy import PolicyError, choose
-from learnloop_environments.action_spaces import MASKED
-from learnloop_environments.base import Observations
+from learnloop_environments.base import MASKED, Observations
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.export import behaviour as distribution

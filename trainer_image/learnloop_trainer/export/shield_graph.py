@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from learnloop_environments.action_spaces import MASKED
+from learnloop_environments.base import MASKED
 from learnloop_trainer.safety.shield import SLACK, Limit, Shield
 
 Constants = dict[str, NDArray[np.generic]]

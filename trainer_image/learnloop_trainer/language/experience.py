@@ -15,8 +15,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.learning import Arrays
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import Arrays, LanguageNetwork
 from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair, Row, Sampled, of_arrays, rows_of, to_arrays
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
 from learnloop_trainer.progress_reporter import say

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.learning import (
+from learnloop_trainer.language.network import (
     Arrays,
     LanguageLearner,
     Round,
+    Scores,
     Setting,
     Stepper,
     Sums,
     spread,
     token_weights,
 )
-from learnloop_trainer.language.network import Scores
 from learnloop_trainer.language.rows import Episode, TokenBatch, batches
 
 Floats = NDArray[np.float64]

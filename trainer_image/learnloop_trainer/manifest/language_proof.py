@@ -18,8 +18,7 @@ from learnloop_trainer.export.language import BASE, TEMPLATE, exported, read
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.learning import LanguageLearner
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork
 from learnloop_trainer.language.rows import Episode, batches
 from learnloop_trainer.language.sampler import Limits
 from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits, loaded, returns, served

@@ -22,8 +22,7 @@ from learnloop_api.wire.training import (
     Validated,
 )
 from learnloop_common.acting import policy
-from learnloop_environments.action_spaces import ActionSpace
-from learnloop_environments.base import Bounds, Observations, VectorEnvironment
+from learnloop_environments.base import ActionSpace, Bounds, Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms import Learner, traits_of
 from learnloop_trainer.errors import ExportError, NumericError
@@ -37,7 +36,7 @@ from learnloop_trainer.export.other_formats import read
 from learnloop_trainer.export.runtime import Logits
 from learnloop_trainer.manifest import baseline_policy as baseline
 from learnloop_trainer.manifest.record import stored
-from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.neural.networks import Network
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings import ReadExperience, Recording

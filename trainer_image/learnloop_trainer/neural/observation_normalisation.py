@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from learnloop_environments.base import Observations
 from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.neural.dense_networks import Floats
+from learnloop_trainer.neural.networks import Floats
 
 LIMIT = 10.0  # deviations; what lies further out is cut off there
 REMEMBERED = 10_000.0  # observations that an exported policy's mean and deviation count for

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.environment_conditions import Constraint, Intervention, Safety
-from learnloop_environments.action_spaces import MASKED, mask
-from learnloop_environments.base import Observations, Step, VectorEnvironment, agents
+from learnloop_environments.base import MASKED, Observations, Step, VectorEnvironment, agents, mask
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, gumbels
 from learnloop_environments.wrappers import Wrapper

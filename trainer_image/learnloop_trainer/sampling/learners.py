@@ -19,7 +19,7 @@ from learnloop_trainer.algorithms.ppo import Ppo, Rollout
 from learnloop_trainer.algorithms.replaying import CHUNK
 from learnloop_trainer.algorithms.sac import Sac
 from learnloop_trainer.floating_point import require_learned
-from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.neural.networks import Network
 from learnloop_trainer.sampling.intake import Block, Intake, Shape
 from learnloop_trainer.sampling.players import WARM
 from learnloop_trainer.store.run_store import Arrays

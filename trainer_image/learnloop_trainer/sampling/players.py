@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from learnloop_environments.base import Bounds, Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, uniforms
 from learnloop_trainer.algorithms import action_heads, dqn, ppo, sac
-from learnloop_trainer.neural.dense_networks import Floats, forward
+from learnloop_trainer.neural.networks import Floats, forward
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.sampling.intake import SamplerPolicy, Shape, Steps
 from learnloop_trainer.training_order import Order

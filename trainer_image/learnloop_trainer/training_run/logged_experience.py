@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode, Step, Trajectory
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.base import ActionSpace
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.distributed.torch_group import Group

@@ -6,8 +6,7 @@ from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.action_spaces import FIELD, ActionSpace
-from learnloop_environments.base import agents
+from learnloop_environments.base import FIELD, ActionSpace, agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.rewarded import Rewarded, require_measured

@@ -18,11 +18,10 @@ from learnloop_trainer.evaluation import play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.export.behaviour import behaviour_of
-from learnloop_trainer.language.learning import LanguageLearner
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.manifest.proof import graph
-from learnloop_trainer.neural.dense_networks import Floats, Network
+from learnloop_trainer.neural.networks import Floats, Network
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.safety import Shield
 from learnloop_trainer.store.run_store import Arrays, part, under

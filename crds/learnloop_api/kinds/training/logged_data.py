@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.base import Resource, Rule, Time
-from learnloop_api.kinds.reward_components import LARGEST_REWARD
+from learnloop_api.kinds.reward_policy import LARGEST_REWARD
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, MOST_CHOICES
 
 TaskText = Annotated[str, Field(min_length=1, max_length=MAX_TASK)]

@@ -23,7 +23,7 @@ from learnloop_operator.rollout.experiments.looks import (
     watched,
 )
 from learnloop_operator.rollout.experiments.state import STABLE, ExperimentState, Player, asked_for, id_of
-from learnloop_operator.rollout.judging.arms import world
+from learnloop_operator.rollout.judging.analysis import world
 from learnloop_operator.rollout.model.rollout_state import (
     ArmState,
     NextState,

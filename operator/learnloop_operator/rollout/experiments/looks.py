@@ -13,8 +13,7 @@ from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.rollout.evidence import Missing, Verdict, lost, number, untimely
 from learnloop_operator.rollout.experiments.evidence import bar, beaten_by, look, proven
 from learnloop_operator.rollout.experiments.state import STABLE, ExperimentState, Player, check_of, in_unit
-from learnloop_operator.rollout.judging.analysis import is_steady
-from learnloop_operator.rollout.judging.arms import SHORTEST, hopeless, world
+from learnloop_operator.rollout.judging.analysis import SHORTEST, hopeless, is_steady, world
 from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
 from learnloop_operator.rollout.model.rollout_state import State

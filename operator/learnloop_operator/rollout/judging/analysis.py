@@ -1,10 +1,13 @@
-"""Judges an arm by all checks of spec.analysis together."""
+"""Judge a canary's evidence: each check by its arm, and the sentence that follows."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
+from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.core.times import seconds_since
+from learnloop_operator.core.times import LATEST, next_look, parse, seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.against_stable import (
     Comparison,
@@ -16,11 +19,139 @@ from learnloop_operator.rollout.checks.against_stable import (
 )
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.checks.unfinished_episodes import steady, unfinished
-from learnloop_operator.rollout.evidence import Check, Verdict, hold, lost
-from learnloop_operator.rollout.judging.arms import SHORTEST
+from learnloop_operator.rollout.evidence import ArmEvidence, Check, Verdict, Window, hold, lost
+from learnloop_operator.rollout.experiments.state import ExperimentState
 from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.model.snapshot import ArmWorld, Snapshot
+
+DRAIN_SECONDS = 5.0
+"""A withdrawn arm lives on so long to answer 410 to the episodes it still had, which then reopen on stable."""
+GIVE_UP_RESTARTS = 3
+"""A container that has died this often with a sentence on its lips is not going to start."""
+
+
+def canary_replicas(spec: ModelDeploymentSpec, step: int | None) -> int:
+    """Pods of the canary at `step`: its share of the stable arm's, so that 100 % finds a full-grown arm."""
+    weight = spec.rollout.steps[step if step is not None else 0].weight
+    return max(spec.serving.canary_replicas, math.ceil(spec.serving.replicas * weight / 100))
+
+
+def replicas(snapshot: Snapshot, state: State, revision: str) -> int:
+    """Pods the arm `revision` should have under `state`. An old arm keeps its size: it may have to return."""
+    if state.canary and state.canary.revision == revision:
+        return canary_replicas(snapshot.spec, state.step)
+    trial, serving = state.experiment, snapshot.spec.serving
+    for player in trial.challengers() if trial else ():
+        if player.model.revision == revision:
+            # A winner grows before it is promoted: 100 % find a full-grown arm.
+            share = 100 if trial and trial.phase == "Won" else player.weight
+            return max(serving.canary_replicas, math.ceil(serving.replicas * share / 100))
+    return serving.replicas
+
+
+def ready(snapshot: Snapshot, revision: str) -> int:
+    """Ready pods of the arm."""
+    return world(snapshot, revision).ready
+
+
+def world(snapshot: Snapshot, revision: str) -> ArmWorld:
+    """The arm as the cluster has it; an absent one has no pods."""
+    return snapshot.arms.get(revision) or ArmWorld()
+
+
+def look_at_pods(snapshot: Snapshot, revision: str) -> float:
+    """Seconds until another look at an arm whose pods are not ready. Where none was made yet none can say anything:
+    why none is made, and that one is there, its Deployment tells."""
+    arm = snapshot.arms.get(revision)
+    if arm is not None and not arm.replicas:
+        return LATEST
+    return next_look(arm.unready_since if arm else None, snapshot.now)
+
+
+def hopeless(arm: ArmWorld) -> bool:
+    """Whether the pods have said, often enough, why they cannot serve this model."""
+    return arm.ready == 0 and arm.restarts >= GIVE_UP_RESTARTS and bool(arm.message)
+
+
+# Which episodes count for a step: those that ended in it, not those that were merely seen in it first.
+#
+# Prometheus learns of an episode when it scrapes next. Whatever ended just before a step began shows up after it, so a
+# step's count starts from a sample that was taken when the step had begun. What ended between the two counts for
+# neither: the mistake is on the careful side, and no longer than one scrape.
+
+
+STAMP = timedelta(seconds=1)
+"""A step's beginning is on record in whole seconds, rounded down."""
+SOON = 1.0
+"""Seconds until the next look while a step waits for its first sample."""
+
+
+def begun(state: State) -> int | None:
+    """The base of a step that begins now; None where it has to be taken from a later sample. A canary that never had
+    a weight has no episodes that could still show up."""
+    return state.step_base if state.weight == 0 else None
+
+
+def settled(state: State, canary: ArmEvidence | None) -> State:
+    """The state with the step's base, as soon as every pod was scraped in this step. A count that shrank (pods that
+    left) takes the base along; an older sample, of the other one of two Prometheus servers, does not."""
+    total = canary.episodes if canary else 0
+    if state.step_base is not None and state.step_base <= total:
+        return state
+    began = parse(state.step_started_at)
+    if began is not None and (canary is None or canary.seen_at is None or canary.seen_at < began + STAMP):
+        return state
+    return replace(state, step_base=total)
+
+
+# Which arms to ask Prometheus about, and since when.
+
+
+SHORTEST = 15.0
+"""Seconds: `increase` needs two scrapes inside the window."""
+
+
+def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
+    """While a canary is out both arms are compared over the whole rollout: at 100 % stable has no fresh episodes left.
+    A guarded arm is watched since its promotion, against the old arm's figures of the rollout. An arm in shadow plays
+    no episodes."""
+    if shadow_window(snapshot, state) is not None:
+        return ()
+    if state.stable and not state.canary and state.experiment and state.experiment.running:
+        return _of_experiment(snapshot, state.stable.revision, state.experiment)
+    since_rollout = _seconds(state.rollout_started_at, snapshot)
+    if state.stable and state.canary:
+        # Asked before the first weight too: without a source of evidence the canary gets no episode.
+        return Window(state.canary.revision, since_rollout), Window(state.stable.revision, since_rollout)
+    if state.stable and state.previous:
+        return (
+            Window(state.stable.revision, _seconds(state.promoted_at, snapshot)),
+            Window(state.previous.revision, since_rollout),
+        )
+    return ()
+
+
+def _of_experiment(snapshot: Snapshot, stable: str, trial: ExperimentState) -> tuple[Window, ...]:
+    """All arms since they began to play."""
+    if trial.phase == "Starting":
+        return ()
+    seconds = _seconds(trial.started_at, snapshot)
+    revisions = (stable, *(player.model.revision for player in trial.challengers()))
+    return tuple(Window(revision, seconds) for revision in revisions)
+
+
+def shadow_window(snapshot: Snapshot, state: State) -> Window | None:
+    """While a canary is in shadow: its copies since the step began."""
+    if state.canary is None or state.step is None or state.weight:
+        return None
+    if snapshot.spec.rollout.steps[state.step].shadow is None:
+        return None
+    return Window(state.canary.revision, _seconds(state.step_started_at, snapshot))
+
+
+def _seconds(since: str | None, snapshot: Snapshot) -> int:
+    return int(max(SHORTEST, seconds_since(since, snapshot.now)))
 
 
 @dataclass(frozen=True, slots=True)

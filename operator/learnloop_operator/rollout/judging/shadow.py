@@ -7,8 +7,7 @@ from learnloop_api.wire.routing import Mirror
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, lost, number, untimely
-from learnloop_operator.rollout.judging.analysis import Judgement
-from learnloop_operator.rollout.judging.arms import SHORTEST
+from learnloop_operator.rollout.judging.analysis import SHORTEST, Judgement
 from learnloop_operator.rollout.judging.gates import canary_waits
 from learnloop_operator.rollout.metrics.hard_bound import SLOW_SHARE
 from learnloop_operator.rollout.model.rollout_state import State

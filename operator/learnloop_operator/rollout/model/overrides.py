@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from learnloop_api.kinds.rollouts.decision import MOST_OVERRIDES, OverrideStatus
 from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_api.wire.routing import Override, RoutingTable
-from learnloop_operator.core.snapshot import LONGEST_NOTE
+from learnloop_operator.core.plan import LONGEST_NOTE
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout.model.orders import OrderAnnotation, noted
 from learnloop_operator.rollout.model.rollout_state import State

@@ -20,7 +20,7 @@ from learnloop_api.kinds.model_deployment import (
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_base
 from learnloop_operator.core.artifacts import foreign
-from learnloop_operator.core.snapshot import BaseSnapshot, obeyed
+from learnloop_operator.core.plan import BaseSnapshot, obeyed
 from learnloop_operator.rollout.evidence import Evidence
 from learnloop_operator.rollout.fast_lane import PodEvidence
 from learnloop_operator.rollout.gate_verdict import SuiteRun

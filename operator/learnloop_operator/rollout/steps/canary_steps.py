@@ -10,8 +10,18 @@ from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed, young
-from learnloop_operator.rollout.judging.arms import SOON, begun, canary_replicas, hopeless, look_at_pods, world
+from learnloop_operator.rollout.judging.analysis import (
+    SOON,
+    Judgement,
+    begun,
+    canary_replicas,
+    hopeless,
+    judge_canary,
+    look_at_pods,
+    observed,
+    world,
+    young,
+)
 from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.rollout.judging.gates import canary_waits, closed, pass_gates
 from learnloop_operator.rollout.judging.shadow import judge_shadow

@@ -10,8 +10,7 @@ from learnloop_operator.core.times import parse, rough, seconds_since, stamp
 from learnloop_operator.core.times import text as duration
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Missing, untimely
-from learnloop_operator.rollout.judging.analysis import Judgement, episodes, young
-from learnloop_operator.rollout.judging.arms import SHORTEST, SOON, settled
+from learnloop_operator.rollout.judging.analysis import SHORTEST, SOON, Judgement, episodes, settled, young
 from learnloop_operator.rollout.model.orders import OrderAnnotation, one_pair, unanswered
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot

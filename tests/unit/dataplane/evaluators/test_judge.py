@@ -12,9 +12,9 @@ from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools
-from learnloop_dataplane.evaluators.judge_client import FAILURES, FIRST_REST, LONGEST_REST, MAX_ANSWER, JudgeClient
+from learnloop_dataplane.evaluators.judge import FAILURES, FIRST_REST, LONGEST_REST, MAX_ANSWER, JudgeClient
 from learnloop_dataplane.evaluators.registry import score, score_or_say
-from learnloop_dataplane.task_rewards.calculation import agreement
+from learnloop_dataplane.task_rewards.evaluation import agreement
 
 CASE = Case(task="Name the capital of Italy", output="Rome", expected="It is Milan")
 JUDGED = Evaluator(type="judge")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.reward_components import TeamCredit
+from learnloop_api.kinds.reward_policy import TeamCredit
 from learnloop_dataplane.task_rewards.team_credits import divide
 
 DIFFERENCE = TeamCredit(method="difference")

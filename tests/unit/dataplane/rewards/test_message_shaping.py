@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.kinds.reward_components import PotentialShaping
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.reward_policy import PotentialShaping, RewardPolicySpec
 from learnloop_common.reward_rules.components import Episode, evaluate, potential_sum, potential_terms
 from learnloop_common.reward_rules.step_rewards import divided
 

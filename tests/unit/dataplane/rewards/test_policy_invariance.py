@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.reward_components import PotentialShaping
+from learnloop_api.kinds.reward_policy import PotentialShaping
 from learnloop_common.reward_rules.components import potential_sum, potential_terms
 
 STATES, ACTIONS, ROUNDS = 5, 3, 400

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from learnloop_api.kinds.reward_components import BiasCheck
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.reward_policy import BiasCheck, RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.rewards import bias

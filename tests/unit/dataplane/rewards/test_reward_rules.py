@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_api.kinds.reward_components import (
+from learnloop_api.kinds.reward_policy import (
     Bounds,
     CreditAssignment,
     Normalisation,
     PotentialShaping,
+    RewardComponent,
+    RewardPolicySpec,
     SafetyConstraint,
 )
-from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_common.reward_rules.components import (
     Episode,
     component_value,

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.kube.kinds import (
     MODEL_DEPLOYMENT,
     TRAINING_JOB,

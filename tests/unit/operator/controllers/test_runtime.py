@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from learnloop_common.telemetry.json_logs import set_up
-from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.data_plane import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.core.plan import ObjectRef, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot, parse_time
+from learnloop_operator.core.plan import BaseSnapshot, ObjectRef, Plan, parse_time
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
 from learnloop_operator.kube.errors import Conflict, Forbidden, NotFound, NotOurs
 from learnloop_operator.kube.events import EventRecorder

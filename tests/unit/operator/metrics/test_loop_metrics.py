@@ -8,8 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from learnloop_operator.core.counted_transitions import Happening, happenings
-from learnloop_operator.core.plan import Notice, Plan
-from learnloop_operator.core.snapshot import BaseSnapshot
+from learnloop_operator.core.plan import BaseSnapshot, Notice, Plan
 from learnloop_operator.metrics import LoopMetrics
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.core.snapshot import rfc3339
+from learnloop_operator.core.plan import rfc3339
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus import pod_counters as counter_reader
 from learnloop_operator.prometheus.pod_counters import (

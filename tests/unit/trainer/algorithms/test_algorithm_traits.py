@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
-from learnloop_environments.action_spaces import ActionType
+from learnloop_environments.base import ActionType
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import base as traits
 from learnloop_trainer.algorithms import find

@@ -21,7 +21,7 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy, build
-from learnloop_trainer.neural.dense_networks import forward
+from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order

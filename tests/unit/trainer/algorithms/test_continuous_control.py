@@ -17,7 +17,7 @@ from learnloop_trainer.algorithms import Occasion, sac
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.manifest.proof import trained
-from learnloop_trainer.neural.dense_networks import Network, forward
+from learnloop_trainer.neural.networks import Network, forward
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order

@@ -10,8 +10,7 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.base import Bounds
 from learnloop_environments.randomness import Draws, Purpose, generator, words
 from learnloop_trainer.algorithms import action_heads, dqn, ppo
-from learnloop_trainer.neural.dense_networks import Network, dense, forward, side_by_side
-from learnloop_trainer.neural.parallel_perceptrons import MAX_SIZES, Stack, neighbours
+from learnloop_trainer.neural.networks import MAX_SIZES, Network, Stack, dense, forward, neighbours, side_by_side
 from learnloop_trainer.replay import Transitions
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from learnloop_trainer.algorithms.action_heads import Categorical
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.floating_point import require_learned
-from learnloop_trainer.neural.dense_networks import Network, dense
+from learnloop_trainer.neural.networks import Network, dense
 from learnloop_trainer.replay import Transitions
 
 CPU = torch.device("cpu")

@@ -20,10 +20,10 @@ from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outco
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.from_log import LoggedTransitions
+from learnloop_trainer.algorithms.replaying import LoggedTransitions
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreUnavailable
-from learnloop_trainer.neural.dense_networks import forward
+from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.recordings import Recording, windows
 from learnloop_trainer.store.directory import DirectoryStore

@@ -19,7 +19,7 @@ from learnloop_trainer.algorithms.base import Occasion
 from learnloop_trainer.algorithms.offline import cql, cql_sac, iql_offline
 from learnloop_trainer.algorithms.sac import least_critic
 from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.neural.dense_networks import forward
+from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.directory import DirectoryStore

@@ -13,8 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from as_gymnasium import SIMULATIONS
 from learnloop_environments import action_space, make
-from learnloop_environments.action_spaces import ActionSpace, ActionType, mask
-from learnloop_environments.base import Bounds
+from learnloop_environments.base import ActionSpace, ActionType, Bounds, mask
 from learnloop_environments.interfaces.vectors import GymnasiumVector
 from learnloop_environments.randomness import Split
 

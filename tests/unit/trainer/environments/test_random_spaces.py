@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import BEHAVIOUR, BOUNDS, Numbers, choose
 from learnloop_environments import make
-from learnloop_environments.action_spaces import ActionSpace
-from learnloop_environments.base import Bounds
+from learnloop_environments.base import ActionSpace, Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.interfaces.foreign_spaces import ActionDecoder, row, width
 from learnloop_environments.interfaces.vectors import GymnasiumVector

@@ -15,14 +15,13 @@ from learnloop_api.kinds.behaviour import SAMPLED
 from learnloop_api.kinds.training.environment_conditions import Intervention, Safety
 from learnloop_common.acting.policy import Advice, log_probability
 from learnloop_environments import make
-from learnloop_environments.action_spaces import MASKED
-from learnloop_environments.base import Bounds
+from learnloop_environments.base import MASKED, Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import build
-from learnloop_trainer.neural.dense_networks import dense, forward, forward_numpy
+from learnloop_trainer.neural.networks import dense, forward, forward_numpy
 from learnloop_trainer.safety import Preferences, Shield, Shielded, Trail, shielded
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run

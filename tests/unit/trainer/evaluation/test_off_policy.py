@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_common.acting.policy import advise, log_probability
-from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.base import ActionSpace
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.unplayed import Unplayed
 from learnloop_trainer.algorithms.action_heads import fitting
@@ -20,7 +20,7 @@ from learnloop_trainer.evaluation.off_policy import LoggedSteps, evaluate
 from learnloop_trainer.evaluation.off_policy.doubly_robust import LEAST_EFFECTIVE, Terms, correct
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.manifest.proof import graph
-from learnloop_trainer.neural.dense_networks import dense
+from learnloop_trainer.neural.networks import dense
 from learnloop_trainer.recordings import Mixture, Recording
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order

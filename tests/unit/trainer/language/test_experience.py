@@ -26,8 +26,7 @@ from learnloop_trainer.language.experience import (
     in_batches,
     pairs_of,
 )
-from learnloop_trainer.language.learning import LanguageLearner, Setting
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Bounds, Episode
 from learnloop_trainer.language.sampler import Limits, Rollouts
 from learnloop_trainer.training_order import Place

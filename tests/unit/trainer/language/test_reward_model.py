@@ -17,8 +17,7 @@ from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.preferred import BradleyTerry, divided
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Preferred, written
-from learnloop_trainer.language.learning import Setting
-from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode, Pair, Row, make
 from learnloop_trainer.manifest.reward_model_proof import agreement, exported, scored, wilson
 from learnloop_trainer.training_run.language_session import network_of
@@ -143,7 +142,7 @@ def test_loss_and_gradients_are_those_of_a_float64_reference(tiny: Any, chat: Ch
     wanted = reference(twin, twin_head, pairs[:6], 0.01)
     wanted.backward()  # type: ignore[no-untyped-call]
 
-    from learnloop_trainer.language.learning import Sums
+    from learnloop_trainer.language.network import Sums
     from learnloop_trainer.language.rows import batched_pairs
 
     sums = Sums()

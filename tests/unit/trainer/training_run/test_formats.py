@@ -15,7 +15,7 @@ from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, torchscript
 from learnloop_trainer.export.other_formats import TorchGraph
 from learnloop_trainer.manifest.proof import verify
-from learnloop_trainer.neural.dense_networks import dense
+from learnloop_trainer.neural.networks import dense
 from learnloop_trainer.neural.observation_normalisation import Normaliser
 from learnloop_trainer.safety import Shield
 

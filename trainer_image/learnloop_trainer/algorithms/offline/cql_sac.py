@@ -25,11 +25,11 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.action_spaces import ActionType
+from learnloop_environments.base import ActionType
 from learnloop_environments.randomness import Draws, Purpose
 from learnloop_trainer.algorithms import sac
 from learnloop_trainer.algorithms.base import Occasion, Traits, register
-from learnloop_trainer.algorithms.from_log import LogLearner
+from learnloop_trainer.algorithms.replaying import LogLearner
 from learnloop_trainer.replay import Transitions
 
 SAMPLES = 10

@@ -27,9 +27,8 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import ALL_ACTIONS, Occasion, Traits, register
-from learnloop_trainer.algorithms.from_log import LogLearner
-from learnloop_trainer.neural.dense_networks import Network, dense, side_by_side
-from learnloop_trainer.neural.parallel_perceptrons import Stack
+from learnloop_trainer.algorithms.replaying import LogLearner
+from learnloop_trainer.neural.networks import Network, Stack, dense, side_by_side
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION, CRITIC_ACTIVATION = "tanh", "relu"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from learnloop_environments.action_spaces import ActionSpace
+from learnloop_environments.base import ActionSpace
 from learnloop_trainer.evaluation.off_policy.doubly_robust import LEAST_EFFECTIVE, Corrected, Terms, correct
 from learnloop_trainer.evaluation.off_policy.fitted_q import Floats, LoggedSteps, fit, recording_action
 from learnloop_trainer.recordings import Target

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_environments.action_spaces import ActionSpace
-from learnloop_environments.base import Observations
+from learnloop_environments.base import ActionSpace, Observations
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_trainer.neural.dense_networks import Network, dense, forward
+from learnloop_trainer.neural.networks import Network, dense, forward
 from learnloop_trainer.recordings import Mixture, Recording, Target
 
 Floats = NDArray[np.float64]

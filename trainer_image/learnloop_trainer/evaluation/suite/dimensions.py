@@ -29,7 +29,7 @@ from learnloop_trainer.evaluation.suite.stage import (
     effort,
     tuned,
 )
-from learnloop_trainer.neural.dense_networks import Network
+from learnloop_trainer.neural.networks import Network
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.statistics.stratified_bootstrap import interquartile_mean, probability_of_improvement
 

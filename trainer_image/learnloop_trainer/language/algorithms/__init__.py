@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from learnloop_trainer.language.algorithms.preferred import BradleyTerry, Dpo
 from learnloop_trainer.language.algorithms.rewarded import grpo, ppo, rloo
 from learnloop_trainer.language.algorithms.sft import Sft
-from learnloop_trainer.language.learning import Maker
+from learnloop_trainer.language.network import Maker
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import torch
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.language import losses
 from learnloop_trainer.language.algorithms.sft import numbers
-from learnloop_trainer.language.learning import LanguageLearner, Round, Stepper, Sums
+from learnloop_trainer.language.network import LanguageLearner, Round, Stepper, Sums
 from learnloop_trainer.language.rows import Episode, Pair, TokenBatch, batched_pairs, make
 
 DPO_CURVES = ("loss", "margin", "accuracy", "chosen_log_prob", "rejected_log_prob")

@@ -31,8 +31,7 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.learning import Setting
-from learnloop_trainer.language.network import Scores
+from learnloop_trainer.language.network import Scores, Setting
 from learnloop_trainer.language.policy_gradient import Floats, Objective, PolicyGradient, TokenAdvantages, Tokens
 from learnloop_trainer.language.rows import Episode
 

@@ -13,7 +13,7 @@ import torch
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.language import losses
-from learnloop_trainer.language.learning import LanguageLearner, Round, Stepper, Sums, spread, token_weights
+from learnloop_trainer.language.network import LanguageLearner, Round, Stepper, Sums, spread, token_weights
 from learnloop_trainer.language.rows import Episode, batches
 
 CURVES = ("loss", "entropy", "length")
