@@ -22,7 +22,7 @@ EVERY_SWITCH: dict[str, Any] = {
         "artifacts": {"s3": S3},
         "sandbox": {"enabled": True},
         "encryption": {"enabled": True},
-        "embedder": {"volume": {"claimName": "embedder", "format": "onnx"}},
+        "embedder": {"volume": {"claimName": "embedder"}},
         "weaviate": {"url": "https://weaviate.vectors.svc:8080", "keySecret": {"name": "vectors"}},
         "warehouse": {"urlSecret": {"name": "warehouse"}},
         "notifications": {"url": "https://hooks.example.org/x", "keySecret": {"name": "receivers"}},

@@ -134,7 +134,9 @@ def invalid(namespace: str, subject: str, error: ValidationError) -> RefusedMess
     """
     errors = error.errors(include_url=False, include_input=False, include_context=False)
     first = errors[0]
-    field = ".".join(str(part)[:MAX_FIELD] for part in first["loc"]) or "body"
+    # pydantic puts the types that it tried of a field among the fields, such as list[float].
+    path = [str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier()]
+    field = ".".join(part[:MAX_FIELD] for part in path) or "body"
     fix = _FIXES.get(first["type"], "correct it")
     more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""
     message = f"{field}: {first['msg'].removeprefix('Value error, ')}; {fix} and publish it under a new Nats-Msg-Id"

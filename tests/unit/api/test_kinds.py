@@ -100,4 +100,4 @@ def test_rules_of_a_parent_hold_for_its_children() -> None:
 def test_defaults_in_python_are_those_in_the_schema() -> None:
     spec = ModelDeploymentSpec.model_validate({"model": {"uri": "uniform://discrete/2?observations=4"}})
     assert [step.weight for step in spec.rollout.steps] == [10, 25, 50, 100]
-    assert [metric.name for metric in spec.analysis.metrics] == ["return", "errors"]
+    assert [metric.name for metric in spec.analysis.metrics] == ["success", "errors"]

@@ -46,32 +46,34 @@ def test_consumer_and_schema_agree_about_every_doubtful_event() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"policy_revision": 7}, "policy_revision is 7: Input should be a valid string; correct it"),
-        ({"agent": "Walker"}, "agent is 'Walker': String should match pattern"),
-        ({"started_at": "1700000000"}, "started_at is '1700000000': not RFC 3339 with an offset: send e.g. 2026-"),
-        ({"colour": "red"}, "colour is a text of 3 characters: Extra inputs are not permitted; take it out"),
-        ({"password": "hunter2"}, "password is a secret: Extra inputs are not permitted; take it out"),
-        ({"metadata": {"user_id": 4711}}, "metadata.user_id is a number: Input should be a valid string"),
-        ({"task": ["anna"]}, "task is a list of 1: Input should be a valid string"),
+        ({"policy_revision": 7}, "policy_revision: Input should be a valid string; correct it"),
+        ({"agent": "Walker"}, "agent: String should match pattern"),
+        ({"started_at": "1700000000"}, "started_at: not RFC 3339 with an offset: send e.g. 2026-"),
+        ({"colour": "red"}, "colour: Extra inputs are not permitted; remove it"),
+        ({"password": "hunter2"}, "password: Extra inputs are not permitted; remove it"),
+        ({"metadata": {"user_id": 4711}}, "metadata.user_id: Input should be a valid string"),
+        ({"task": ["anna"]}, "task: Input should be a valid string"),
     ],
 )
-def test_a_refusal_names_field_value_and_fix_and_no_person(change: dict[str, Any], told: str) -> None:
+def test_a_refusal_names_field_and_fix_and_no_value(change: dict[str, Any], told: str) -> None:
     refused = refusal(json.dumps(event("t") | change).encode())
     assert refused is not None
     assert refused.code == "schema"
     assert refused.reason.startswith(told)
-    assert refused.reason.endswith("publish it under a new Nats-Msg-Id; schema: /api/v1/schemas/agent.rl.trajectory.v1")
+    assert "publish it under a new Nats-Msg-Id; schema: /api/v1/schemas/agent.rl.trajectory.v1" in refused.reason
+    assert "hunter2" not in refused.reason
+    assert "anna" not in refused.reason
 
 
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        ({"reward": "1"}, "steps.0.reward is '1': Input should be a valid number"),
-        ({"reward": True}, "steps.0.reward is true: Input should be a valid number"),
-        ({"reward": 4e38}, "steps.0.reward is 4e+38: Input should be less than or equal to 34"),
-        ({"terminated": 1}, "steps.0.terminated is 1: Input should be a valid boolean"),
-        ({"action": [1, "x"]}, "steps.0.action.1 is a text of 1 characters: Input should be a valid number"),
-        ({"action": 1.5}, "steps.0.action is 1.5: Input should be a valid integer / Input should be a valid "),
+        ({"reward": "1"}, "steps.0.reward: Input should be a valid number"),
+        ({"reward": True}, "steps.0.reward: Input should be a valid number"),
+        ({"reward": 4e38}, "steps.0.reward: Input should be less than or equal to 34"),
+        ({"terminated": 1}, "steps.0.terminated: Input should be a valid boolean"),
+        ({"action": [1, "x"]}, "steps.0.action: Input should be a valid integer"),
+        ({"action": 1.5}, "steps.0.action: Input should be a valid integer"),
     ],
 )
 def test_a_refusal_finds_its_way_into_steps_and_among_types(step: dict[str, Any], told: str) -> None:

@@ -24,7 +24,7 @@ def read(body: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
             raise ValueError("its weights are said to lie in another file, which is not read")
         weights = {tensor.name: np.array(numpy_helper.to_array(tensor)) for tensor in model.graph.initializer}
     except Exception as error:  # protobuf's, numpy's and onnx's errors share no base class below Exception
-        raise ValueError(f"is no ONNX file ({str(error)[:120]})") from None
+        raise ValueError(f"is not an ONNX file ({str(error)[:120]})") from None
     return weights, {item.key: item.value for item in model.metadata_props}
 
 

@@ -217,7 +217,7 @@ def read_tokens(model: Any, batch: TokenBatch, *, hidden: bool = False) -> tuple
     return (seen.hidden_states[-1][batch.row, batch.column - 1] if hidden else None), logits
 
 
-class Experience(Protocol):
+class Lessons(Protocol):
     """Source of what is learned from. Collective: all ranks ask in the same order.
 
     Rewarded algorithms ask for `episodes` of a round, demonstrations come from `every`, preferences from `pairs`.
@@ -235,7 +235,7 @@ class Setting:
     """The run as an algorithm for language models sees it."""
 
     network: LanguageNetwork
-    experience: Any  # an Experience with the method that the algorithm asks for
+    experience: Any  # Lessons with the method that the algorithm asks for
     group: Group
     seed: int
     total_steps: int

@@ -24,7 +24,7 @@ from learnloop_trainer.language.algorithms import ALGORITHMS, LanguageTraits
 from learnloop_trainer.language.base_model import FIELD, Base, opened
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
-from learnloop_trainer.language.network import Experience, LanguageLearner, LanguageNetwork, Setting
+from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Lessons, Setting
 from learnloop_trainer.language.rows import Bounds, Episode
 from learnloop_trainer.language.sampler import Rollouts
 from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits
@@ -177,7 +177,7 @@ def _experience(
     world: ConversationWorld,
     bounds: Bounds,
     read: ReadExperience,
-) -> Experience:
+) -> Lessons:
     parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
     assert model is not None
     if source == PREFERENCES:
