@@ -66,7 +66,7 @@ async def test_a_data_plane_that_is_down_or_older_holds_only_what_needs_it(wire:
     wire.answer(404, {"error": {"message": "no such route"}})
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
     source = WithExperience(Counted(), client)
-    for said in ("PostgreSQL is down", "older than this operator"):
+    for said in ("PostgreSQL is down", "the data plane has no /api/v1/models/md/outcomes"):
         arm = (await source.of_episodes(asked(REWARD, SUCCESS))).arms["aaaa"]
         assert set(arm.problems) == {"r"}
         assert arm.problems["r"].reason == reasons.PROVIDER_DOWN
