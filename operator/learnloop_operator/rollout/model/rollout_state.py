@@ -115,7 +115,7 @@ class State:
     weight: int = 0
     step_started_at: str | None = None
     step_base: int | None = 0
-    """Episodes of the canary that do not count for the step; None see judging/arms.py."""
+    """Episodes of the canary that do not count for the step; None: see judging/analysis.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     pins: Pins = ()
