@@ -26,6 +26,7 @@ from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.vectors.vector_store import Following, open_vectors
 
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
+PING_SECONDS = 10.0
 HEAVY_AT_ONCE = 2  # of each kind of work that reads or rewrites all of an agent's memory
 RECALLS_AT_ONCE = 8  # enough to keep PostgreSQL busy while this process ranks
 MOST_WAITING = 64  # recalls of a namespace; they take some 100 ms
@@ -76,6 +77,7 @@ class MemoryParts:
         if every := config.consolidate_seconds:
             shared.in_turns("consolidation", self.consolidation.run, every=min(every, CONSOLIDATION_SECONDS))
         shared.in_turns("vectors", self.following.run, every=sweep)
+        again(self.following.ping, "vector store", pause=PING_SECONDS)
         again(self.recall_log.write, "recall log", pause=FLUSH_SECONDS)
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ _PLANNED = "SET LOCAL plan_cache_mode = force_custom_plan"
 
 
 class VectorStore(Protocol):
-    """Finds by the vectors of one embedder. Every method but `close` is about one namespace.
+    """Finds by the vectors of one embedder. Every method but `ping` and `close` is about one namespace.
 
     All raise Unavailable when PostgreSQL does not answer, and StoreAway when the store itself does not.
     """
@@ -45,6 +45,10 @@ class VectorStore(Protocol):
 
     async def erased(self, namespace: str, agent: str | None) -> None:
         """The store has nothing of an erased agent, nor (None) any other memory that PostgreSQL no longer has."""
+        ...
+
+    async def ping(self) -> None:
+        """The store answers."""
         ...
 
     async def close(self) -> None:
@@ -74,6 +78,9 @@ class PgVectors:
 
     async def erased(self, namespace: str, agent: str | None) -> None:
         """Vectors go with their rows."""
+
+    async def ping(self) -> None:
+        """PostgreSQL is asked by everybody else."""
 
     async def close(self) -> None:
         """The connections are the database's."""
@@ -128,11 +135,24 @@ class Following:
         self._clock = clock
         self._current: dict[str, float] = {}
         self._behind: dict[str, str] = {}
+        self._away = ""
 
     @property
     def problem(self) -> str:
         """Why the store does not take what it should; empty while it does."""
-        return next(iter(self._behind.values()), "")
+        return self._away or next(iter(self._behind.values()), "")
+
+    async def ping(self) -> None:
+        """Notice a store that is away before anything is written to it."""
+        if self._store is None:
+            return
+        try:
+            await self._store.ping()
+        except StoreAway as error:
+            self._away = str(error) or type(error).__name__
+        else:
+            self._away = ""
+        self._metrics.vectors_up.set(not self.problem)
 
     async def run(self, namespace: str) -> int:
         """Has the store take in what changed; returns how many memories that was.

@@ -35,7 +35,6 @@ PAGES = 40  # of one agent in one pass
 WAIT_SECONDS = 10.0
 NEAREST_SECONDS = 0.5  # PostgreSQL looks at all vectors in about this time
 PAUSE_SECONDS = 5.0  # between a failure and the next request
-PING_SECONDS = 10.0  # so that a store that is away is noticed before an agent becomes large
 PREFIX = "LearnloopMemory"
 CONNECT_SECONDS, ASK_SECONDS = 5, 5
 GIVE_UP_SECONDS = 15.0  # of a request and the client's own repetitions, which go on for a minute
@@ -236,7 +235,7 @@ class WeaviateVectors:
         self._collection = collection_of(embedder)
         self._rows = PgVectors(db)
         self._held: set[tuple[str, str]] = set()
-        self._away_until = self._pinged = 0.0
+        self._away_until = 0.0
 
     async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
         """From PostgreSQL while Weaviate does not answer."""
@@ -252,9 +251,6 @@ class WeaviateVectors:
 
     async def follow(self, namespace: str) -> int:
         """One agent after the other; agents that are large no longer go."""
-        if time.monotonic() - self._pinged >= PING_SECONDS:
-            await self._tenants.ping()
-            self._pinged = time.monotonic()
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_LARGE, namespace, self._embedder, self._above)
             copied = {row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)}
@@ -272,6 +268,10 @@ class WeaviateVectors:
             copied = [row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)]
         for each in copied:
             await self._follow(namespace, each)
+
+    async def ping(self) -> None:
+        """Weaviate takes requests."""
+        await self._tenants.ping()
 
     async def close(self) -> None:
         """Closes the connections."""
