@@ -19,7 +19,7 @@ from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus, Sample
 from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
+from learnloop_operator.reconcile.apply_plan import Applier, AuditLog, MadeSecrets
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
@@ -92,6 +92,7 @@ class Operator:
             EventRecorder(self.kube, "test"),
             AuditLog(OperatorMetrics().decisions),
             drafts=services.drafts,
+            secrets=MadeSecrets(clock=lambda: self.now().timestamp()),
         )
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
         self.rewards = RewardPolicyController(services)

@@ -4,7 +4,8 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,35 @@ def to_standard_output() -> None:
 
 
 log = logging.getLogger(__name__)
+FORGET_SECONDS = 60.0
+"""A Secret that somebody deleted is made again after this time at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSecrets:
+    """Spares the API server the same refused creation in every pass: the operator may not read Secrets."""
+
+    clock: Callable[[], float] = time.monotonic
+    _since: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    def due(self, manifest: Manifest) -> bool:
+        """It was not created, or refused as present, within FORGET_SECONDS."""
+        since = self._since.get(_incarnation(manifest))
+        return since is None or self.clock() - since >= FORGET_SECONDS
+
+    def note(self, manifest: Manifest) -> None:
+        """Record that it exists."""
+        now = self.clock()
+        for key in [key for key, since in self._since.items() if now - since >= FORGET_SECONDS]:
+            del self._since[key]
+        self._since[_incarnation(manifest)] = now
+
+
+def _incarnation(manifest: Manifest) -> tuple[str, ...]:
+    """Namespace, name and owners: a deleted object's Secret goes with it, and its namesake needs another."""
+    metadata = manifest["metadata"]
+    owners = (owner["uid"] for owner in metadata.get("ownerReferences", ()))
+    return metadata.get("namespace", ""), metadata["name"], *owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +107,7 @@ class Applier:
     """Statuses that can wait."""
     announcer: Announcer | None = None
     """Sends news to the data plane; None: not sent."""
+    secrets: MadeSecrets = field(default_factory=MadeSecrets)
     metrics: LoopMetrics | None = None
     """Counts what is new; None: not counted."""
     tracer: "Tracer | None" = None
@@ -140,8 +171,10 @@ class Applier:
         for manifest, child in zip(plan.apply, present, strict=True):
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
-                with contextlib.suppress(Conflict):
-                    await self.kube.create(manifest)
+                if self.secrets.due(manifest):
+                    with contextlib.suppress(Conflict):
+                        await self.kube.create(manifest)
+                    self.secrets.note(manifest)
             else:
                 await self.kube.apply(manifest, manager, live=child)
         for ref in plan.delete:
