@@ -98,5 +98,4 @@ def _bound(low: float, high: float, times: int) -> str:
 
 
 def _written(number: float) -> str:
-    """As short as it is exact."""
     return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)

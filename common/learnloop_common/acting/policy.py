@@ -36,7 +36,6 @@ class Numbers:
         return len(self.low) + bool(self.choices)
 
     def written(self) -> str:
-        """As an entry of the metadata."""
         return json.dumps({"low": self.low, "high": self.high, "choices": self.choices})
 
 

@@ -70,7 +70,6 @@ class Redaction:
         self._named = lru_cache(maxsize=4096)(self._look)  # names come again with every value
 
     def __call__(self, value: str) -> str:
-        """See `text`."""
         return self.text(value)
 
     def text(self, value: str) -> str:

@@ -31,7 +31,6 @@ class SealedBlobs(Blobs):
         self._keys = keys
 
     async def put(self, key: str, file: Path) -> None:
-        """See Blobs."""
         data_key = await self._keys.of_namespace(_namespace(key))
         target = self.spool / f"sealed-{uuid4()}"
         try:

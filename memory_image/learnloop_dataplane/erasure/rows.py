@@ -100,7 +100,6 @@ class Scope:
 
     @property
     def subject(self) -> str:
-        """As records and tombstones name it."""
         return f"user/{self.user}" if self.user is not None else f"agent/{self.agent}"
 
     @property

@@ -86,7 +86,6 @@ class EvaluatorType(ABC):
     """One value of `evaluator.type`. Stateless: one object serves all policies."""
 
     name: ClassVar[str]
-    """As a RewardPolicy writes it."""
     needs_expected: ClassVar[bool] = False
 
     def check(self, spec: Evaluator) -> None:  # noqa: B027 - most have nothing to look at

@@ -54,7 +54,6 @@ class ModelDistiller:
         """None: the model failed on these episodes."""
 
     async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
-        """See Distiller."""
         memories = await self._counting.distil(agent, episodes)
         tasks: dict[str, list[Episode]] = defaultdict(list)
         for item in episodes:

@@ -76,7 +76,6 @@ class StoreMemory(Input):
         return self
 
     def memory(self) -> NewMemory:
-        """As it goes to the store."""
         return NewMemory(
             self.agent_id,
             self.memory_type,

@@ -22,10 +22,8 @@ def use_keys(keys: KeyLines | None) -> None:
 
 
 def redact_text(value: str) -> str:
-    """See `Redaction.text`."""
     return _rules.text(value)
 
 
 def redact(value: Any) -> Any:
-    """See `Redaction.value`."""
     return _rules.value(value)

@@ -21,7 +21,6 @@ class Division:
     parts: Mapping[str, float]
 
     def described(self) -> list[dict[str, Any]]:
-        """As JSON has it."""
         return [{"agent": agent, "credit_assigned": part, "method": self.method} for agent, part in self.parts.items()]
 
 

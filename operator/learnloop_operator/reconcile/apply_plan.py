@@ -79,7 +79,6 @@ class MadeSecrets:
         return since is None or self.clock() - since >= FORGET_SECONDS
 
     def note(self, manifest: Manifest) -> None:
-        """Record that it exists."""
         now = self.clock()
         for key in [key for key, since in self._since.items() if now - since >= FORGET_SECONDS]:
             del self._since[key]

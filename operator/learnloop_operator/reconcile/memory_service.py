@@ -76,7 +76,6 @@ class MemoryServiceController:
         return dataclasses.replace(world, **changes)
 
     def decide(self, snapshot: MemoryServiceSnapshot) -> Plan:
-        """See core.memory."""
         return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:

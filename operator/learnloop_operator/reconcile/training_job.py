@@ -152,7 +152,6 @@ class TrainingJobController:
         )
 
     def decide(self, snapshot: TrainingSnapshot) -> Plan:
-        """See core.training and core.study."""
         if isinstance(snapshot, StudySnapshot):
             return decide_study(snapshot)
         return decide(snapshot, self._backends)

@@ -68,7 +68,6 @@ class MetricType(ABC):
     """One value of `spec.analysis.metrics[].type`. Stateless: one object serves all metrics of its type."""
 
     name: ClassVar[str]
-    """As the specification writes it."""
     noun: ClassVar[str]
     """Name of the measured quantity, for a sentence."""
     extra_series: ClassVar[ExtraSeries | None] = None
