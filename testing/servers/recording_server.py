@@ -30,7 +30,10 @@ class Handler(BaseHTTPRequestHandler):
     server: DataPlane
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        length = int(self.headers["content-length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # its sender was killed
+            return
         self.server.posts.append((self.path, body, {key.lower(): value for key, value in self.headers.items()}))
         status, answer = self.server.answers.get(self.path, (202, b"{}"))
         self.send_response(status)

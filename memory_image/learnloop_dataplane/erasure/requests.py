@@ -164,7 +164,7 @@ def _after_the_rows(what: str) -> Iterator[None]:
     try:
         yield
     except (StoreAway, Unavailable) as error:
-        message = f"the rows are erased, the {what} not yet: {error}; send the request again"
+        message = f"the rows are erased, the {what} are not yet: {error}"
         raise ApiError(503, message, retry_after=5) from error
 
 

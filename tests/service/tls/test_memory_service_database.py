@@ -8,11 +8,8 @@ import os
 import pwd
 import shutil
 import socket
-import ssl
-import struct
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,11 +20,10 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
-from cryptography import x509
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, tell
+from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
 from testing.certificates import Folder, Pair, authority, folder
 from testing.servers.ports import held_port
 from testing.servers.tls_parts import ROOT, programs_with_tls, wait_for, wait_until_ready
@@ -47,7 +43,7 @@ def manifests() -> dict[tuple[str, str], Any]:
         spec=MemoryServiceSpec.model_validate({"storage": {"size": "1Gi"}}),
         images=("memory:1", "postgres:17"),
         pull_policy="IfNotPresent",
-        budgets=tell("red", {}),
+        budgets=budgets_json("red", {}),
         tls=True,
         fresh_password=PASSWORD,
         fresh_audit_key="k" * 44,
@@ -118,10 +114,8 @@ def running(installation: Installation) -> Iterator[Installation]:
         "POSTGRES_PASSWORD_FILE": str(installation.root / "credentials" / "postgres-password"),
         "PGDATA": str(installation.root / "data" / "pgdata"),
         "PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}",
-        "FOLLOW_FOLDER": str(installation.own.path),
-        "FOLLOW_SECONDS": "0.2",
     }
-    command = [installation.here(word) for word in container["command"]]
+    command = [str(programs / "entrypoint"), *(installation.here(word) for word in container["args"])]
     command += ["-c", f"port={installation.port}", "-c", f"unix_socket_directories={installation.root / 'run'}"]
     options: dict[str, Any] = {}
     if installation.user:
@@ -149,18 +143,6 @@ def dsn(running: Installation, monkeypatch: pytest.MonkeyPatch) -> str:
 
     monkeypatch.setattr(socket, "getaddrinfo", here)
     return running.here(address)
-
-
-def shown(installation: Installation) -> int:
-    """The serial number of the certificate that PostgreSQL shows now."""
-    context = ssl.create_default_context(cafile=str(installation.own.bundle))
-    with socket.create_connection(("127.0.0.1", installation.port), timeout=30) as plain:
-        plain.sendall(struct.pack("!ii", 8, 80877103))  # SSLRequest
-        assert plain.recv(1) == b"S"
-        with context.wrap_socket(plain, server_hostname="mem-postgres.red.svc") as wrapped:
-            certificate = wrapped.getpeercert(binary_form=True)
-    assert certificate
-    return x509.load_der_x509_certificate(certificate).serial_number
 
 
 async def test_both_drivers_reach_it_encrypted_by_the_address_that_the_memory_service_has(dsn: str) -> None:
@@ -199,17 +181,11 @@ async def test_nobody_comes_without_tls_or_without_the_password(dsn: str) -> Non
         await asyncpg.connect(dsn, password="wrong")
 
 
-async def test_a_renewed_certificate_counts_without_a_restart_and_connections_live_on(
-    dsn: str, running: Installation
-) -> None:
-    kept = await asyncpg.connect(dsn, password=PASSWORD)
-    before, born = shown(running), await kept.fetchval("SELECT pg_postmaster_start_time()")
+def test_the_kubelet_restarts_it_once_its_certificate_was_renewed(running: Installation) -> None:
+    container = manifests()["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]["containers"][0]
+    probe = [running.here(word) for word in container["livenessProbe"]["exec"]["command"]]
+    path = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "PGDATA": str(running.root / "data" / "pgdata")}
+    path["PGPORT"] = str(running.port)
+    assert subprocess.run(probe, env=path, check=False).returncode == 0
     running.renew()
-    try:
-        until = time.monotonic() + FAR_FUTURE
-        while shown(running) == before:
-            assert time.monotonic() < until, "PostgreSQL still shows the old certificate"
-            await kept.execute("SELECT pg_sleep(0.1)")
-        assert await kept.fetchval("SELECT pg_postmaster_start_time()") == born
-    finally:
-        await kept.close()
+    assert subprocess.run(probe, env=path, check=False).returncode != 0

@@ -257,7 +257,7 @@ async def test_there_is_no_receipt_before_the_warehouse_has_erased(
         server.kill()
         body = {"user_id": "eva"}
         refused = await api.call("POST", "/api/v1/erasure", 503, namespace="proof", json=body)
-        assert "the warehouse's are not yet" in refused["error"]["message"]
+        assert "the rows in the warehouse are not yet" in refused["error"]["message"]
         await asyncio.to_thread(server.start)
 
         async def receipt() -> Any:
