@@ -66,14 +66,12 @@ class PgVectors:
         self._db = db
 
     async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
-        """Exact."""
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_PLANNED)
             rows = await connection.fetch(_NEAREST, namespace, agent, embedder, HalfVector(vector), k)
         return [row["memory_id"] for row in rows]
 
     async def follow(self, namespace: str) -> int:
-        """Nothing to do."""
         return 0
 
     async def erased(self, namespace: str, agent: str | None) -> None:

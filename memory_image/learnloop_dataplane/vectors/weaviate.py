@@ -270,11 +270,9 @@ class WeaviateVectors:
             await self._follow(namespace, each)
 
     async def ping(self) -> None:
-        """Weaviate takes requests."""
         await self._tenants.ping()
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._tenants.close()
 
     async def _follow(self, namespace: str, agent: str) -> int:

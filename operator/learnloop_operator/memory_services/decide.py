@@ -92,6 +92,9 @@ def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Pla
     message = f"{ready} of {world.replicas} pods are ready"
     if world.complaint:
         message = f"{message}; {world.complaint}"
+        dsn = world.spec.dsn_secret_ref
+        if dsn and f'"{dsn.name}" not found' in world.complaint:
+            message += ": create this Secret, or correct spec.dsnSecretRef"
     state = _status(world, "Starting", message, ready=False, progressing=True, **fields)
     again = next_look(unready_since(world.server), world.now)
     return Plan(status=state, apply=children, requeue_after=again)

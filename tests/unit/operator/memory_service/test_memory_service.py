@@ -94,7 +94,7 @@ def test_a_secret_that_pods_wait_for_is_named_in_the_words_of_the_kubelet() -> N
     spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
     said = 'pod mem-memory-1 waits: CreateContainerConfigError: secret "db" not found'
     plan = decide(world(spec, server=deployment(0), complaint=said))
-    assert said in ready(plan)["message"]
+    assert ready(plan)["message"].endswith(f"{said}: create this Secret, or correct spec.dsnSecretRef")
     children = ["ConfigMap", "ServiceAccount", "Service", "Deployment"]
     assert kinds(plan) == children, "pods start by themselves when it is there"
     assert plan.requeue_after is not None
