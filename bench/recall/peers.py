@@ -1,4 +1,4 @@
-"""What the service is put beside: a library's BM25, and an embedder."""
+"""Peers of the service's recall: a library's BM25, and an embedder."""
 
 import json
 import re

@@ -26,7 +26,7 @@ MEANS, ERROR_RATES = (0.5, 0.7, 0.9), (0.005, 0.01, 0.02, 0.03)
 
 
 World = Callable[[int], float]
-"""What the success rate is multiplied with after so many episodes of the subject."""
+"""Factor of the success rate after so many episodes of the subject."""
 
 
 def steady(_: int) -> float:
@@ -44,7 +44,7 @@ WORLDS: Mapping[str, World] = {
 
 @dataclass(slots=True)
 class Arm:
-    """What was counted: an episode that ends in error succeeds as often as others do."""
+    """Episodes counted: one that ends in error succeeds as often as others do."""
 
     n: int = 0
     good: int = 0

@@ -111,7 +111,7 @@ class Config(EnvironmentSettings):
         description="give system:serviceaccount:NAMESPACE:NAME, a space between",
     )
     run_writers: Literal["ranks", "namespace"] = "ranks"
-    """Who may report a TrainingJob's run: its own pods, or every caller of the namespace."""
+    """Callers that may report a TrainingJob's run: its own pods, or all of the namespace."""
     operator_subject: str | None = Field(default=None, pattern=r"^system:serviceaccount:[^:]+:[^:]+$")
     """May act for any namespace."""
     retention_days: int = Field(default=30, ge=1, le=3650)

@@ -141,7 +141,7 @@ class PrivacyParts:
         self._shared.background.repeat(self.retention.run, "retention", pause=RETENTION_SECONDS)
 
     async def _erase_again(self) -> None:
-        """Once after each start: nobody restores a database that is in use."""
+        """Run once after each start: a database in use is never restored."""
         if not self._looked_back:
             if found := await self.erasing.again():
                 log.warning("the database had %d erasures and opt-outs less than are on record: made again", found)

@@ -78,7 +78,7 @@ class PgVectors:
         """Vectors go with their rows."""
 
     async def ping(self) -> None:
-        """PostgreSQL is asked by everybody else."""
+        """Nothing to do: every request notices that PostgreSQL is away."""
 
     async def close(self) -> None:
         """The connections are the database's."""

@@ -110,7 +110,7 @@ class CachedReads:
 
 
 Reader = KubeClient | CachedReads
-"""What controllers read from."""
+"""Source of a controller's reads."""
 
 
 def _terms(labels: str) -> dict[str, str] | None:

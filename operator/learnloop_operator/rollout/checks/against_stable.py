@@ -128,7 +128,7 @@ def compared(
 
 @lru_cache(maxsize=1024)
 def claim_text(metric: MetricThreshold) -> str:
-    """What is asked, in words: a changed number in it asks another question. Empty for a metric without stable."""
+    """The question in words: a changed number makes it another question. Empty for a metric without stable."""
     where, what = metric.return_range, type_of(metric).claim_noun(metric)
     if metric.test == "sequential":
         text = f"{what} not worse by {metric.max_drop:g}" if metric.max_drop is not None else what
