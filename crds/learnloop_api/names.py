@@ -31,7 +31,7 @@ ANNOTATION_ABORT = f"{GROUP}/abort"  # take this canary, or this promoted revisi
 ANNOTATION_REJECT = f"{GROUP}/reject"  # refuse the step that waits for approval or is on hold: rolled back, and blocked
 ANNOTATION_UNDO = f"{GROUP}/undo"  # roll this promoted revision back: to the warm old arm, else to status.lastStable
 ANNOTATION_PAUSE = f"{GROUP}/pause"  # hold at this weight; evidence keeps counting, a breach still rolls back
-ANNOTATION_RESTART = f"{GROUP}/restart"  # the rollout of this canary begins anew, at the first step, without evidence
+ANNOTATION_RESTART = f"{GROUP}/restart"  # restarts the rollout of this canary at the first step, without evidence
 ANNOTATION_RETRY = f"{GROUP}/retry"  # REVISION, or all, or any new value for blockedRevision: try it again
 ANNOTATION_RESUME = f"{GROUP}/resume"  # end the hold of pause
 ANNOTATION_SKIP = f"{GROUP}/skip"  # pass the current step without its evidence; refused while a check is breached
@@ -67,7 +67,7 @@ GATE_AUDIENCE = f"gate.{GROUP}"
 TOKEN_DIRECTORY = "/var/run/secrets/learnloop.dev"
 TOKEN_FILE = f"{TOKEN_DIRECTORY}/token"
 MEMORY_TOKEN_FILE = f"{TOKEN_DIRECTORY}/memory-token"
-"""A token for the namespace's own MemoryService, and nobody else: what it is sent, its pods could send on."""
+"""Audience of tokens for the namespace's own MemoryService alone: its pods could forward a token they receive."""
 
 
 def memory_audience(namespace: str, memory_service: str) -> str:
@@ -75,7 +75,7 @@ def memory_audience(namespace: str, memory_service: str) -> str:
     return f"memory.{GROUP}/{namespace}/{memory_service}"
 
 
-# The authorities that the parts' certificates are made by, beside the token. The operator keeps a ConfigMap of this
+# The authorities that sign the parts' certificates, next to the token. The operator keeps a ConfigMap of this
 # name in each namespace that it works in; without TLS there is none.
 CA_CONFIG_MAP = "learnloop-ca"
 CA_KEY = "ca.crt"
@@ -89,7 +89,7 @@ NO_SIDECAR = {
     "consul.hashicorp.com/connect-inject": "false",
 }
 NO_SIDECAR_LABELS = {"kuma.io/sidecar-injection": "disabled"}
-ENV_TLS_CA = "LEARNLOOP_TLS_CA"  # a file of authorities that are trusted beside the system's; default: CA_FILE
+ENV_TLS_CA = "LEARNLOOP_TLS_CA"  # authorities trusted in addition to the system's; default: CA_FILE
 ENV_TLS_CERTIFICATE = "LEARNLOOP_TLS_CERTIFICATE"  # a server's chain, and its key; absent: plain HTTP
 ENV_TLS_KEY = "LEARNLOOP_TLS_KEY"
 TLS_SECRET = "learnloop-tls"  # of a namespace in tls.namespaces: tls.crt, tls.key and ca.crt of the pods there
@@ -119,12 +119,12 @@ ENV_MEMORY_TOKEN_FILE = "LEARNLOOP_MEMORY_TOKEN_FILE"  # for LEARNLOOP_MEMORY_UR
 ENV_NAMESPACE = "LEARNLOOP_NAMESPACE"
 ENV_PSEUDONYM_KEY = "LEARNLOOP_PSEUDONYM_KEY"  # the same at publishers and data plane; absent: no pseudonyms
 ENV_POD_NAME = "POD_NAME"
-ENV_PROBES_PORT = "LEARNLOOP_PROBES_PORT"  # of probes and metrics; absent: beside everything
+ENV_PROBES_PORT = "LEARNLOOP_PROBES_PORT"  # of probes and metrics; absent: the server's own port
 
 # What the policy servers of a ModelDeployment know one another's episodes and copies by.
 EPISODE_KEY = "key"
 EPISODE_KEY_DIRECTORY = "/var/run/secrets/episodes.learnloop.dev"
-ENV_CALLERS = "LEARNLOOP_CALLERS"  # token|anybody: whom a policy server serves
+ENV_CALLERS = "LEARNLOOP_CALLERS"  # token|anybody: callers that a policy server accepts
 ENV_CALLER_NAMESPACES = "LEARNLOOP_CALLER_NAMESPACES"  # besides its own, by commas
 ENV_EPISODE_KEY_FILE = "LEARNLOOP_EPISODE_KEY_FILE"
 HEADER_MARK = "x-learnloop-mark"
@@ -161,7 +161,7 @@ METRIC_REQUESTS_UNCOUNTED = "learnloop_requests_uncounted_total"  # + verb, reas
 METRIC_ENDINGS_UNCOUNTED = "learnloop_endings_uncounted_total"  # + reason: again|late
 METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next
 
-# Metrics of a gateway before a language model, beside those above.
+# Additional metrics of a gateway before a language model.
 METRIC_LANGUAGE_TURNS = "learnloop_language_turns_total"  # + recorded: tokens|text|nothing
 METRIC_LANGUAGE_ROWS = "learnloop_language_rows_total"  # + reason: why a row of tokens began
 METRIC_LANGUAGE_TOKENS = "learnloop_language_tokens_total"  # + direction: asked|said
@@ -169,7 +169,7 @@ METRIC_LANGUAGE_FIRST = "learnloop_language_first_token_seconds"  # histogram
 METRIC_LANGUAGE_FALLBACKS = "learnloop_language_fallbacks_total"  # + outcome: answered|failed
 METRIC_LANGUAGE_THROTTLED = "learnloop_language_throttled_total"
 
-# Metrics of an arm in shadow; `revision` is always that arm's, whoever counts.
+# Metrics of an arm in shadow; `revision` is always that arm's, in every process that counts.
 METRIC_SHADOW_COMPARED = "learnloop_shadow_compared_total"  # requests whose answer was compared with stable's
 METRIC_SHADOW_AGREED = "learnloop_shadow_agreed_total"  # those with the same greedy action
 METRIC_SHADOW_ERRORS = "learnloop_shadow_errors_total"
@@ -178,7 +178,7 @@ METRIC_SHADOW_LOST = "learnloop_shadow_lost_total"  # counted by stable; + reaso
 
 
 def nats_inbox(namespace: str, account: str = "") -> str:
-    """Prefix of the subjects on which a ServiceAccount's clients are answered: nobody else may read there.
+    """Prefix of the subjects of replies to a ServiceAccount's clients; other accounts may not subscribe to them.
 
     The name of a ServiceAccount may hold dots, which would part it for NATS, so that `a` could read for `a.b`. It holds
     no underscore: put for the dots, one gives each name a token of its own. Without an account (clients with

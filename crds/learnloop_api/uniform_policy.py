@@ -1,4 +1,4 @@
-"""The address of a policy that does anything, each as likely: whoever begins begins with it.
+"""URI of the uniform random policy, which an agent starts with.
 
     uniform://discrete/4?observations=16          one of four choices
     uniform://multi-discrete/3x4?observations=5   a combination of choices, numbered in row-major order
@@ -59,7 +59,7 @@ class UniformSpaces:
 
 
 def combinations(choices: Sequence[int]) -> int:
-    """How many combinations of so many choices at once there are."""
+    """Number of combinations of these choices."""
     return math.prod(choices)
 
 
@@ -69,15 +69,15 @@ def parse(uri: str) -> UniformSpaces:
         raise ValueError(f"{uri} is not valid: {HOW}")
     parts = urlsplit(uri)
     size = parse_qs(parts.query).get("observations")
-    seen = int(size[0]) if size else None
+    width = int(size[0]) if size else None
     words = parts.path.strip("/").split("/")
     if parts.netloc in ("discrete", "multi-discrete"):
         choices = combinations([int(number) for number in words[0].split("x")])
         if choices > MOST:
             raise ValueError(f"{uri} has {choices} choices, {MOST} are the most: {HOW}")
-        return UniformSpaces(choices, observations=seen)
+        return UniformSpaces(choices, observations=width)
     low, high = _bounds(uri, words[-1])
-    return UniformSpaces(int(words[0]) if parts.netloc == "hybrid" else 0, low, high, seen)
+    return UniformSpaces(int(words[0]) if parts.netloc == "hybrid" else 0, low, high, width)
 
 
 def _bounds(uri: str, text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -86,7 +86,7 @@ def _bounds(uri: str, text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
         bound, _, times = part.partition("*")
         low, high = (float(number) for number in bound.split(".."))
         if not low < high or not math.isfinite(high - low):
-            raise ValueError(f"{uri}: {bound} is no range, its low end must be below its high end: {HOW}")
+            raise ValueError(f"{uri}: invalid range {bound}: its low end must be below its high end: {HOW}")
         ends += [(low, high)] * int(times or 1)
         if len(ends) > MOST:
             raise ValueError(f"{uri} has over {MOST} numbers: {HOW}")

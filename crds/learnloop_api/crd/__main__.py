@@ -1,4 +1,4 @@
-"""`python -m learnloop_api.crd write|check FOLDER`: the YAML beside the models, and whether it is up to date."""
+"""`python -m learnloop_api.crd write|check FOLDER`: writes the YAML of the models, or checks that it is up to date."""
 
 import argparse
 import sys

@@ -163,7 +163,7 @@ MODEL_DEPLOYMENT = Kind(
     short_name="mdep",
     description=(
         "A ModelDeployment serves a policy and rolls a new one out in steps. Each step needs evidence; without it the "
-        "weight holds, and a canary that is worse is rolled back at once and stays blocked, with the reason in status."
+        "weight holds. A canary that is worse is rolled back and stays blocked, with the reason in status."
     ),
     spec=ModelDeploymentSpec,
     status=ModelDeploymentStatus,

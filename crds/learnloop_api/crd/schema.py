@@ -75,7 +75,7 @@ class _Converter:
         return result
 
     def _resolve(self, source: Schema) -> Schema:
-        """Without references and `| None`. What stands beside a reference wins over what it refers to; rules add up."""
+        """Without references and `| None`. Keys next to a reference override its target's; validation rules add up."""
         while True:
             options = [option for option in source.get("anyOf", ()) if option.get("type") != "null"]
             if "$ref" in source:
@@ -114,7 +114,7 @@ class _Converter:
         return result
 
     def _pattern(self, source: Schema, applies: str = "") -> Schema:
-        """A pattern, or the sentence that explains it: the API server would print the pattern beside the sentence."""
+        """A pattern, or the sentence that explains it: with both, the API server would print the pattern as well."""
         message = source.get(PATTERN_MESSAGE)
         if not (self.for_users and message):
             return {"pattern": source["pattern"]}
@@ -133,7 +133,7 @@ class _Converter:
 
 
 def _bounds(source: Schema) -> Schema:
-    """Enums, formats and limits; OpenAPI 3.0 marks an exclusive bound with a flag beside it."""
+    """Enums, formats and limits; OpenAPI 3.0 marks an exclusive bound with a separate flag."""
     result = {key: source[key] for key in SAME if key in source}
     if "const" in source:
         result["enum"] = [source["const"]]
@@ -150,5 +150,5 @@ def _bounds(source: Schema) -> Schema:
 
 
 def _prose(text: str) -> str:
-    """Paragraphs on one line each: whoever shows them breaks the lines."""
+    """Put each paragraph on one line: the reader's tool breaks the lines."""
     return "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))

@@ -5,7 +5,7 @@ functions that every Kubernetes since 1.29 has are used. Every message names the
 after the field.
 
 The API server evaluates every rule at every write, of the status too, and to look up one field it copies the list of
-all fields beside it. In an object of thirty fields it is the look-ups that a write pays for, so what a rule can say at
+all fields next to it. In an object of thirty fields it is the look-ups that a write pays for, so what a rule can say at
 the field itself (`at`) is said there.
 """
 

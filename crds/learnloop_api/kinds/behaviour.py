@@ -48,8 +48,8 @@ def values_actions(algorithm: str) -> bool:
     # A policy server whose file says how it acts never asks, and starts sooner without the models of all algorithms.
     from learnloop_api.kinds.training.algorithms import ALGORITHMS
 
-    known = ALGORITHMS.get(algorithm)
-    return known is not None and known.values_actions
+    recipe = ALGORITHMS.get(algorithm)
+    return recipe is not None and recipe.values_actions
 
 
 def usual(algorithm: str, *, continuous: bool) -> Behaviour:

@@ -131,7 +131,7 @@ REQUIRED = ("json-schema", "regex", "reward-model")
 
 
 def _only_its_own() -> tuple[Rule, ...]:
-    found = [
+    rules = [
         Rule(
             f"!has(self.{field}) || self.type == '{kind}'",
             f"{field} goes with type {kind} only: remove it, or set type: {kind}",
@@ -141,8 +141,8 @@ def _only_its_own() -> tuple[Rule, ...]:
     ]
     for kind in REQUIRED:
         field = SETTINGS[kind]
-        found.append(Rule(f"self.type != '{kind}' || has(self.{field})", f"type {kind} needs {field}", f".{field}"))
-    return tuple(found)
+        rules.append(Rule(f"self.type != '{kind}' || has(self.{field})", f"type {kind} needs {field}", f".{field}"))
+    return tuple(rules)
 
 
 class Evaluator(Resource):

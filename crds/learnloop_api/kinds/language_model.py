@@ -174,7 +174,7 @@ class LanguageServer(Resource):
         "OpenAI does: what it says is recorded as text.",
     )
     url: Address | None = Field(
-        default=None, description="A server that runs elsewhere; left out, one runs beside each gateway."
+        default=None, description="A server that runs elsewhere; if omitted, one runs next to each gateway."
     )
     model: ModelName | None = Field(default=None, description="With url: what the server calls the model.")
     key_ref: KeyRef | None = Field(default=None, description="With url: the bearer token the server wants.")

@@ -141,7 +141,7 @@ class LearningAgentSpec(Resource):
         ),
         Rule(
             f"!has(self.training) || !(self.training.template.algorithm in {list(REWARD_MODELS)})",
-            f"{', '.join(REWARD_MODELS)} makes a reward model, which serves nobody: create a TrainingJob for it",
+            f"{', '.join(REWARD_MODELS)} trains a reward model, which cannot serve users: create a TrainingJob for it",
             ".training.template.algorithm",
         ),
         Rule(
@@ -213,4 +213,4 @@ class LearningAgentStatus(Status):
     refused_training_request: ShortText | None = Field(
         default=None, description="Why the newest agent.rl.training.request.v1 was refused: each field with the fix."
     )
-    registered: ShortText | None = Field(default=None, description="What the data plane was told last.")
+    registered: ShortText | None = Field(default=None, description="The registration last sent to the data plane.")

@@ -98,7 +98,7 @@ class SecretKeyRef(Resource):
 
 
 class Weaviate(Resource):
-    """A Weaviate (1.27 or later) that you run: its index can be made anew from PostgreSQL at any time."""
+    """A Weaviate (1.27 or later) that you run: its index can be rebuilt from PostgreSQL at any time."""
 
     url: Annotated[
         str,

@@ -120,7 +120,7 @@ class SafetyConstraint(Resource):
 
 GROUP_KEY = r"^(taskType|(result\.)?metadata\.[A-Za-z0-9_./-]{1,64})$"
 PERSON = "metadata.user_id"
-"""The label that names a person: people are no groups."""
+"""The label that names a person. A person is not a group."""
 
 GroupKey = Annotated[
     str,
@@ -141,7 +141,7 @@ class BiasCheck(Resource):
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             f"!('{PERSON}' in self.groupBy)",
-            "metadata.user_id names a person, and a person is no group: group by another label",
+            "metadata.user_id names a person, not a group: group by another label",
             ".groupBy",
         ),
     )
@@ -179,7 +179,7 @@ class BiasCheck(Resource):
     @model_validator(mode="after")
     def _groups_fit_together(self) -> "BiasCheck":
         if PERSON in self.group_by:
-            raise ValueError(f"groupBy: {PERSON} names a person, and a person is no group: group by another label")
+            raise ValueError(f"groupBy: {PERSON} names a person, not a group: group by another label")
         if len(set(self.group_by)) < len(self.group_by):
             raise ValueError("groupBy: a key is there twice; name each once")
         return self

@@ -146,7 +146,7 @@ class Task(Resource):
         Annotated[list[Annotated[int, Field(ge=2, le=65536)]], Field(min_length=1, max_length=32)] | None
     ) = Field(
         default=None,
-        description="Several choices at once, e.g. [3, 4]: the action is the number of their combination in "
+        description="Several choices in one action, e.g. [3, 4]: the action is the number of their combination in "
         "row-major order, at most 4,096.",
     )
     continuous: Annotated[list[Bound], Field(min_length=1, max_length=64)] | None = Field(

@@ -19,7 +19,7 @@ from learnloop_api.uniform_policy import COARSE
 
 
 class TrainingData(LoggedData):
-    """What the run learns from."""
+    """The source of a run's experience."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -94,7 +94,7 @@ class TrainingData(LoggedData):
 
     @property
     def world(self) -> str:
-        """What stands for the run's world in proofs and messages: its environment, else what is seen and done."""
+        """Name of the run's world in proofs and messages: its environment, else its spaces."""
         return self.environment or self.spaces or ""
 
 
@@ -185,7 +185,7 @@ class TrainingTemplate(Recipe):
         default=0,
         ge=0,
         le=1024,
-        description="Worker pods beside the one master; ranks = 1 + workers. May be changed while the run goes on.",
+        description="Worker pods in addition to the master; ranks = 1 + workers. May be changed during the run.",
     )
     backend: Literal["auto", "pytorchjob", "trainjob", "job"] = Field(
         default="auto",
@@ -195,11 +195,11 @@ class TrainingTemplate(Recipe):
     )
     samplers: Samplers | None = Field(
         default=None,
-        description="Pods that play the environment beside the learner, which then plays none: for environments that "
+        description="Pods that play the environment in place of the learner: for environments that "
         "are slow. Such a run cannot be repeated bit by bit. Left out, the ranks play themselves.",
     )
     queue: Queue | None = Field(
-        default=None, description="Waits for its turn in a queue of Kueue; left out, begins at once."
+        default=None, description="Waits for its turn in a queue of Kueue; if omitted, it begins immediately."
     )
     checkpoint: Checkpointing = Field(default_factory=Checkpointing)
     evaluation: Evaluation = Field(default_factory=Evaluation)

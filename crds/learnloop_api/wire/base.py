@@ -32,12 +32,12 @@ def _aware(value: datetime) -> datetime:
 
 def _text(value: object) -> object:
     if isinstance(value, int | float):
-        raise ValueError("a number is no timestamp: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
+        raise ValueError("invalid timestamp, a number: send RFC 3339 with an offset, e.g. 2026-01-31T12:00:00Z")
     if isinstance(value, str):
         if not _RFC_3339.fullmatch(value):
             text = "not RFC 3339 with an offset: send e.g. 2026-01-31T12:00:00Z"
             raise PydanticCustomError("datetime_parsing", "{why}", {"why": text})
-        # Read here: what a validator hands on is no JSON any more, and strict validation takes no text for a timestamp.
+        # Read here: a validator's result is not JSON any more, and strict validation rejects text for a timestamp.
         try:
             return _READ.validate_python(value)
         except ValidationError as error:
@@ -56,7 +56,7 @@ def _storable(value: str) -> str:
 
 
 Sentence = Annotated[str, AfterValidator(_storable)]
-"""Words of anybody's. NUL, which PostgreSQL has in no text, becomes a replacement character: the event is told."""
+"""Free text from outside. NUL, which PostgreSQL cannot store, becomes a replacement character."""
 Timestamp = Annotated[datetime, BeforeValidator(_text), AfterValidator(_aware)]
 Real = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 LogProb = Annotated[float, Field(ge=-LARGEST, le=10_000)]

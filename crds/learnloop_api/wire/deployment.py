@@ -43,7 +43,9 @@ class ModelDeployed(WireModel):
     uri: str = Field(min_length=1, max_length=2048, description="where its artifact lies")
     sha256: Sha256 | None = Field(default=None, description="null: not checked")
     previous_revision: str | None = Field(
-        default=None, max_length=64, description="deployed: stays warm beside it, or null; rolled_back: what serves now"
+        default=None,
+        max_length=64,
+        description="deployed: the model that stays warm, or null; rolled_back: the model that serves now",
     )
     routing_mode: Literal["service", "gateway"] = Field(default="service", description="who splits the traffic")
     platform: Literal["learnloop-policy-server"] = Field(
@@ -65,7 +67,9 @@ class ModelDeployed(WireModel):
     gates: list[SuiteVerdict] = Field(
         default_factory=list, max_length=12, description="what stood between it and its first episode; empty: nothing"
     )
-    approved_by: str | None = Field(default=None, max_length=1024, description="who let it begin; null: nobody asked")
+    approved_by: str | None = Field(
+        default=None, max_length=1024, description="the person who let it begin; null: no approval was required"
+    )
     deployed_at: Timestamp = Field(description="when it became the stable one, or was rolled back")
 
     @property
@@ -103,7 +107,7 @@ class RolloutDecision(WireModel):
     verb: Verb
     revision: str | None = Field(default=None, max_length=64)
     step: int | None = Field(default=None, ge=1, le=1000)
-    by: str | None = Field(default=None, max_length=256, description="who decided; null where nobody said")
+    by: str | None = Field(default=None, max_length=256, description="the person who decided; null if unknown")
     verified: bool = Field(description="the API server checked that name; else it is a claim")
     at: Timestamp = Field(description="when the operator answered")
     outcome: Literal["obeyed", "ignored", "refused"]

@@ -104,7 +104,7 @@ class StoredReport(WireModel):
     job: Name
     sha256: Sha256 = Field(description="of its bytes, an artifact of the namespace")
     received_at: Timestamp
-    report: GateReport | None = Field(default=None, description="null: its bytes are no report")
+    report: GateReport | None = Field(default=None, description="null: its bytes are not a valid report")
     problem: str = Field(default="", max_length=1024, description="why they are none")
 
 
@@ -132,7 +132,7 @@ class JudgedGates(WireModel):
 
     model_deployment: Name
     revision: str = Field(min_length=8, max_length=64)
-    started_at: Timestamp = Field(description="when its suites began: a candidate that is tried again begins anew")
+    started_at: Timestamp = Field(description="when its suites began; a retried candidate starts them again")
     passed: bool
     verdicts: list[SuiteVerdict] = Field(max_length=12)
     approved_by: str | None = Field(default=None, max_length=1024)

@@ -144,7 +144,7 @@ class Answer(WireModel):
     turns: list[LanguageTurn] = Field(
         default_factory=list, max_length=MAX_TURNS, description="as sampled: nothing is encoded again"
     )
-    text: str | None = Field(default=None, max_length=MAX_TEXT, description="where nobody sampled it")
+    text: str | None = Field(default=None, max_length=MAX_TEXT, description="where it was not sampled")
 
     @model_validator(mode="after")
     def _one(self) -> "Answer":

@@ -42,7 +42,7 @@ class ToldAgent(MemoryBudget):
 
 
 class AgentBudgets(WireModel):
-    """`budgets.json`: whoever is not in it has no budget of its own there, and is in no group by it."""
+    """`budgets.json`: agents without an entry have no budget of their own and no group."""
 
     namespace: Name = Field(description="whose agents these are")
     agents: dict[Name, ToldAgent] = Field(description="by name; at most as many as BUDGETS_ROOM bytes hold")

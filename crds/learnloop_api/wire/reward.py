@@ -39,7 +39,7 @@ class Reward(WireModel):
     violated: list[str] = Field(default_factory=list, max_length=16, description="safety constraints that were broken")
     computed_at: Timestamp
     credit_assigned: float | None = Field(
-        default=None, description="this agent's part of its task's reward; null where nobody divided it"
+        default=None, description="this agent's part of its task's reward; null if it was not divided"
     )
     credits: list[AgentPart] = Field(
         default_factory=list, max_length=32, description="the parts of all agents that took part; empty for one alone"

@@ -51,12 +51,12 @@ class Limits(WireModel):
 
 
 def agent_tag(agent: str | None) -> str:
-    """Eight hexadecimal digits that an episode's id says its agent by; those of "" stand for nobody."""
+    """Eight hexadecimal digits that name the agent in an episode's id; those of "" name no agent."""
     return sha256((agent or "").encode()).hexdigest()[:8]
 
 
 class Override(WireModel):
-    """A person decides in the policy's place: an episode that it touches is no evidence of any arm."""
+    """A person's decision in place of the policy's. The episodes that it touches are not evidence."""
 
     agent: Name | None = Field(default=None, description="the agent it is about; null: all")
     instead: Instead
@@ -81,7 +81,7 @@ class Override(WireModel):
 
 
 class Mirror(WireModel):
-    """Copies of stable's requests go to `revision`, whose answers nobody gets (wire/shadow.py)."""
+    """Copies of stable's requests go to `revision`, whose answers are discarded (wire/shadow.py)."""
 
     revision: str = Field(pattern=r"^[0-9a-f]{8}$")
     percent: int = Field(default=100, ge=1, le=100, description="share of stable's episodes")
@@ -178,7 +178,7 @@ class ActResponse(WireModel):
         default=None, description="of an epsilon-greedy policy: what it thinks the action worth"
     )
     override: Literal["fixed"] | None = Field(
-        default=None, description="a person has fixed this action: it says nothing of the policy; left out: nobody has"
+        default=None, description="true if a person fixed this action, so that it says nothing of the policy"
     )
 
 

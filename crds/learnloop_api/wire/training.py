@@ -24,7 +24,7 @@ FIGURES: Mapping[str, str] = {
     "replay_transitions": "Transitions in the first rank's replay buffer.",
     "samplers": "Samplers that play for the learner now.",
     "staleness": "Versions of the policy since the one that took the newest steps learned from, on average.",
-    "dropped_steps": "Steps so far that samplers sent and nobody learned from: an older policy took them.",
+    "dropped_steps": "Steps so far that samplers sent and the learner discarded, because an older policy took them.",
     "refused_fragments": "Messages of samplers so far that the learner refused.",
     "invalid_actions": "Actions so far that were not allowed: a safety shield replaced them.",
     "memory_bytes": "Resident memory of the first rank's process.",
@@ -56,10 +56,10 @@ def known(name: str) -> bool:
 
 
 class LanguageProof(WireModel):
-    """Which model was trained from what, and what it did in held-out conversations."""
+    """Record of a language model: its data, its base, and its results in held-out conversations."""
 
     base_uri: str = Field(max_length=2048)
-    base_sha256: Sha256 = Field(description="of the base model's folder; beside another one the artifact means nothing")
+    base_sha256: Sha256 = Field(description="of the base model's folder; the artifact is useless with another base")
     template_sha256: Sha256 = Field(description="of the chat template's text")
     tools_sha256: Sha256 = Field(description="of the tools that the template was given, as canonical JSON")
     environment_sha256: Sha256 = Field(description="of the code of the environment")
@@ -80,7 +80,7 @@ class LanguageProof(WireModel):
 
 
 class RewardModelProof(WireModel):
-    """Which reward model was learned from whose preferences, and how often it prefers as people did."""
+    """Record of a reward model: its preferences, and how often it agrees with people."""
 
     base_uri: str = Field(max_length=2048)
     base_sha256: Sha256 = Field(description="of the base model's folder")
@@ -162,7 +162,7 @@ class DimensionResult(WireModel):
 
 
 class SuiteResult(WireModel):
-    """What the evaluation suite found."""
+    """Results of the evaluation suite."""
 
     improvement: Interval = Field(description="probability of improvement in the held-out evaluation itself")
     overall: float | None = Field(default=None, description="weighted mean of the measured dimensions' improvement")
@@ -174,7 +174,7 @@ class RunProgress(WireModel):
     """How far a run is."""
 
     job: Name
-    agent: Name | None = Field(default=None, description="whom the run trains; null for a run by hand")
+    agent: Name | None = Field(default=None, description="the agent that the run trains; null for a run by hand")
     attempt: int = Field(ge=0, le=1_000_000, description="incarnation of the whole gang, counted from 0")
     step: int = Field(ge=0, le=MOST, description="environment steps done by all ranks together")
     total_steps: int = Field(ge=1, le=MOST)
@@ -222,7 +222,7 @@ class Parity(WireModel):
 class ExportedFormat(WireModel):
     """The policy in a further format, as faithful as the artifact itself.
 
-    Of a language model: peft-config is adapter_config.json, which goes beside the artifact as
+    Of a language model: peft-config is adapter_config.json, which is stored next to the artifact as
     adapter_model.safetensors; gguf-lora is the adapter as llama.cpp reads it.
     """
 
@@ -260,7 +260,7 @@ class ValidationPoint(WireModel):
 
 
 class Validated(WireModel):
-    """What evaluation while training found."""
+    """Results of an evaluation during training."""
 
     episodes: int = Field(ge=1, le=MOST, description="of each evaluation; neither training nor the proof plays them")
     points: list[ValidationPoint] = Field(max_length=1000, description="the newest")
@@ -270,12 +270,12 @@ class Validated(WireModel):
 
 
 class Sampling(WireModel):
-    """Whose steps a run has learned from where samplers played: it cannot be repeated bit by bit."""
+    """Steps by sampler. A run with samplers cannot be repeated bit by bit."""
 
     reproducible: Literal[False] = Field(
         default=False, description="in which order samplers' steps come is up to the network and the pods"
     )
-    most_samplers: int = Field(ge=0, le=1_000_000, description="that played at once, since the last start")
+    most_samplers: int = Field(ge=0, le=1_000_000, description="that played at the same time, since the last start")
     mean_staleness: float = Field(ge=0, description="versions of the policy between a step and its use")
     dropped_steps: int = Field(ge=0, le=MOST, description="sent and not learned from, since the last start")
     refused_fragments: int = Field(ge=0, le=MOST, description="messages that were refused, since the last start")
@@ -294,9 +294,7 @@ class Manifest(WireModel):
     world_size: int = Field(ge=1, le=1_000_000)
     attempts: int = Field(ge=1, le=1_000_000)
     recipe_sha256: Sha256 | None = Field(
-        default=None,
-        description="of all that was asked of the run: algorithm, hyperparameters, data, evaluation; null in manifests "
-        "made before this field",
+        default=None, description="of all that was asked of the run: algorithm, hyperparameters, data, evaluation"
     )
     artifact_uri: str = Field(max_length=2048)
     artifact_sha256: Sha256
@@ -306,8 +304,7 @@ class Manifest(WireModel):
     evaluation: ReturnEstimate = Field(description="the exported policy on held-out seeds, disjoint from training's")
     difference: Interval | None = Field(
         default=None,
-        description="evaluation's mean less baseline's, paired by episode, with its 95 % interval; null of fewer than "
-        "6 episodes, and in manifests made before this field",
+        description="evaluation's mean less baseline's, paired by episode, with its 95 % interval, from 6 episodes on",
     )
     held_out: HeldOut | None = Field(default=None, description="which episodes both of them played")
     off_policy: OffPolicy | None = Field(

@@ -82,7 +82,7 @@ class TrainingOrder(WireModel):
 
     agent: Name
     job: Name = Field(description="the TrainingJob that began")
-    by: str | None = Field(default=None, max_length=256, description="who ordered it; null where nobody said")
+    by: str | None = Field(default=None, max_length=256, description="the person who ordered it; null if unknown")
     verified: bool = Field(description="the API server checked that name; else it is a claim")
     at: Timestamp = Field(description="when the run began")
     value: str = Field(max_length=512, description="the annotation learnloop.dev/train")
@@ -143,7 +143,7 @@ TrialNumber = Annotated[int, Field(ge=0, lt=1000)]
 
 
 class StudyOrder(WireModel):
-    """PUT /api/v1/training/studies/{job}: the same again changes nothing; another owner begins anew."""
+    """PUT /api/v1/training/studies/{job}: idempotent; another owner starts a new study."""
 
     job: Name
     owner: Identifier = Field(description="uid of the TrainingJob: a deleted one of the same name had another study")

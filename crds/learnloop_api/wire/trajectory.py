@@ -104,7 +104,7 @@ class Trajectory(WireModel):
     last_observation: Observation | None = Field(
         default=None,
         description="what the agent saw after its last step: where a limit cut the episode off, its future is judged "
-        "by it; null when nobody recorded it",
+        "by it; null if it was not recorded",
     )
     outcome: Outcome
     retrieval_ids: list[Identifier] = Field(

@@ -33,7 +33,7 @@ MOST_WAITING = 64  # recalls of a namespace; they take some 100 ms
 
 
 class MemoryParts:
-    """What routes and background work need of memories."""
+    """Objects that the memory routes and background work share."""
 
     def __init__(self, shared: SharedParts) -> None:
         config, db = shared.config, shared.db
@@ -89,12 +89,12 @@ class MemoryParts:
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """As `Recaller.recall`, timed."""
         started = time.perf_counter()
-        found = await self.recalls.recall(namespace, ask)
+        answer = await self.recalls.recall(namespace, ask)
         self._shared.metrics.recall(time.perf_counter() - started)
-        return found
+        return answer
 
     def steps(self) -> list[Step]:
-        """What is done in a namespace where something arrived, in this order."""
+        """Background work of a namespace where something arrived, in order."""
         return [self.outcomes.run, self.episodes.run, self.indexing.restem, self.indexing.embed]
 
 
@@ -130,8 +130,8 @@ class PrivacyParts:
         self._looked_back = False
         self.users = shared.users
         records = LastingRecords(shared.plain_blobs)
-        kept = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
-        self.erasing = Erasing(shared.db, shared.bus, *kept, shared.warehouse, audit.sealer, audit.signer, records)
+        stores = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
+        self.erasing = Erasing(shared.db, shared.bus, *stores, shared.warehouse, audit.sealer, audit.signer, records)
         warehouse = shared.warehouse is not None
         self.retention = Retention(shared.db, shared.config.retention_days, warehouse=warehouse)
 
@@ -143,6 +143,6 @@ class PrivacyParts:
     async def _erase_again(self) -> None:
         """Run once after each start: a database in use is never restored."""
         if not self._looked_back:
-            if found := await self.erasing.again():
-                log.warning("the database had %d erasures and opt-outs less than are on record: made again", found)
+            if count := await self.erasing.again():
+                log.warning("the database had %d erasures and opt-outs less than are on record: made again", count)
             self._looked_back = True

@@ -1,4 +1,4 @@
-"""`backup`, `restore` and `rotate`: the chart's Jobs, and new values of secrets beside the old ones."""
+"""`backup`, `restore` and `rotate`: the chart's Jobs, and new values of secrets next to the old ones."""
 
 import base64
 import secrets

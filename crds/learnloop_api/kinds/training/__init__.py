@@ -1,1 +1,1 @@
-"""What a TrainingJob says beside its own fields: algorithms, evaluation, safety, tracking."""
+"""Parts of a TrainingJob's spec and status: algorithms, evaluation, safety, tracking."""

@@ -10,7 +10,7 @@ LevelName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class Randomised(Resource):
-    """One physical parameter, drawn anew for each training episode (domain randomisation, arXiv 1703.06907)."""
+    """One physical parameter, drawn for each training episode (domain randomisation, arXiv 1703.06907)."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule("self.low <= self.high", "low must not be above high: correct the range", ".low"),
@@ -24,7 +24,7 @@ class Randomised(Resource):
 
 
 class ReturnThreshold(Resource):
-    """What the mean return of the newest episodes at a level decides."""
+    """Return bounds at which a curriculum changes its level."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

@@ -75,7 +75,7 @@ class Suite(Resource):
 
 
 class SuiteGate(Resource):
-    """What one dimension must show; one that was not measured fails its gate."""
+    """A gate on one dimension. A dimension that was not measured fails."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -116,7 +116,7 @@ class DimensionStatus(Resource):
 
 
 class EvaluationSuiteStatus(Resource):
-    """What the evaluation suite found."""
+    """Results of the evaluation suite."""
 
     overall: float | None = Field(
         default=None,
@@ -203,7 +203,7 @@ class Evaluation(Resource):
 
 
 class TrainingGates(Resource):
-    """What the evaluation must show before the model may serve anyone.
+    """Gates that the evaluation must pass before the model may serve.
 
     Without an environment the returns are discounted and estimated from logged episodes. The lower ends of the 95 %
     intervals must then pass the bars. Where the log allows no estimate, no gate passes.

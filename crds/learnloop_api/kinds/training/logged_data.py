@@ -1,4 +1,4 @@
-"""Which logged experience a run learns from, and by whose rewards."""
+"""Selection of the logged experience, and of the rewards, that a run learns from."""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -67,7 +67,7 @@ class EpisodeFilter(Resource):
 
 
 class LoggedData(Resource):
-    """What a run takes of an agent's log, and by which rewards it learns."""
+    """The part of an agent's log, and the rewards, that a run learns from."""
 
     rewards: Literal["environment", "policy"] | None = Field(
         default=None,

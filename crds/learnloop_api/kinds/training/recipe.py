@@ -60,7 +60,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What the hyperparameters of some algorithms must satisfy together, with each default filled in.
+    """A condition on several hyperparameters of some algorithms, with each default filled in.
 
     `holds` is CEL, in which {name} stands for the value of a hyperparameter and {?name} for whether it is set.
     """

@@ -20,7 +20,7 @@ def _processors(amounts: str) -> str:
 
 
 class Samplers(Resource):
-    """Pods that only play: they are no ranks. Each sends what it saw to the learner, and gets the newest policy.
+    """Pods that only play and are not ranks. Each sends its steps to the learner and gets the newest policy.
 
     They have no devices: quotas of GPUs count those of ranks.
     """

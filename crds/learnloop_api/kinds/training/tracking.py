@@ -1,4 +1,4 @@
-"""Where a training run's curves go, beside its heartbeats."""
+"""Experiment trackers that receive a training run's curves."""
 
 from typing import Annotated, ClassVar
 

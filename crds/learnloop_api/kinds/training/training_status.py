@@ -1,4 +1,4 @@
-"""What a TrainingJob says of itself: progress, proof, lineage and the reason."""
+"""Status of a TrainingJob: progress, proof, lineage and the reason."""
 
 from pydantic import Field
 
@@ -41,7 +41,7 @@ class ExportStatus(Resource):
 
 
 class LineageStatus(Resource):
-    """Where a model comes from."""
+    """Origin of a model."""
 
     learning_agent: ObjectName | None = Field(default=None, description="The LearningAgent the run was made for.")
     reward_policy: ObjectName | None = Field(default=None, description="Its RewardPolicy.")
