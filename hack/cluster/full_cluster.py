@@ -60,9 +60,14 @@ def start_node(state: State) -> None:
     _start_components(plane, _addons(state, plane))
 
 
+def compile_training_operator() -> None:
+    """Compile it, once. Raises CommandFailed."""
+    _build(go_build.TRAINING_OPERATOR)
+
+
 def add_training_operator(state: State) -> None:
     """The Kubeflow training operator, which makes the pods of PyTorchJobs."""
-    _build(go_build.TRAINING_OPERATOR)
+    compile_training_operator()
     extras = _addons(state, _control_plane(state))
     standard.load_images(containerd.Client(state), [standard.training_operator_image()])
     extras.apply_training_operator()

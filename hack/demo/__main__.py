@@ -43,8 +43,7 @@ def main() -> int:
 
     with ended_on_failure(settings, choice.kind):
         found = install.reach(settings, choice, narrator)
-        # The last program is compiled while the chart is installed, and before anybody plays: a policy of chance plays
-        # as fast as it can, and the compiler would have half the processor.
+        # The training operator starts before agents play: a random policy plays as fast as it can and would slow it.
         side_by_side(
             lambda: install.install(found, narrator), *([source_cluster.finish] if choice.kind == SOURCE else [])
         )

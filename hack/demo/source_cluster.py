@@ -32,7 +32,12 @@ def start(more_images: tuple[str, ...] = ()) -> Path:
     here.require_free_for(FULL)
     wanted = [*choose([]), *(choose(list(more_images)) if more_images else ())]
     with exclusive(here), exclusive(State(buildah.folder())):
-        side_by_side(lambda: full_cluster.start_node(here), lambda: build(wanted, here))
+
+        def images_then_operator() -> None:
+            build(wanted, here)
+            full_cluster.compile_training_operator()
+
+        side_by_side(lambda: full_cluster.start_node(here), images_then_operator)
     return here.kubeconfig
 
 
