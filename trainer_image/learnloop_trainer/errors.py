@@ -1,4 +1,4 @@
-"""What can end a run beside an environment's own problems, and the exit codes of that."""
+"""Errors that end a run, besides an environment's own problems, and their exit codes."""
 
 from learnloop_environments.errors import EXIT_NEVER_RETRY, TrainerError
 
@@ -34,8 +34,8 @@ class PeerLost(TrainerError):
 class Terminated(BaseException):
     """SIGTERM: the state is saved, somebody wants the node back.
 
-    It may be raised at any instruction, so it is no Exception: whoever catches all that a foreign library or a user's
-    environment may raise must not take it for their failure.
+    It may be raised at any instruction and does not derive from Exception: code that catches all that a foreign library
+    or a user's environment may raise must not take it for their failure.
     """
 
     exit_code = EXIT_TERMINATED

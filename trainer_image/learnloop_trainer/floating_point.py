@@ -1,6 +1,6 @@
 """Numbers at the edges of floating point.
 
-NaN and infinity end a run at once: a checkpoint or a model made from them is worth nothing. Denormal numbers, below
+NaN and infinity end a run immediately: a checkpoint or a model made from them is worth nothing. Denormal numbers, below
 1.2e-38, become zero: the moments of a parameter that gets no gradient any more decay into that range, where one
 multiplication costs a hundred.
 """
@@ -55,11 +55,11 @@ def require_learned(
     """
     if torch.isfinite(weights):
         return
-    number, seen = _largest(observation.reshape(-1, observation.shape[-1]))
+    number, largest = _largest(observation.reshape(-1, observation.shape[-1]))
     _, earned = _largest(reward.reshape(-1, 1))
     lost = f"loss is not finite at step {step}"
-    if seen > LARGE and seen >= earned:
-        large = f"number {number} of an observation, counted from 0, has reached {seen:.3g}"
+    if largest > LARGE and largest >= earned:
+        large = f"number {number} of an observation, counted from 0, has reached {largest:.3g}"
         fix = f"scale the environment's observations, best to about 1 and at most {LARGE:g}"
         raise NumericError(f"{lost}: {large}; {fix}")
     if earned > LARGE:

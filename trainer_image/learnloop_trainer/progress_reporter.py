@@ -141,13 +141,13 @@ class Reporter:
             if recent is not None and recent.episodes:
                 self._curve.note(step, recent.mean)
             named = {name: value for name, value in {**self._losses, **(points or {})}.items() if name in FIGURES}
-            told = {**named, **figures(), **self._process.look()}
-            told = {name: value for name, value in told.items() if math.isfinite(value)}
+            values = {**named, **figures(), **self._process.look()}
+            values = {name: value for name, value in values.items() if math.isfinite(value)}
             with self._lock:
                 self._recent, self._trail = recent, tuple(trail)
-                self._figures = told | self._curve.figures()
-            curve = {f"train/loss_{name}": value for name, value in self._losses.items() if name not in told}
-            curve |= {f"train/{name}": value for name, value in {**(points or {}), **told}.items()}
+                self._figures = values | self._curve.figures()
+            curve = {f"train/loss_{name}": value for name, value in self._losses.items() if name not in values}
+            curve |= {f"train/{name}": value for name, value in {**(points or {}), **values}.items()}
             if recent is not None:
                 curve |= curves("train", recent) | {"train/steps_per_second": self._rate}
             if curve:
@@ -216,8 +216,8 @@ class Reporter:
     def proven(self, manifest: Manifest) -> None:
         """The run's result, as the last points of its curves."""
         both = {"evaluation": manifest.evaluation, "baseline": manifest.baseline}
-        found = {what: figures for what, figures in both.items() if figures.episodes}
-        values = {name: value for what, figures in found.items() for name, value in curves(what, figures).items()}
+        measured = {what: figures for what, figures in both.items() if figures.episodes}
+        values = {name: value for what, figures in measured.items() for name, value in curves(what, figures).items()}
         self._tracker.note(manifest.step, values | {"wall_seconds": manifest.wall_seconds})
 
     def finish(self, phase: Literal["done", "failed"], message: str) -> None:

@@ -21,8 +21,8 @@ class Recording:
     log_prob: NDArray[np.float32]  # [steps], of the policy that acted; NaN where it was not recorded
     last: NDArray[np.bool_]  # [steps], the last one of its episode, or the last one before steps that do not fit
     terminated: NDArray[np.bool_]  # [steps], the environment ended the episode here
-    # What was seen after each step marked last [those, observations], and whether somebody recorded it [those]; where
-    # nobody did, the step's own observation. None: nobody recorded any.
+    # What was seen after each step marked last [those, observations], and whether somebody recorded it [those]; if
+    # not, the step's own observation stands there. None: none was recorded.
     beyond: NDArray[np.float32] | None = None
     known_beyond: NDArray[np.bool_] | None = None
 
@@ -40,12 +40,12 @@ class Recording:
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]]) -> "Recording | None":
-        """The inverse of `arrays`; None where there is no recording among them."""
+        """The inverse of `arrays`; None without a recording among them."""
         if "recording.observation" not in arrays:
             return None
         names = [item.name for item in fields(cls) if f"recording.{item.name}" in arrays]
-        found: dict[str, NDArray[Any]] = {name: np.array(arrays[f"recording.{name}"]) for name in names}
-        return cls(**found)
+        columns: dict[str, NDArray[Any]] = {name: np.array(arrays[f"recording.{name}"]) for name in names}
+        return cls(**columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Successors:
 
 def successors(recording: Recording) -> Successors:
     """Every step, but the last ones of episodes that were cut off and do not say what was seen then."""
-    seen = recording.last.copy()
-    seen[recording.last] = recording.known_endings()
-    known = np.flatnonzero(~recording.last | recording.terminated | seen)
+    complete = recording.last.copy()
+    complete[recording.last] = recording.known_endings()
+    rows = np.flatnonzero(~recording.last | recording.terminated | complete)
     after = np.roll(recording.observation, -1, axis=0)
     after[recording.last] = recording.endings()
-    return Successors(known, after[known], (~recording.terminated[known]).astype(np.float32))
+    return Successors(rows, after[rows], (~recording.terminated[rows]).astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ def windows(recording: Recording, steps: int, discount: float) -> Windows:
         if not len(on):
             break
     rows = np.flatnonzero(place[end] >= 0)
-    found = place[end[rows]]
-    alive = (single.alive[found] * weight[rows]).astype(np.float32)
-    return Windows(rows, single.observation[found], reward[rows].astype(np.float32), alive)
+    ends = place[end[rows]]
+    alive = (single.alive[ends] * weight[rows]).astype(np.float32)
+    return Windows(rows, single.observation[ends], reward[rows].astype(np.float32), alive)
 
 
 @dataclass(frozen=True, slots=True)

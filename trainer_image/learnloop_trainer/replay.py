@@ -131,7 +131,7 @@ class Transitions:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Where batches of one size are gathered: rows [samples, fields], and on the CPU the batch itself."""
+    """Buffers of batches of one size: rows [samples, fields], and on the CPU the batch itself."""
 
     rows: NDArray[np.float32]
     tensor: torch.Tensor  # the same memory
@@ -190,8 +190,8 @@ class Replay:
 
     def learned_from(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Observations and rewards of all transitions here, [environments, transitions, numbers] each."""
-        kept = self._records[:, : self.filled]
-        return kept[..., self._columns["observation"]], kept[..., self._columns["reward"]]
+        records = self._records[:, : self.filled]
+        return records[..., self._columns["observation"]], records[..., self._columns["reward"]]
 
     def cut(self) -> None:
         """The episodes under way will not go on (their environments were lost): no window may cross this moment."""
@@ -199,7 +199,7 @@ class Replay:
             self._records[:, self.position - 1, self._columns["ended"]] = 1
 
     def mine(self, members: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these environments have their rings here; the others' are on other ranks."""
+        """Mask of these environments whose rings are here; the others' are on other ranks."""
         return np.asarray((members >= self.members.start) & (members < self.members.stop))
 
     def pick(self, members: NDArray[np.int64], slots: NDArray[np.int64], device: torch.device) -> Transitions:
@@ -208,8 +208,8 @@ class Replay:
         The batch is overwritten by the next one of as many samples.
         """
         if not (self._complete or self._whole(members)):
-            mine = self.mine(members)
-            members, slots = members[mine], slots[mine]
+            local = self.mine(members)
+            members, slots = members[local], slots[local]
         start = (members - self.members.start) * self.length
         records, room = self._records.reshape(-1, self._records.shape[2]), self._room(len(members))
         records.take(start + slots, axis=0, out=room.rows, mode="clip")  # the other modes would copy once more
@@ -222,8 +222,8 @@ class Replay:
         return room.batch
 
     def _room(self, count: int) -> _Room:
-        if (known := self._rooms.get(count)) is not None:
-            return known
+        if (room := self._rooms.get(count)) is not None:
+            return room
         if len(self._rooms) >= MAX_ROOMS:
             self._rooms.clear()
         rows = np.empty((count, self._records.shape[2]), dtype=np.float32)
@@ -249,7 +249,7 @@ class Replay:
         start: NDArray[np.int64],
         slots: NDArray[np.int64],
     ) -> None:
-        """Turn one-step rows into n-step rows, all windows at once."""
+        """Turn one-step rows into n-step rows, all windows together."""
         columns, weight = self._columns, np.float32(1)
         reward, alive, ended = (columns[name].start for name in ("reward", "alive", "ended"))
         newest = (self.position - 1) % self.length

@@ -29,7 +29,7 @@ class Saver:
         self._waiting: tuple[bytes, int] | None = None
         self._busy = False
         self.durable: tuple[str, int] | None = None  # SHA-256 and step of the newest durable one
-        self.cost = 0.0  # processor seconds that making the newest one durable took, beside the training
+        self.cost = 0.0  # processor seconds that making the newest one durable took, on top of the training
         self._problem: StoreUnavailable | StoreRefused | None = None
         self._thread: threading.Thread | None = None
 

@@ -39,7 +39,7 @@ def _quota_v1(directory: Path) -> float:
 
 
 def cpu_quota(root: Path = Path("/")) -> float:
-    """CPUs the cgroup allows, the tightest of the whole hierarchy; infinity when there is no limit.
+    """CPUs the cgroup allows, the tightest of the whole hierarchy; infinity without a limit.
 
     `root` stands for `/` in tests. Source: Linux Documentation/admin-guide/cgroup-v2.rst (cpu.max) and
     scheduler/sched-bwc.rst (cpu.cfs_quota_us).

@@ -34,8 +34,8 @@ def foreign_seeds(split: Split, seed: int, members: ArrayLike) -> list[int]:
     if split is Split.TRAINING:
         return [int(value) for value in episode_seeds(split, seed, numbers, 0) >> np.uint64(33)]
     lap = numbers >> np.uint64(_BITS)
-    found = lap << np.uint64(SHORT) | _TOP | _permuted(numbers & _ALL, seed, lap)
-    return [int(value) for value in found]
+    seeds = lap << np.uint64(SHORT) | _TOP | _permuted(numbers & _ALL, seed, lap)
+    return [int(value) for value in seeds]
 
 
 def begin(reset: Callable[[list[int]], Begun], seeds: Sequence[int]) -> Begun:

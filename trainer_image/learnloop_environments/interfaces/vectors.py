@@ -105,8 +105,8 @@ def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
         fix = f"build the trainer's and the actors' image with {package} installed, and name them in the pods"
         raise ConfigError(FIELD, name, f"lacks a dependency ({error})", fix) from None
     except (gymnasium.error.Error, ModuleNotFoundError, ImportError) as error:
-        known = "CartPole-v1 or another environment registered with Gymnasium"
-        raise ConfigError(FIELD, name, f"is unknown to this image ({error})", f"name {known}") from None
+        names = "CartPole-v1 or another environment registered with Gymnasium"
+        raise ConfigError(FIELD, name, f"is unknown to this image ({error})", f"name {names}") from None
 
 
 class GymnasiumVector:
@@ -147,8 +147,8 @@ class GymnasiumVector:
 
     def _success(self, info: dict[str, Any], ended: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """`is_success` of the episodes that ended, where the environment says it."""
-        told = info.get("final_info", {}).get("is_success") if ended.any() else None
-        return None if told is None else np.asarray(told, dtype=np.bool_) & ended
+        success = info.get("final_info", {}).get("is_success") if ended.any() else None
+        return None if success is None else np.asarray(success, dtype=np.bool_) & ended
 
     def state(self) -> None:
         """Gymnasium has no way to save an environment."""
@@ -179,14 +179,14 @@ class TeamVector:
         first = self._all[0]
         self._names = list(first.possible_agents)
         self.agents = len(self._names)
-        seen = [first.observation_space(agent) for agent in self._names]
+        spaces = [first.observation_space(agent) for agent in self._names]
         done = [first.action_space(agent) for agent in self._names]
-        if any(layout(space) != layout(seen[0]) for space in seen):
+        if any(layout(space) != layout(spaces[0]) for space in spaces):
             raise ConfigError(FIELD, name, "has agents with different observations", "give all agents equal spaces")
         if any(space != done[0] for space in done):
             raise ConfigError(FIELD, name, "has agents with different actions", "give all agents equal spaces")
-        self._seen = dict(zip(self._names, seen, strict=True))
-        self._width = width(name, seen[0])
+        self._seen = dict(zip(self._names, spaces, strict=True))
+        self._width = width(name, spaces[0])
         self.observations = self._width + self.agents
         self._decoder = ActionDecoder(name, done[0])
         self.bounds, self.actions = self._decoder.actions.bounds, self._decoder.actions.actions
@@ -220,8 +220,8 @@ class TeamVector:
             chosen = {
                 agent: self._decoder.decode(actions[n, k]) for k, agent in enumerate(self._names) if agent in one.agents
             }
-            seen, earned, over, late, _ = one.step(chosen)
-            successor[n] = self._look(n, seen)
+            observations, earned, over, late, _ = one.step(chosen)
+            successor[n] = self._look(n, observations)
             reward[n] = [earned.get(agent, 0.0) if agent in self._playing[n] else 0.0 for agent in self._names]
             left = {agent for agent in self._playing[n] if over.get(agent) or late.get(agent)}
             self._playing[n] = (self._playing[n] - left) & set(one.agents)

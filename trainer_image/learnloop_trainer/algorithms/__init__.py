@@ -35,7 +35,7 @@ def traits_of(name: str) -> Traits:
     Raises:
         KeyError: there is none.
     """
-    found = traits.find(name)
-    if found is None:
+    traits_there = traits.find(name)
+    if traits_there is None:
         raise KeyError(name)
-    return found
+    return traits_there

@@ -1,4 +1,4 @@
-"""What a policy network's outputs mean: the distribution over actions that fits the environment's action space.
+"""Distributions over actions, given by a policy network's outputs: the one that fits the environment's action space.
 
 - `Categorical`: logits of the choices; sampled by the Gumbel trick.
 - `Gaussian`: means before tanh, with deviations that are parameters of their own and do not depend on the state
@@ -32,7 +32,7 @@ class Head(Protocol):
     outputs: int  # of the policy network
 
     def parameters(self) -> dict[str, Floats]:
-        """Parameters beside the policy network's, at their initial values."""
+        """Parameters besides the policy network's, at their initial values."""
 
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
         """Noise [steps, members, k] that belongs to these steps [h, 1, 1] and environments [1, n, 1]."""
@@ -44,7 +44,7 @@ class Head(Protocol):
         """Sampled actions for outputs [n, outputs]."""
 
     def executed(self, taken: NDArray[Any]) -> NDArray[Any]:
-        """What the environment is told."""
+        """Actions as the environment takes them."""
 
     def log_prob(self, leaves: Leaves, outputs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
         """Log-density [n] of actions; differentiable."""

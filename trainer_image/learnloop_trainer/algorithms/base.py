@@ -42,7 +42,7 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What happened in some consecutive vector steps; axes [steps, environments]."""
+    """Some consecutive vector steps; axes [steps, environments]."""
 
     reward: NDArray[np.float32]
     ended: NDArray[np.bool_]
@@ -144,10 +144,10 @@ class Traits:
         team: it trains the agents of a team; else a single agent.
         recorded: it learns from logged experience alone.
         meta_learned: what it learns is adapted to a task by inner steps: `nominal()` and `adapted_to(task)`.
-        chooser: the perceptron that chooses what the head is told beside the observation.
+        chooser: the perceptron that chooses what the head gets in addition to the observation.
         outputs: from leaves and observations [n, observations] to the head's outputs; None: the head alone.
         deviation: of a policy that learns how far its numbers may stray: the array that holds the logarithm of the
-            standard deviation (None: the head says it beside the mean), its least and its greatest value.
+            standard deviation (None: the head puts it out with the mean), its least and its greatest value.
         q_value: the values [n], or of a team [n, agents], that a learner gives actions as the environment takes them;
             None where it judges states or nothing.
         preferences: the outputs [n * agents, actions] by which a learner chooses among discrete actions, from what it

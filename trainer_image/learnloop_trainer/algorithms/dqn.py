@@ -9,7 +9,7 @@ Options, off by default: n-step targets (`nStep`, see replay.py); prioritised re
 replay.py), whose importance weights multiply the squared errors; curiosity (`curiosity`, see icm.py).
 
 Deviations, all deliberate:
-- Many environments act at once; one update follows every `steps_per_update` environment steps of all ranks together.
+- Many environments act together; one update follows every `steps_per_update` environment steps of all ranks together.
 - The learning rate falls linearly to zero, so that the last policy is not the victim of the last few updates
   (`learningRateSchedule` changes that).
 - Adam instead of RMSProp, and the plain squared error with a clipped gradient norm. With the paper's clipped error the
@@ -208,17 +208,17 @@ class Dqn(ReplayLearner):
         done = min(1.0, self.step / occasion.total_steps)
         beta = self.parameters.importance_start + done * (1.0 - self.parameters.importance_start)
         weights = torch.from_numpy(priorities.weights(leaves, self.replay.filled * occasion.environments, beta))
-        mine = torch.from_numpy(self.replay.mine(members))
+        local = torch.from_numpy(self.replay.mine(members))
         own = self.replay.pick(members, slots, device)
         batch = self._wondered(self.memory.joined(own, self.network.updates))
-        given = torch.cat((weights[mine], weights.new_ones(len(self.memory.share())))).to(device)
-        found = self._gradients.compute(batch, size + self.memory.logged, given)
+        given = torch.cat((weights[local], weights.new_ones(len(self.memory.share())))).to(device)
+        slopes = self._gradients.compute(batch, size + self.memory.logged, given)
         errors = torch.zeros(size, device=device)
-        errors[mine] = found[: len(found) - len(self.memory.share())]
+        errors[local] = slopes[: len(slopes) - len(self.memory.share())]
         occasion.group.add_up(errors)
         self._apply()
         priorities.learned(leaves, errors.cpu().numpy())
-        return found
+        return slopes
 
     def _told(self) -> dict[str, float]:
         """Collective: the mean squared errors of the newest update, if there was one since the last call."""

@@ -12,7 +12,7 @@ Deviations, all deliberate:
 - The paper keeps whole segments for the meta-controller; learning within options needs one buffer of plain steps only.
 - The controller has a discount of its own (gamma1): ways to a landmark are short, a low one tells them apart better.
 - A landmark is given up after `option_steps`, which the targets do not know.
-- The exported policy has no memory: it chooses the landmark anew at each step, which changes nothing where the
+- The exported policy has no memory: it chooses the landmark again at each step, which changes nothing where the
   meta-controller's preference is steady.
 - Environments say what their landmarks are (`landmarks`, `reached`); none are discovered.
 - Adam, linear schedules and batches over all ranks as in dqn.py. Gradients by autograd.
@@ -95,15 +95,15 @@ def loss(leaves: Leaves, target: Leaves, batch: Transitions, at: torch.Tensor, p
     """
     action, goal = batch.action.long().unbind(1)
     landmarks = target["meta.0.weight"].new_zeros(len(goal), leaves_out(target, "meta"))
-    told = landmarks.scatter(1, goal.unsqueeze(1), 1.0)
+    heading = landmarks.scatter(1, goal.unsqueeze(1), 1.0)
     there = (at == goal).to(batch.reward.dtype)
     with torch.no_grad():
-        onward = forward(target, "q", ACTIVATION, torch.cat((batch.successor, told), 1)).amax(1)
+        onward = forward(target, "q", ACTIVATION, torch.cat((batch.successor, heading), 1)).amax(1)
         goal_action = there + parameters.controller_discount * (1 - there) * batch.alive * onward
         values = forward(target, "meta", ACTIVATION, batch.successor)
-        kept = values.gather(1, goal.unsqueeze(1)).squeeze(1)
-        goal_meta = batch.reward + parameters.discount * batch.alive * torch.where(at == goal, values.amax(1), kept)
-    values = forward(leaves, "q", ACTIVATION, torch.cat((batch.observation, told), 1))
+        at_goal = values.gather(1, goal.unsqueeze(1)).squeeze(1)
+        goal_meta = batch.reward + parameters.discount * batch.alive * torch.where(at == goal, values.amax(1), at_goal)
+    values = forward(leaves, "q", ACTIVATION, torch.cat((batch.observation, heading), 1))
     meta = forward(leaves, "meta", ACTIVATION, batch.observation)
     error = values.gather(1, action.unsqueeze(1)).squeeze(1) - goal_action
     meta_error = meta.gather(1, goal.unsqueeze(1)).squeeze(1) - goal_meta
@@ -189,9 +189,9 @@ class HierarchicalDqn(ReplayLearner):
 
 
 def towards_goal(learner: HierarchicalDqn, seen: Observations) -> Floats:
-    """What the controller thinks of every action on the way to the landmark that each environment is heading for."""
-    told = np.eye(learner.landmarks, dtype=np.float32)[learner.goal]
-    return forward_numpy(learner.network.actor(), "q", ACTIVATION, np.concatenate((seen, told), axis=1))
+    """The controller's values of every action on the way to the landmark that each environment is heading for."""
+    heading = np.eye(learner.landmarks, dtype=np.float32)[learner.goal]
+    return forward_numpy(learner.network.actor(), "q", ACTIVATION, np.concatenate((seen, heading), axis=1))
 
 
 def on_the_way(learner: HierarchicalDqn, seen: Observations, done: NDArray[Any]) -> Floats:

@@ -6,7 +6,7 @@ Pathak, Agrawal, Efros & Darrell (2017), arXiv 1705.05363, equations 2 to 7, wit
     forward model   phi^(s') = f(phi(s), a),    L_F = |phi^(s') - phi(s')|^2 / 2
     reward          r_i = eta L_F,              L = (1 - beta) L_I + beta L_F
 
-The inverse model keeps features to what the agent can influence, so noise it cannot is no source of reward.
+The inverse model keeps features to what the agent can influence, so noise, which it cannot, earns no reward.
 
 Deviations, all deliberate: DQN learns from it instead of A3C; the reward of a replayed transition is computed when it
 is replayed, with the models as they are then, and bounded by 1; the forward model does not change the features (its
@@ -33,7 +33,7 @@ def init(settings: Curiosity, observations: int, actions: int, seed: int, device
 
 
 class Icm:
-    """The intrinsic curiosity module beside a learner with discrete actions."""
+    """The intrinsic curiosity module of a learner with discrete actions."""
 
     def __init__(
         self, settings: Curiosity, observations: int, actions: int, occasion: Occasion, device: torch.device

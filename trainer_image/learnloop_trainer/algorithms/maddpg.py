@@ -6,13 +6,13 @@ see, a what all of them do:
 y_i = r_i + gamma (1 - terminated) Q_target_i(x', mu_target(o_1'), ..., mu_target(o_k')),    L = E[ (Q_i(x, a) - y_i)^2
 ] grad J_i = E[ grad mu(o_i) grad_{a_i} Q_i(x, a_1, ..., mu(o_i), ..., a_k) ],    the others' actions from the buffer
 
-Deviations, all deliberate: agents share one actor and one critic, which are told which agent is meant; noise on the
-actions is Gaussian and falls linearly; actions are continuous (the paper's discrete messages are numbers here) or
-hybrid; no policy ensembles and no inferred policies. `centralized: false` gives each critic its agent's part only:
-independent DDPG (Lillicrap et al., 2016, arXiv 1509.02971), the baseline.
+Deviations, all deliberate: agents share one actor and one critic, which get the agent's number as a one-hot vector;
+noise on the actions is Gaussian and falls linearly; actions are continuous (the paper's discrete messages are numbers
+here) or hybrid; no policy ensembles and no inferred policies. `centralized: false` gives each critic its agent's part
+only: independent DDPG (Lillicrap et al., 2016, arXiv 1509.02971), the baseline.
 
-Hybrid actions, a choice and numbers that go with it: the actor puts out a logit for each choice beside the numbers, and
-critics are told the choice as a one-hot vector. The actor's gradient is that of the value expected over all choices, by
+Hybrid actions, a choice and numbers that go with it: the actor puts out the numbers and a logit for each choice, and
+critics get the choice as a one-hot vector. The actor's gradient is that of the value expected over all choices, by
 the softmax of the logits (exact, where the paper has Gumbel-softmax). To explore, a choice is drawn at random as often
 as the numbers' noise is large.
 """
@@ -50,9 +50,9 @@ def init(
 ) -> tuple[Network, Network]:
     """Fresh actor and critic; of hybrid actions, the first of the `dimensions` is one of so many choices."""
     width = dimensions - bool(choices) + choices
-    seen = team * (observations + width + 1) if parameters.centralized else observations + width
+    inputs = team * (observations + width + 1) if parameters.centralized else observations + width
     actor = dense("actor", [observations, *parameters.hidden, width], 0.01, seed, 0)
-    return Network(actor, device), Network(dense("critic", [seen, *parameters.hidden, 1], 1.0, seed, 1), device)
+    return Network(actor, device), Network(dense("critic", [inputs, *parameters.hidden, 1], 1.0, seed, 1), device)
 
 
 def act(
@@ -87,7 +87,7 @@ def likelihood(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> t
 
 
 def policy(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> torch.Tensor:
-    """What critics are told [n, agents, choices + numbers] of the best actions for observations [n, agents, …]."""
+    """Critics' inputs [n, agents, choices + numbers] for the best actions for observations [n, agents, …]."""
     likely, numbers = likelihood(leaves, observation, choices)
     if not choices:
         return numbers
@@ -95,7 +95,7 @@ def policy(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> torch
 
 
 def told(action: torch.Tensor, choices: int) -> torch.Tensor:
-    """What critics are told [n, agents, choices + numbers] of actions [n, agents, dimensions] in [-1, 1]."""
+    """Critics' inputs [n, agents, choices + numbers] for actions [n, agents, dimensions] in [-1, 1]."""
     if not choices:
         return action
     which = ((action[..., 0] + 1) / 2 * choices).long().clamp(0, choices - 1)
@@ -125,8 +125,8 @@ def joint(action: torch.Tensor) -> torch.Tensor:
 
 def replaced(action: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     """As `joint`, but for agent i's value agent i does `own` and the others what they did."""
-    mine = torch.eye(action.shape[1], dtype=torch.bool, device=action.device).view(1, *2 * [action.shape[1]], 1)
-    return torch.where(mine, joint(own), joint(action))
+    diagonal = torch.eye(action.shape[1], dtype=torch.bool, device=action.device).view(1, *2 * [action.shape[1]], 1)
+    return torch.where(diagonal, joint(own), joint(action))
 
 
 class Maddpg(Team):
@@ -184,12 +184,12 @@ class Maddpg(Team):
         likely, numbers = likelihood(self.network.leaves, observation, self.choices)
         total = numbers.new_zeros(())
         for choice in range(max(1, self.choices)):
-            told = numbers
+            own = numbers
             if self.choices:
                 which = torch.full(numbers.shape[:2], choice, device=numbers.device)
-                told = torch.cat((one_hot(which, self.choices).to(numbers.dtype), numbers), 2)
+                own = torch.cat((one_hot(which, self.choices).to(numbers.dtype), numbers), 2)
             worth = value(
-                self.critic.leaves, observation, replaced(action, told), centralized=self.parameters.centralized
+                self.critic.leaves, observation, replaced(action, own), centralized=self.parameters.centralized
             )
             total = total + (worth * likely[..., choice] if self.choices else worth).sum()
         return total
@@ -205,8 +205,8 @@ def agents_critics(learner: Maddpg, seen: Observations, done: NDArray[Any]) -> F
     with torch.no_grad():
         observation = torch.from_numpy(seen).to(device)
         action = joint(told(torch.from_numpy(unscaled(learner, done)).to(device), learner.choices))
-        found = value(learner.critic.leaves, observation, action, centralized=learner.parameters.centralized)
-        return np.asarray(found.cpu().numpy())
+        values = value(learner.critic.leaves, observation, action, centralized=learner.parameters.centralized)
+        return np.asarray(values.cpu().numpy())
 
 
 register(

@@ -79,7 +79,7 @@ def surrogate(
 
 
 def advantages(reward: NDArray[np.float32], playing: NDArray[np.bool_], tasks: int, discount: float) -> Floats:
-    """Rewards [steps, tasks * episodes] to advantages alike, normalised within each task; 0 where nobody plays."""
+    """Rewards [steps, tasks * episodes] to advantages alike, normalised within each task; 0 after an episode's end."""
     steps, members = reward.shape
     to_go = np.zeros((steps, members))
     running = np.zeros(members)
@@ -157,7 +157,7 @@ class Maml(StatefulLearner):
 
     def adapt(self, weights: Weights, batch: Batch) -> Weights:
         """One inner step for every task; weights [tasks, ...]."""
-        # No task's loss depends on another's weights: the gradient of the sum is all gradients at once.
+        # No task's loss depends on another's weights: the gradient of the sum is all gradients together.
         given, exact = list(weights.values()), not self.parameters.first_order
         slopes = torch.autograd.grad(loss(weights, *batch).sum(), given, create_graph=exact)
         rate = self.parameters.adaptation_rate
@@ -170,13 +170,13 @@ class Maml(StatefulLearner):
         """
         environment, count = self.environment, len(self.environment.members)
         observation = self._imposed(tasks)
-        seen, done = list[Observations](), list[Floats]()
+        observations, done = list[Observations](), list[Floats]()
         rewards, plays, ends = list[Floats](), list[Flags](), list[Flags]()
         numbers = (np.arange(count)[:, None], np.arange(environment.actions))
         playing = np.ones(count, dtype=np.bool_)
         while playing.any():
-            draws = uniforms(Purpose.ACTION, self.occasion.seed, self.network.updates, inner, len(seen), *numbers)
-            other = uniforms(Purpose.NOISE, self.occasion.seed, self.network.updates, inner, len(seen), *numbers)
+            draws = uniforms(Purpose.ACTION, self.occasion.seed, self.network.updates, inner, len(observations), *numbers)
+            other = uniforms(Purpose.NOISE, self.occasion.seed, self.network.updates, inner, len(observations), *numbers)
             normal = np.sqrt(-2.0 * np.log(draws)) * np.cos(2.0 * np.pi * other)  # Box & Muller (1958)
             with torch.no_grad():
                 rows = torch.from_numpy(observation).view(self.tasks, -1, environment.observations)
@@ -185,7 +185,7 @@ class Maml(StatefulLearner):
             assert environment.bounds is not None  # session.begin refuses others
             step = environment.step(environment.bounds.scale(np.tanh(before)))
             over = step.terminated | step.truncated
-            seen.append(observation)
+            observations.append(observation)
             done.append(before)
             rewards.append(np.where(playing, step.reward, np.float32(0)))
             plays.append(playing)
@@ -199,7 +199,7 @@ class Maml(StatefulLearner):
             whole = np.ascontiguousarray(split.reshape(self.tasks, -1, *array.shape[2:]))
             return torch.from_numpy(whole).to(self.network.vector.device)
 
-        batch = by_task(np.stack(seen)), by_task(np.stack(done)), by_task(gain), by_task(played.astype(np.float32))
+        batch = by_task(np.stack(observations)), by_task(np.stack(done)), by_task(gain), by_task(played.astype(np.float32))
         return batch, Experience(reward, np.stack(ends))
 
     def adapted(self, tasks: Mapping[str, Floats64]) -> tuple[Weights, NDArray[np.float64]]:

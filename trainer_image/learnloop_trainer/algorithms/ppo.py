@@ -105,7 +105,7 @@ def act(policy: Mapping[str, Floats], head: Head, observation: Observations, noi
 
 
 def advantages(rollout: Rollout, value: Floats, successor_value: Floats, discount: float, gae_lambda: float) -> Floats:
-    """GAE(lambda) for all environments at once; shapes [horizon, environments]."""
+    """GAE(lambda) for all environments together; shapes [horizon, environments]."""
     delta = rollout.reward + discount * successor_value * ~rollout.terminated - value
     decay = np.float32(discount * gae_lambda) * ~(rollout.terminated | rollout.truncated)
     result, running = np.empty_like(delta), np.zeros_like(delta[0])
@@ -129,7 +129,7 @@ def corrected_advantages(
     ratio_t), c_t = lambda min(1, ratio_t); ratio = pi(a|s) / mu(a|s). Where both policies are the same, the targets and
     the advantages are those of GAE(lambda), and the weights rho_t are 1.
 
-    A weight is no part of its advantage. E_mu[rho grad log pi (A - b)] is the same for every b, so that the mean may be
+    A weight is not a factor of its advantage. E_mu[rho grad log pi (A - b)] is the same for every b, so the mean may be
     taken off A; taken off rho A it leaves b E_mu[grad log pi], which is zero for steps of pi alone.
     """
     rho, trace = np.minimum(ratio, np.float32(ratio_max)), np.minimum(ratio, np.float32(1))
@@ -245,8 +245,8 @@ def prepare(
     else:
         change = log_prob.cpu().numpy().reshape(shape).T - behaviour
         ratio = np.exp(np.clip(change, -MOST_CHANGE, MOST_CHANGE))
-        found = corrected_advantages(rollout, values, next_values, ratio, parameters, ratio_max)
-        advantage, target, weight = (flat(array) for array in found)
+        corrected = corrected_advantages(rollout, values, next_values, ratio, parameters, ratio_max)
+        advantage, target, weight = (flat(array) for array in corrected)
     mean, deviation = moments(advantage, weight, occasion.group)
     advantage = (advantage - mean) / (deviation + 1e-8)
     if weight is not None:
@@ -268,9 +268,9 @@ def update(
     edges = [total * part // parameters.minibatches for part in range(parameters.minibatches + 1)]
     for _ in range(parameters.epochs):
         order = generator(Purpose.SHUFFLE, occasion.seed, network.updates).permutation(total)
-        mine = (order >= low) & (order < high)
-        sizes = np.diff(np.concatenate(([0], np.cumsum(mine)))[edges]).tolist()
-        for minibatch, size in zip(batch.pick(order[mine] - low).cut(sizes), np.diff(edges), strict=True):
+        local = (order >= low) & (order < high)
+        sizes = np.diff(np.concatenate(([0], np.cumsum(local)))[edges]).tolist()
+        for minibatch, size in zip(batch.pick(order[local] - low).cut(sizes), np.diff(edges), strict=True):
             if size:  # more minibatches than samples leave some empty, on all ranks alike
                 gradients.compute(minibatch, int(size))
                 occasion.group.add_up(network.gradient)

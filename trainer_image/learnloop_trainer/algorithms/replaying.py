@@ -45,8 +45,8 @@ class LoggedTransitions:
 
     def take(self, recording: Recording, device: torch.device) -> None:
         """Learn from this recording; raises ConfigError when no step of it says what followed."""
-        found = windows(recording, self._steps, self._discount)
-        if not len(found.rows):
+        spans = windows(recording, self._steps, self._discount)
+        if not len(spans.rows):
             fix = "record longer episodes, or whether they terminated"
             raise ConfigError("spec.data", "(recording)", "has no step whose successor is known", fix)
 
@@ -54,9 +54,9 @@ class LoggedTransitions:
             return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
         self.recording = recording
-        self._observation, self._successor = moved(recording.observation[found.rows]), moved(found.observation)
-        self._action, self._reward = moved(recording.action[found.rows]), moved(found.reward)
-        self._alive = moved(found.alive)
+        self._observation, self._successor = moved(recording.observation[spans.rows]), moved(spans.observation)
+        self._action, self._reward = moved(recording.action[spans.rows]), moved(spans.reward)
+        self._alive = moved(spans.alive)
 
     def batch(self, number: int) -> Transitions:
         """This rank's part of the batch for update `number`."""
@@ -156,9 +156,9 @@ class LogLearner(RecordingLearner):
 
 
 class MixedReplay:
-    """Logged transitions beside a learner's own: `local` of its own and `logged` of these make a batch.
+    """Logged transitions mixed with a learner's own: `local` of its own and `logged` of these make a batch.
 
-    Where the log has none, or nobody can read it, a batch is `alone` of the learner's own, as ever.
+    Where the log has none, or cannot be read, a batch is `alone` of the learner's own.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class MixedReplay:
         return Transitions(*(torch.cat(pair) for pair in pairs))
 
     def share(self) -> range:
-        """Which of the logged transitions of a batch are this rank's."""
+        """This rank's part of the logged transitions of a batch."""
         return self._occasion.group.place.share(self.logged)
 
     def state(self) -> Arrays:
@@ -215,8 +215,8 @@ class MixedReplay:
 def mean_losses(group: Group, own: float, logged: float, memory: MixedReplay) -> dict[str, float]:
     """Collective: the mean loss of a batch, of its local part and of its logged one, from this rank's sums."""
     local_sum, logged_sum = group.sum([own, logged])
-    found = {"total": (local_sum + logged_sum) / (memory.local + memory.logged), "local": local_sum / memory.local}
-    return found | ({"memory": logged_sum / memory.logged} if memory.there else {})
+    means = {"total": (local_sum + logged_sum) / (memory.local + memory.logged), "local": local_sum / memory.local}
+    return means | ({"memory": logged_sum / memory.logged} if memory.there else {})
 
 
 CHUNK = 32  # vector steps per call of `iterate`

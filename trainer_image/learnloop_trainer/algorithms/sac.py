@@ -10,7 +10,7 @@ Haarnoja et al. (2018), arXiv 1812.05905, equations 5 (critics), 9 (policy) and 
 
 Deviations, all deliberate:
 - A run that begins from a trained policy plays it from its first step, and at first lets the critics alone learn.
-- Many environments may act at once; one update follows every `steps_per_update` environment steps of all ranks.
+- Many environments may act together; one update follows every `steps_per_update` environment steps of all ranks.
 - Before `learning_starts` actions are uniform, as in the authors' code. log sigma is clipped to [-20, 2], as there.
 - log alpha stands where equation 18 has alpha, as in the authors' code.
 - The twin critics are one stack of batched products, and all gradients are written out by hand (see `SacUpdate`): the
@@ -254,18 +254,18 @@ class Sac(ReplayLearner):
             number = self.critics.updates
             members, slots = self.places(self._draws.at(number))
             logged = local + np.asarray(self.memory.share(), dtype=np.int64)
-            mine = np.concatenate((np.flatnonzero(self.replay.mine(members)), logged))
-            noise = torch.from_numpy(self._noise.at(number)[:, mine].astype(np.float32)).to(device)
+            columns = np.concatenate((np.flatnonzero(self.replay.mine(members)), logged))
+            noise = torch.from_numpy(self._noise.at(number)[:, columns].astype(np.float32)).to(device)
             batch = self.memory.joined(self.replay.pick(members, slots, device), number)
             self._update.run(batch, noise, local + self.memory.logged, self.step / self.occasion.total_steps)
 
     def _told(self) -> dict[str, float]:
         """Collective: the critics' mean loss in the newest watched update, if there was one since the last call."""
-        found, logged = self._update.losses, len(self.memory.share())
-        if found is None:
+        losses, logged = self._update.losses, len(self.memory.share())
+        if losses is None:
             return {}
         self._update.losses = None
-        sums = found[: len(found) - logged].sum().item(), found[len(found) - logged :].sum().item()
+        sums = losses[: len(losses) - logged].sum().item(), losses[len(losses) - logged :].sum().item()
         return mean_losses(self.occasion.group, *sums, self.memory)
 
     def shared(self) -> Arrays:

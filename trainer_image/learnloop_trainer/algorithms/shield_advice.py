@@ -1,4 +1,4 @@
-"""What a shield asks of the learner that it watches."""
+"""Connects a shield with the learner that it watches."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from learnloop_trainer.safety import Preferences, Shielded
 
 
 def advise(environment: VectorEnvironment, learner: Learner, traits: Traits, seed: int) -> None:
-    """Where the environment is shielded: its record has the learner's values, and the shield its preferences.
+    """Give a shielded environment's record the learner's values, and the shield its preferences.
 
     Without preferences a shield can only take the fallback, so the learner would learn from other actions than the
     exported graph takes.

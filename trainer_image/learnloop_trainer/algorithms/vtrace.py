@@ -64,8 +64,8 @@ def before_squashing(
     first = int(bool(bounds.choices))
     squashed = np.clip(action[:, first:].astype(np.float64), -EDGE, EDGE)
     change = np.log(bounds.reach[first:] * (1.0 - np.square(squashed))).sum(axis=1)
-    kept = np.concatenate((action[:, :first], np.arctanh(squashed)), axis=1).astype(np.float32)
-    return kept, (log_prob + change).astype(np.float32)
+    unsquashed = np.concatenate((action[:, :first], np.arctanh(squashed)), axis=1).astype(np.float32)
+    return unsquashed, (log_prob + change).astype(np.float32)
 
 
 def targets(
@@ -80,7 +80,7 @@ def targets(
     """Value targets v and advantages A of consecutive steps [n], all episodes one after another.
 
     `last` marks an episode's last step, `terminated` those whose future is worth nothing; that of another last step is
-    worth `beyond`, one number for each last step: the value of what was seen after it. None: nobody recorded that, and
+    worth `beyond`, one number for each last step: the value of what was seen after it. None: that was not recorded, and
     the value of the step's own observation stands in.
     """
     rho, trace = ratio.clamp(max=parameters.ratio_max), parameters.trace * ratio.clamp(max=1.0)
@@ -152,8 +152,8 @@ class Vtrace(RecordingLearner):
             ratio = (chosen - behaviour).exp()
             ends = field(recording.last), field(recording.terminated)
             over = rows[recording.last[rows]]
-            seen = torch.from_numpy(self._endings[self._number[over]]).to(device)
-            beyond = forward(leaves, "value", ACTIVATION, seen).squeeze(1)
+            endings = torch.from_numpy(self._endings[self._number[over]]).to(device)
+            beyond = forward(leaves, "value", ACTIVATION, endings).squeeze(1)
             goal, advantage = targets(value, field(recording.reward), ratio, *ends, parameters, beyond)
             if self.environment.bounds is not None:
                 advantage = advantage.clamp(min=0.0)  # a density can be pushed down without end

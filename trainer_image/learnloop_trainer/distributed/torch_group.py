@@ -3,7 +3,7 @@
 Rank 0 serves a small key-value store at MASTER_ADDR:MASTER_PORT for as long as its process lives; each process of
 rank 0 begins a new *generation*. A rank that arrives in a generation where its place is taken tells rank 0 so through
 the store: a peer's pod was replaced, the old group is dead. Every rank that sees the group break re-executes itself
-(`rejoin`), which drops all half-dead connections, and meets the others in the next generation. Nobody waits longer
+(`rejoin`), which drops all half-dead connections, and meets the others in the next generation. No rank waits longer
 than LEARNLOOP_REJOIN_SECONDS.
 """
 
@@ -137,7 +137,10 @@ def _open(place: Place, seconds: float) -> TCPStore:
 
 
 def meet(place: Place, waiting: Callable[[str], None]) -> Meeting:
-    """Come together with all other ranks; `waiting` is told for whom. Raises TrainerError when time is up."""
+    """Come together with all other ranks. Raises TrainerError when time is up.
+
+    `waiting` is called with a sentence on what is missing.
+    """
     meeting = _serve(place, waiting) if place.rank == 0 else _join(place, waiting)
     meeting.store.set_timeout(timedelta(seconds=60))
     return meeting

@@ -79,12 +79,12 @@ def play(
     `alive` is called now and then with the number of episodes finished.
     """
     returns: list[NDArray[np.float64]] = []
-    seen: list[Observations] = []
+    observations: list[Observations] = []
     build = world(environment, seed) if isinstance(environment, str) else environment
     for first in range(0, episodes, BLOCK):
         members = range(first, min(first + BLOCK, episodes))
-        returns.append(_play_block(build(members), policy, members, seen, alive))
-    return np.concatenate(returns), np.concatenate(seen)[:KEEP]
+        returns.append(_play_block(build(members), policy, members, observations, alive))
+    return np.concatenate(returns), np.concatenate(observations)[:KEEP]
 
 
 def _play_block(
@@ -99,11 +99,11 @@ def _play_block(
         if isinstance(policy, Drawing):
             policy.begin(members.start)
         running, total = np.ones(len(members), dtype=np.bool_), np.zeros(len(members))
-        kept = 0
+        rows = 0
         for t in range(MAX_STEPS):
-            if kept < KEEP:
+            if rows < KEEP:
                 seen.append(observation[running].reshape(-1, environment.observations))
-                kept += len(seen[-1])
+                rows += len(seen[-1])
             step = environment.step(decide(policy, environment, observation))
             require_finite(t, observation=step.successor, reward=step.reward)
             total += team_return(step.reward) * running
@@ -131,11 +131,11 @@ def collect(
     opened, policy = build(range(64)), Uniform(actions, seed, bounds)
     try:
         observation = opened.reset()
-        seen = [observation.reshape(-1, opened.observations)]
-        while sum(map(len, seen)) < count:
+        observations = [observation.reshape(-1, opened.observations)]
+        while sum(map(len, observations)) < count:
             observation = opened.step(decide(policy, opened, observation)).observation
-            seen.append(observation.reshape(-1, opened.observations))
-        return np.concatenate(seen)[:count]
+            observations.append(observation.reshape(-1, opened.observations))
+        return np.concatenate(observations)[:count]
     finally:
         opened.close()
 
@@ -157,9 +157,9 @@ def sample(order: Order) -> Simulation | VectorEnvironment:
 
 
 def episodes(order: Order) -> HeldOut:
-    spec, asked = order.spec, order.spec.evaluation
-    seed = spec.seed if asked.seed is None else asked.seed
-    return HeldOut(seed=seed, first=asked.first_episode or 0, episodes=asked.episodes)
+    spec, wanted = order.spec, order.spec.evaluation
+    seed = spec.seed if wanted.seed is None else wanted.seed
+    return HeldOut(seed=seed, first=wanted.first_episode or 0, episodes=wanted.episodes)
 
 
 def held_out(

@@ -23,23 +23,23 @@ FIELD = "spec.export.behaviour"
 
 def deviation_of(algorithm: str) -> Deviation | None:
     """How far the numbers of its policy may stray, where it learns that."""
-    found = find(algorithm)
-    return None if found is None or found.deviation is None else Deviation(*found.deviation)
+    traits = find(algorithm)
+    return None if traits is None or traits.deviation is None else Deviation(*traits.deviation)
 
 
 def behaviour_of(order: Order, bounds: Bounds | None) -> Behaviour:
     """How the exported policy acts in an environment with these bounds; raises ConfigError where it cannot."""
-    spec, asked, continuous = order.spec, order.spec.export.behaviour, bounds is not None
-    if asked is None:
+    spec, wanted, continuous = order.spec, order.spec.export.behaviour, bounds is not None
+    if wanted is None:
         return usual(spec.algorithm, continuous=continuous)
     try:
-        policy.behaviour_of({policy.BEHAVIOUR: asked.model_dump_json(exclude_none=True)}, continuous=continuous)
+        policy.behaviour_of({policy.BEHAVIOUR: wanted.model_dump_json(exclude_none=True)}, continuous=continuous)
     except ValueError as error:
         problem = str(error).partition(": ")[2]
-        raise ConfigError(FIELD, asked.kind, f"is refused: {problem}", "see kubectl explain") from None
-    if asked.kind == "sampled":
-        _require_distribution(order, asked, continuous=continuous)
-    return asked
+        raise ConfigError(FIELD, wanted.kind, f"is refused: {problem}", "see kubectl explain") from None
+    if wanted.kind == "sampled":
+        _require_distribution(order, wanted, continuous=continuous)
+    return wanted
 
 
 def require_judgeable(order: Order, behaviour: Behaviour, bounds: Bounds | None) -> None:
@@ -66,7 +66,7 @@ def _require_distribution(order: Order, asked: Behaviour, *, continuous: bool) -
     elif continuous and spec.safety is not None:
         problem, fix = "draws numbers after the shield has looked", "set kind to greedy, or remove spec.safety"
     elif values_actions(spec.algorithm) and asked.temperature is None:
-        problem = f"needs a temperature: {spec.algorithm} learns values, which are no logits"
+        problem = f"needs a temperature: {spec.algorithm} learns values, not logits"
         fix = "set temperature, in units of the return, or kind to epsilon-greedy"
     if problem:
         raise ConfigError(f"{FIELD}.kind", asked.kind, problem, fix)
@@ -87,10 +87,10 @@ def choices(behaviour: Behaviour, said: Said) -> Floats:
         raised = np.exp((logits - logits.max(axis=1, keepdims=True)) / (behaviour.temperature or 1.0))
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
     share = (behaviour.epsilon or 0.0) / count if behaviour.kind == "epsilon-greedy" else 0.0
-    found = np.where(logits > FORBIDDEN, share, 0.0)
-    found[rows, best] = 0.0
-    found[rows, best] = 1.0 - found.sum(axis=1)
-    return found
+    chances = np.where(logits > FORBIDDEN, share, 0.0)
+    chances[rows, best] = 0.0
+    chances[rows, best] = 1.0 - chances.sum(axis=1)
+    return chances
 
 
 def log_density(behaviour: Behaviour, numbers: Numbers, said: Said, action: NDArray[Any]) -> Floats:
@@ -101,12 +101,12 @@ def log_density(behaviour: Behaviour, numbers: Numbers, said: Said, action: NDAr
     squashed = np.clip((action[:, first:] - low - reach) / reach, -EDGE, EDGE)
     error = (np.arctanh(squashed) - mean) / deviation
     parts = -0.5 * error**2 - np.log(deviation) - 0.5 * math.log(2 * math.pi) - np.log(reach * (1 - squashed**2))
-    found = np.clip(parts.sum(axis=1), -3e38, LARGEST_LOG_DENSITY)
+    density = np.clip(parts.sum(axis=1), -3e38, LARGEST_LOG_DENSITY)
     if not first:
-        return np.asarray(found)
+        return np.asarray(density)
     with np.errstate(divide="ignore"):
         chosen = np.log(choices(behaviour, said))
-    return np.asarray(found + chosen[np.arange(len(action)), action[:, 0].astype(np.int64)])
+    return np.asarray(density + chosen[np.arange(len(action)), action[:, 0].astype(np.int64)])
 
 
 def draw(behaviour: Behaviour, numbers: Numbers, said: Said, random: np.random.Generator) -> NDArray[np.float32]:

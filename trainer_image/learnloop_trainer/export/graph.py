@@ -52,7 +52,7 @@ def build(
 
     Deterministic: the same weights and metadata give the same bytes. With `bounds` the first of the perceptron's
     outputs are the logits of the choices, if any, and the means before tanh. With `shield` no output breaks a
-    constraint. `chooser`: a perceptron whose best output, as a one-hot vector, is what `name` sees beside the
+    constraint. `chooser`: a perceptron whose best output, as a one-hot vector, is what `name` sees in addition to the
     observation. `deviation`: where the policy draws its numbers, which no shield watches then.
     """
     weights: Constants = {key: array for key, array in arrays.items() if key.startswith(f"{name}.")}

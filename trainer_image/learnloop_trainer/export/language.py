@@ -4,10 +4,10 @@ The file of an adapter has the arrays of PEFT's adapter_model.safetensors under 
 of model.safetensors. Its metadata (all text) say the rest:
 
     learnloop.kind             adapter, or weights
-    learnloop.base_sha256      digest of the base model's folder; beside other weights the arrays mean nothing
+    learnloop.base_sha256      digest of the base model's folder; with other weights the arrays mean nothing
     learnloop.template_sha256  digest of the chat template's text
     learnloop.algorithm, learnloop.job
-    adapter_config.json        of an adapter: PEFT's own file, to be written beside adapter_model.safetensors
+    adapter_config.json        of an adapter: PEFT's own file, to be written next to adapter_model.safetensors
 """
 
 from collections.abc import Mapping
@@ -42,17 +42,17 @@ class Trained:
 
 def exported(network: LanguageNetwork, facts: Mapping[str, str], config: str | None) -> bytes:
     """The trained weights as one file. `config`: adapter_config.json, where the network learned an adapter."""
-    said = {"format": "pt", KIND: WEIGHTS, **facts}
+    header = {"format": "pt", KIND: WEIGHTS, **facts}
     if network.adapters is not None and config is not None:
-        return pack(lora.arrays(network.adapters), said | {KIND: ADAPTER, CONFIG: config})
-    return pack(network.arrays(), said)
+        return pack(lora.arrays(network.adapters), header | {KIND: ADAPTER, CONFIG: config})
+    return pack(network.arrays(), header)
 
 
 def read(body: bytes) -> Trained:
     """The inverse of `exported`; raises ValueError for a file that is none of learnloop's."""
     arrays, facts = unpack(body)
     if facts.get(KIND) not in (ADAPTER, WEIGHTS) or BASE not in facts:
-        raise ValueError(f"it does not say {KIND} and {BASE}: it is no language model that learnloop trained")
+        raise ValueError(f"it does not say {KIND} and {BASE}: learnloop did not train this language model")
     return Trained(arrays, facts)
 
 
@@ -71,8 +71,8 @@ def put_into(model: Any, trained: Trained, scale: float | None = None) -> None:
             return
         assert scale is not None  # an adapter has one
         for name in sorted(trained.arrays):
-            stem, found, _ = name.removeprefix(lora.PREFIX).partition(".lora_B.")
-            if not found:
+            stem, separator, _ = name.removeprefix(lora.PREFIX).partition(".lora_B.")
+            if not separator:
                 continue
             first = np.asarray(trained.arrays[f"{lora.PREFIX}{stem}.lora_A.weight"], dtype=np.float32)
             second = np.asarray(trained.arrays[name], dtype=np.float32)

@@ -22,7 +22,7 @@ class OnnxPolicy:
     """The greedy policy of a graph with learnloop's signature, in an environment of known spaces."""
 
     def __init__(self, body: bytes, observations: int, actions: int, *, continuous: bool = False) -> None:
-        """Raises ValueError, in one sentence, when it is no such graph or its spaces differ."""
+        """Raises ValueError, in one sentence, when it is not such a graph or its spaces differ."""
         self.served = onnx_policy.OnnxPolicy(body, int(os.environ.get("OMP_NUM_THREADS", "1")))
         if self.served.observations != observations:
             raise ValueError(f"takes {self.served.observations} observations, the environment has {observations}")
@@ -57,7 +57,7 @@ class OnnxPolicy:
             raise NumericError(str(error)) from None
 
 
-ROWS = 65_536  # asked at once
+ROWS = 65_536  # run in one batch
 DRAWS = 8
 """Actions that stand for all that a policy with numbers may do."""
 
@@ -85,25 +85,25 @@ class Behaving:
         return np.asarray([decision.action for decision in decisions], dtype=kind)
 
     def log_probability(self, observation: Observations, action: NDArray[Any]) -> NDArray[np.float64]:
-        numbers, found = self._policy.served.numbers, self._said(observation)
+        numbers, outputs = self._policy.served.numbers, self._said(observation)
         if not self._policy.continuous:
             rows = np.arange(len(observation))
             with np.errstate(divide="ignore"):
-                return np.asarray(np.log(distribution.choices(self._policy.behaviour, found))[rows, action])
+                return np.asarray(np.log(distribution.choices(self._policy.behaviour, outputs))[rows, action])
         if numbers is None or self._policy.behaviour.kind != "sampled":
             return np.full(len(observation), np.nan)
-        return distribution.log_density(self._policy.behaviour, numbers, found, action)
+        return distribution.log_density(self._policy.behaviour, numbers, outputs, action)
 
     def mixture(self, observation: Observations) -> Mixture:
-        found, count = self._said(observation), len(observation)
+        outputs, count = self._said(observation), len(observation)
         if not self._policy.continuous:
-            weight = distribution.choices(self._policy.behaviour, found)
+            weight = distribution.choices(self._policy.behaviour, outputs)
             return Mixture(np.tile(np.arange(weight.shape[1]), (count, 1)), weight)
         numbers = self._policy.served.numbers
         if numbers is None or self._policy.behaviour.kind != "sampled":
-            return Mixture(found["action"][:, None], np.ones((count, 1)))
+            return Mixture(outputs["action"][:, None], np.ones((count, 1)))
         random = generator(Purpose.BEHAVIOUR, self._seed, 1)
-        drawn = [distribution.draw(self._policy.behaviour, numbers, found, random) for _ in range(DRAWS)]
+        drawn = [distribution.draw(self._policy.behaviour, numbers, outputs, random) for _ in range(DRAWS)]
         return Mixture(np.stack(drawn, axis=1), np.full((count, DRAWS), 1.0 / DRAWS))
 
     def _said(self, observation: Observations) -> dict[str, NDArray[Any]]:

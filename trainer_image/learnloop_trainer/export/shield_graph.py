@@ -50,11 +50,11 @@ def _holds(builder: Builder, limit: Limit) -> str:
     """[n, 1]; see Limit.holds."""
     fails = builder.flags(np.zeros((1, 1), dtype=np.bool_))
     for index, above, below in limit.when:
-        seen = builder.op("Gather", "observation", builder.const(np.asarray([index], dtype=np.int64)), axis=1)
+        number = builder.op("Gather", "observation", builder.const(np.asarray([index], dtype=np.int64)), axis=1)
         if above > -np.inf:
-            fails = builder.op("Or", fails, builder.op("LessOrEqual", seen, builder.number(above)))
+            fails = builder.op("Or", fails, builder.op("LessOrEqual", number, builder.number(above)))
         if below < np.inf:
-            fails = builder.op("Or", fails, builder.op("GreaterOrEqual", seen, builder.number(below)))
+            fails = builder.op("Or", fails, builder.op("GreaterOrEqual", number, builder.number(below)))
     return builder.op("Not", fails)
 
 
@@ -98,8 +98,8 @@ def project(shield: Shield, action: str, result: str) -> Builder:
             flow = builder.op("Where", apply, shrunk, flow)
     good = builder.all(builder.op("Less", builder.op("Abs", action), builder.number(np.finfo(np.float32).max)))
     for limit, held in zip(shield.limits, holds, strict=True):
-        kept = builder.op("Or", builder.op("Not", held), _inside(builder, limit, flow))
-        good = builder.op("And", good, kept)
+        satisfied = builder.op("Or", builder.op("Not", held), _inside(builder, limit, flow))
+        good = builder.op("And", good, satisfied)
     builder.op("Where", good, flow, builder.const(shield.fallback[None]), result=result)
     return builder
 

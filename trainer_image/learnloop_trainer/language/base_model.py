@@ -81,8 +81,8 @@ class Base:
     def stops(self) -> tuple[int, ...]:
         """Further ids that end a turn, as generation_config.json says."""
         path = self.folder / "generation_config.json"
-        found = _json(path, self.folder).get("eos_token_id") if path.exists() else None
-        ids = found if isinstance(found, list) else [found]
+        ending = _json(path, self.folder).get("eos_token_id") if path.exists() else None
+        ids = ending if isinstance(ending, list) else [ending]
         return tuple(int(one) for one in ids if isinstance(one, int))
 
     @cached_property
@@ -109,13 +109,13 @@ class Base:
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
-            found: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 self.folder, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype
             )
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             problem = f"cannot be loaded ({_short(error)})"
             raise ConfigError(f"{FIELD}.base", str(self.folder), problem, FIX) from None
-        model = found.to(device).eval()
+        model = loaded.to(device).eval()
         if why := unfaithful(model, self.vocabulary):
             fix = "use another base"
             raise ConfigError(f"{FIELD}.base", str(self.folder), f"is {type(model).__name__}: it {why}", fix)
@@ -129,19 +129,19 @@ def opened(model: LanguageModel, environ: Mapping[str, str], cache: Path) -> Bas
     """
     folder = model_folder(model, environ) or _fetched(model, environ, cache)
     if not folder.is_dir():
-        raise ConfigError(f"{FIELD}.base.uri", model.base.uri, f"is no folder in this pod ({folder})", FIX)
+        raise ConfigError(f"{FIELD}.base.uri", model.base.uri, f"is not a folder in this pod ({folder})", FIX)
     strange = next(filter(_uncovered, folder.rglob("*")), None)
     if strange is not None:
         problem = f"has {str(strange)!r}: a link, no file, or a line break in its name, which the digest does not cover"
         raise ConfigError(f"{FIELD}.base.uri", model.base.uri, problem, "copy the files themselves")
     try:
-        found = folder_digest(folder)
+        sha256 = folder_digest(folder)
     except OSError as error:
         raise ConfigError(f"{FIELD}.base.uri", model.base.uri, f"cannot be read ({error.strerror})", FIX) from None
-    if found != model.base.sha256:
-        fix = f"set it to {found}, if that is the model you mean"
+    if sha256 != model.base.sha256:
+        fix = f"set it to {sha256}, if that is the model you mean"
         raise ConfigError(f"{FIELD}.base.sha256", model.base.sha256, f"is not the digest of {model.base.uri}", fix)
-    base = Base(folder, found)
+    base = Base(folder, sha256)
     if model.template_sha256 is not None and base.template_sha256 != model.template_sha256:
         problem, fix = "is not the digest of the model's chat template", f"set it to {base.template_sha256}"
         raise ConfigError(f"{FIELD}.templateSha256", model.template_sha256, problem, fix)
@@ -188,10 +188,10 @@ def _plain(environ: Mapping[str, str]) -> bool:
 
 def _json(path: Path, folder: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{FIELD}.base", str(folder), f"has no {path.name} ({_short(error)})", FIX) from None
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _short(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """Between messages and token ids: the chat template is rendered once, and what was sampled is only ever appended to.
 
-A template that renders a whole history writes the model's own tool calls anew, with other spaces or another order of
+A template that renders a whole history writes the model's own tool calls again, with other spaces or another order of
 keys. So the opening is rendered alone, and what the world says later is rendered behind a placeholder of an answer: the
 text between the end of an answer and the beginning of the next turn is all that is ever encoded.
 """
@@ -69,25 +69,25 @@ class Chat:
     def continuation(self, messages: Sequence[Message]) -> list[int]:
         """The ids between the end-of-sequence token of one answer and the next turn, in which the world says this."""
         key = json.dumps([[message.role, message.content] for message in messages])
-        found = self._continuations.get(key)
-        if found is None:
+        ids = self._continuations.get(key)
+        if ids is None:
             answer = PLACEHOLDER
-            while answer in json.dumps([key, self._tools]):  # whoever says it is not to be taken for it
+            while answer in json.dumps([key, self._tools]):  # a text that contains it must not be taken for it
                 answer += "-"
             answered = (Message("user", "learnloop-question"), Message("assistant", answer))
             _, placeholder, tail = self._rendered([*answered, *messages], prompt=True).rpartition(answer)
             end = self._tokeniser.eos_token
             if not placeholder or not tail.startswith(end):
                 raise ConfigError(f"{FIELD}.base", "chat template", f"does not end an answer with {end}", FIX)
-            found = self._encoded(tail[len(end) :])
+            ids = self._encoded(tail[len(end) :])
             if len(self._continuations) < 4096 and len(key) < LONGEST_KEY:
-                self._continuations[key] = found
-        return found
+                self._continuations[key] = ids
+        return ids
 
     def answered(self, asked: Sequence[Message], text: str) -> tuple[list[int], list[bool]]:
         """A history as a request sends it and the text of an answer to it; which ids are the answer's."""
-        before, said = self.opening(asked), self._answer(Message("assistant", text))
-        return before + said, [False] * len(before) + [True] * len(said)
+        before, answer = self.opening(asked), self._answer(Message("assistant", text))
+        return before + answer, [False] * len(before) + [True] * len(answer)
 
     def demonstration(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """A conversation as ids, and which of them its assistant said: texts that were never sampled.
@@ -100,8 +100,8 @@ class Chat:
         ids = self.opening(messages[: turns[0]])
         learned = [False] * len(ids)
         for place, at in enumerate(turns):
-            said = self._answer(messages[at])
-            ids, learned = ids + said, learned + [True] * len(said)
+            answer = self._answer(messages[at])
+            ids, learned = ids + answer, learned + [True] * len(answer)
             following = messages[at + 1 : turns[place + 1]] if place + 1 < len(turns) else ()
             if following:
                 more = self.continuation(following)
@@ -116,15 +116,15 @@ class Chat:
         """
         question = Message("user", "learnloop-question")
         opening = self._rendered((question,), prompt=True)
-        before, found, between = opening.partition(question.content)
+        before, separator, between = opening.partition(question.content)
         whole = self._rendered((question, Message("assistant", PLACEHOLDER)), prompt=False)
         end = self._tokeniser.eos_token
-        if not found or not whole.startswith(f"{opening}{PLACEHOLDER}{end}"):
+        if not separator or not whole.startswith(f"{opening}{PLACEHOLDER}{end}"):
             raise ConfigError(f"{FIELD}.base", "chat template", "does not write question and answer as they are", FIX)
         return before, between, end
 
     def written(self) -> str:
-        """The tokeniser as tokenizer.json has it; raises ConfigError for one that is no tokenizers' own."""
+        """The tokeniser as tokenizer.json has it; raises ConfigError for one of another library."""
         backend = getattr(self._tokeniser, "backend_tokenizer", None)
         if backend is None:
             raise ConfigError(f"{FIELD}.base", self._tokeniser.name_or_path, "has no tokenizer.json", FIX)
@@ -145,7 +145,7 @@ class Chat:
         while words and words[-1] in self.stops:
             words.pop()
         text = str(self._tokeniser.decode(words, skip_special_tokens=False))
-        calls = [_call(found) for found in CALL.findall(text)]
+        calls = [_call(body) for body in CALL.findall(text)]
         rest = CALL.sub("", text)
         malformed = None in calls or "<tool_call>" in rest or "</tool_call>" in rest
         return Message("assistant", rest.strip(), tuple(call for call in calls if call is not None), malformed)
@@ -157,10 +157,10 @@ def _asks(messages: Sequence[Message]) -> bool:
 
 def _call(text: str) -> ToolCall | None:
     try:
-        found = json.loads(text)
+        call = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return None
-    arguments = found.get("arguments", {})
-    return ToolCall(found["name"], arguments) if isinstance(arguments, dict) else None
+    arguments = call.get("arguments", {})
+    return ToolCall(call["name"], arguments) if isinstance(arguments, dict) else None

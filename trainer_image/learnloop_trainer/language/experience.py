@@ -93,8 +93,8 @@ class Recorded:
         return {} if self._found is None else under("record", to_arrays(self._found))
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        found = part(state, "record")
-        self._found = of_arrays(found) if found else None
+        record = part(state, "record")
+        self._found = of_arrays(record) if record else None
 
 
 class Both:
@@ -138,7 +138,7 @@ class Preferred:
         return under("record", to_arrays(both)) if both else {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        both = of_arrays(found) if (found := part(state, "record")) else []
+        both = of_arrays(record) if (record := part(state, "record")) else []
         pairs = [Pair(chosen, rejected) for chosen, rejected in zip(both[::2], both[1::2], strict=True)]
         self._pairs = pairs or None
 
@@ -156,7 +156,7 @@ def shared(own: Sequence[Episode], group: Group) -> list[Episode]:
 def in_batches(episodes: Sequence[Episode], size: int, group_size: int) -> list[list[list[Episode]]]:
     """Whole groups in batches of about `size` episodes.
 
-    Conversations that nobody else began alike are compared with `group_size` - 1 others: the mean of their rewards is a
+    Conversations that began like no other are compared with `group_size` - 1 others: the mean of their rewards is a
     baseline that does not depend on what this one said.
     """
     groups: dict[int, list[Episode]] = {}
@@ -188,7 +188,7 @@ def episodes_of(
 ) -> list[Episode]:
     """Recorded turns as episodes; what cannot be learned from is left out, counted and said.
 
-    A session is left out whole: a reward belongs to all its turns. Steps that are no turns, as those that redaction
+    A session is left out whole: a reward belongs to all its turns. Steps that are not turns, as those that redaction
     left as text, are not learned from, and their rewards count. Since its policy spoke last, more than `staleness`
     other revisions must not have spoken; `template`, `base`: digests of the chat template and of the base model the run
     uses; `bounds`: what that model can read. The order is kept.
@@ -197,20 +197,20 @@ def episodes_of(
     sessions: list[list[LanguageTurn]] = []
     for steps in trajectories:
         try:
-            said = [(turn_of(step), step.reward) for step in steps]
+            rewarded = [(turn_of(step), step.reward) for step in steps]
         except ValueError as error:
             refused[str(error)] += 1
             continue
-        turns = [turn.model_copy(update={"reward": reward}) for turn, reward in said if turn is not None]
+        turns = [turn.model_copy(update={"reward": reward}) for turn, reward in rewarded if turn is not None]
         why = next((turn.learnable for turn in turns if turn.learnable), "" if turns else "it has no turns")
         why = why or _foreign(turns, template, base)
         if why:
             refused[why] += 1
             continue
-        beside = sum(reward for turn, reward in said if turn is None)
+        beside = sum(reward for turn, reward in rewarded if turn is None)
         sessions.append([*turns[:-1], turns[-1].model_copy(update={"reward": turns[-1].reward + beside})])
     ages = _ages(sessions)
-    found = []
+    usable = []
     for turns in sessions:
         age = max(ages[turn.policy_revision] for turn in turns)
         if age > staleness:
@@ -220,10 +220,10 @@ def episodes_of(
         if why := bounds.refuse(episode):
             refused[why] += 1
             continue
-        found.append(episode)
+        usable.append(episode)
     for why, count in refused.most_common():
         say(f"{count} recorded conversations are left out: {why}")
-    return found
+    return usable
 
 
 def _foreign(turns: Sequence[LanguageTurn], template: str | None, base: str | None) -> str:
@@ -264,13 +264,13 @@ def drawn(turn: LanguageTurn) -> Sampled:
 def pairs_of(
     preferences: Sequence[Preference], chat: Chat, base: str | None = None, bounds: Bounds = ANY
 ) -> list[Pair]:
-    """People's preferences as pairs. A text, which nobody sampled, is encoded once.
+    """People's preferences as pairs. A text, which was not sampled, is encoded once.
 
     Pairs with an answer of a fallback, of another template or of another base model are left out, counted and said; so
     are those that a model of these `bounds` cannot read.
     """
     refused: Counter[str] = Counter()
-    found = []
+    pairs = []
     for item in preferences:
         turns = [*item.chosen.turns, *item.rejected.turns]
         why = "a fallback answered" if any(turn.fallback for turn in turns) else _foreign(turns, chat.digest, base)
@@ -285,17 +285,17 @@ def pairs_of(
         if why := bounds.refuse(chosen) or bounds.refuse(rejected):
             refused[why] += 1
             continue
-        found.append(Pair(chosen, rejected))
+        pairs.append(Pair(chosen, rejected))
     for why, count in refused.most_common():
         say(f"{count} preferences are left out: {why}")
-    return found
+    return pairs
 
 
 def _answer(answer: Answer, preference: Preference, chat: Chat) -> Episode:
     if answer.turns:
         return _episode(answer.turns, 0)
-    asked = [Message(message.role, message.content) for message in preference.messages]
-    return Episode([written(*chat.answered(asked, answer.text or ""))], 0.0, 0)
+    question = [Message(message.role, message.content) for message in preference.messages]
+    return Episode([written(*chat.answered(question, answer.text or ""))], 0.0, 0)
 
 
 def demonstrated(chat: Chat, messages: Sequence[Message]) -> Row:

@@ -27,8 +27,8 @@ def attach(model: nn.Module, layers: Sequence[str], rank: int, alpha: float, see
 
     Raises ConfigError when the model has no such layer.
     """
-    found = [part for name, part in model.named_modules() if name.rpartition(".")[2] in layers]
-    if not found or not all(isinstance(part, nn.Linear) for part in found):
+    parts = [part for name, part in model.named_modules() if name.rpartition(".")[2] in layers]
+    if not parts or not all(isinstance(part, nn.Linear) for part in parts):
         kinds = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)})
         fix = f"name some of its linear layers: {', '.join(kinds[:16])}"
         raise ConfigError("lora.layers", ", ".join(layers), "names no linear layers of this model", fix)

@@ -133,8 +133,8 @@ def kl_estimate(log_prob: Tensor, reference: Tensor) -> Tensor:
 
 def value_loss(value: Tensor, target: Tensor, old: Tensor, weight: Tensor, clip: float) -> Tensor:
     """sum w max((v - R)^2, (clip(v, v_old ± clip) - R)^2) / 2."""
-    kept = old + (value - old).clamp(-clip, clip)
-    return (weight * torch.maximum((value - target).square(), (kept - target).square()) / 2).sum()
+    clipped = old + (value - old).clamp(-clip, clip)
+    return (weight * torch.maximum((value - target).square(), (clipped - target).square()) / 2).sum()
 
 
 def negative_log_likelihood(log_prob: Tensor, weight: Tensor) -> Tensor:

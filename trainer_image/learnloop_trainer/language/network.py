@@ -125,8 +125,8 @@ class LanguageNetwork:
             raise RuntimeError("the network has no value head")
         last = torch.bincount(batch.episode, minlength=len(batch.members)).cumsum(0) - 1
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            seen = self.model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
-        hidden = seen.last_hidden_state[batch.row[last], batch.column[last]]
+            output = self.model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+        hidden = output.last_hidden_state[batch.row[last], batch.column[last]]
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
     def _score(self, model: Any, batch: TokenBatch, *, entropy_gradient: bool = False) -> Scores:
@@ -196,8 +196,8 @@ class LanguageNetwork:
 
 def _hidden(model: Any, batch: TokenBatch) -> torch.Tensor:
     """The last layer's output at the token before each sampled one: [n, width]."""
-    seen = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
-    return seen.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
+    output = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
+    return output.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
 
 
 def read_tokens(model: Any, batch: TokenBatch, *, hidden: bool = False) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -206,15 +206,15 @@ def read_tokens(model: Any, batch: TokenBatch, *, hidden: bool = False) -> tuple
     The model's own forward makes the logits: many families scale or cap what their head returns.
     """
     columns = torch.unique(batch.column - 1)
-    seen = model(
+    output = model(
         input_ids=batch.ids,
         attention_mask=batch.attention,
         use_cache=False,
         output_hidden_states=hidden,
         logits_to_keep=columns,
     )
-    logits = seen.logits[batch.row, torch.searchsorted(columns, batch.column - 1)]
-    return (seen.hidden_states[-1][batch.row, batch.column - 1] if hidden else None), logits
+    logits = output.logits[batch.row, torch.searchsorted(columns, batch.column - 1)]
+    return (output.hidden_states[-1][batch.row, batch.column - 1] if hidden else None), logits
 
 
 class Lessons(Protocol):
@@ -271,7 +271,7 @@ class LanguageLearner:
 
 
 class Sums:
-    """Named sums over this rank's tokens or episodes, to become means over all ranks at once."""
+    """Named sums over this rank's tokens or episodes, to become means over all ranks in one exchange."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[float]] = {}
@@ -315,8 +315,8 @@ def token_weights(episodes: Sequence[Episode], total: float) -> list[float]:
 
 def spread(values: Iterable[float], members: Sequence[int], owner: torch.Tensor) -> torch.Tensor:
     """A number of each episode, at each of the batch's tokens; `owner` [n] as Batch.episode."""
-    found = list(values)
-    picked = torch.tensor([found[member] for member in members], dtype=torch.float32)
+    numbers = list(values)
+    picked = torch.tensor([numbers[member] for member in members], dtype=torch.float32)
     return picked.to(owner.device)[owner]
 
 

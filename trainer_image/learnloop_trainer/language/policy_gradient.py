@@ -117,22 +117,23 @@ class PolicyGradient(LanguageLearner):
     def _prepared(self, episodes: Sequence[Episode], number: int) -> list[Prepared]:
         """Batches of minibatch `number`, once for all epochs: neither rows nor the base's opinion of them change."""
         members = [at for at, episode in enumerate(episodes) if episode.group % self.parameters.minibatches == number]
-        network, found = self.network, batches(episodes, members, self.parameters.tokens_per_batch, self.network.device)
+        network, budget = self.network, self.parameters.tokens_per_batch
+        token_batches = batches(episodes, members, budget, network.device)
         if not self.parameters.kl_coefficient:
-            return [Prepared(batch, None) for batch in found]
-        return [Prepared(batch, network.score_base(batch)) for batch in found]
+            return [Prepared(batch, None) for batch in token_batches]
+        return [Prepared(batch, network.score_base(batch)) for batch in token_batches]
 
     def _judged(self, episodes: Sequence[Episode], parts: Sequence[Sequence[Prepared]]) -> list[TokenAdvantages]:
         values = self._values(len(episodes), parts) if self._objective.values else None
         return self._objective.judge(self.parameters, self.setting, episodes, values)
 
     def _values(self, count: int, parts: Sequence[Sequence[Prepared]]) -> list[Floats]:
-        found: list[Floats] = [np.empty(0)] * count
+        estimates: list[Floats] = [np.empty(0)] * count
         for batch in (prepared.batch for part in parts for prepared in part):
             value = self.network.values(batch)
             for place, member in enumerate(batch.members):
-                found[member] = value[batch.episode == place].double().cpu().numpy()
-        return found
+                estimates[member] = value[batch.episode == place].double().cpu().numpy()
+        return estimates
 
     def _update(
         self,

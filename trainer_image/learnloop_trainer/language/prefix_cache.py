@@ -53,7 +53,7 @@ def growing_cache(config: Any) -> DynamicCache | None:
     """An empty cache for a model of this configuration.
 
     None where some layer does not keep all keys and values, as with sliding windows and linear attention: rows of
-    those cannot be put together anew.
+    those cannot be put together again.
     """
     try:
         cache = DynamicCache(config=config)
@@ -104,7 +104,7 @@ class Reading:
         """Read [rows, n] further tokens, of which `mask` [rows, n] says whether there is one."""
         self.mask = torch.cat((self.mask, mask), dim=1)
         positions = (self.mask.cumsum(1) - 1)[:, -tokens.shape[1] :].clamp_min(0)
-        seen = model(
+        output = model(
             input_ids=tokens,
             attention_mask=self.mask,
             position_ids=positions,
@@ -112,7 +112,7 @@ class Reading:
             use_cache=True,
             logits_to_keep=1,
         )
-        self.cache, self.logits = seen.past_key_values, seen.logits[:, -1]
+        self.cache, self.logits = output.past_key_values, output.logits[:, -1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +138,12 @@ class PrefixCache:
 
     def read(self, prompts: Sequence[Ids]) -> Reading:
         """Logits after each of the prompts; rows that were kept before are used up."""
-        kept, self._kept = self._kept, {}
+        blocks_before, self._kept = self._kept, {}
         blocks, self._blocks = self._blocks, []
-        found = _continued(prompts, kept)
-        if found is not None:
-            reading = self._gathered(blocks, [place for _, place in found])
-            self._read(reading, [prompt[read:] for prompt, (read, _) in zip(prompts, found, strict=True)])
+        places = _continued(prompts, blocks_before)
+        if places is not None:
+            reading = self._gathered(blocks, [place for _, place in places])
+            self._read(reading, [prompt[read:] for prompt, (read, _) in zip(prompts, places, strict=True)])
             return reading
         distinct = list(dict.fromkeys(map(tuple, prompts)))
         reading = self._begun(distinct)
@@ -219,13 +219,13 @@ def _continued(
 
     Conversations keep their order from turn to turn, and some end.
     """
-    found: list[tuple[int, tuple[int, int]]] = []
+    places: list[tuple[int, tuple[int, int]]] = []
     waiting = iter([kept[place] for place in sorted(kept)])
     for prompt in prompts:
         for ids, block, row in waiting:
             if len(ids) < len(prompt) and list(prompt[: len(ids)]) == list(ids):
-                found.append((len(ids), (block, row)))
+                places.append((len(ids), (block, row)))
                 break
         else:
             return None
-    return found
+    return places

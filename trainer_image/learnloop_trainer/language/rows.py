@@ -2,7 +2,7 @@
 
 A row is one sequence of token ids as the model saw and continued it. Two turns of an episode share a row only where the
 later prompt begins with exactly the ids of the earlier prompt and answer; else the later turn begins a new row, and the
-break is counted. Text is never compared: a template that serialises a tool call anew gives other ids for the same text.
+break is counted. Text is never compared: a template that writes a tool call again gives other ids for the same text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class Episode:
         rows: in the order they were sampled; several where the history was broken.
         reward: of the whole conversation.
         group: conversations with the same number began alike and are compared with one another.
-        success: whether the task was solved; None where nobody knows.
+        success: whether the task was solved; None where that is unknown.
         truncated: some turn was cut off by a limit.
         broken: turns whose prompt did not continue the one before.
         age: how many policies were newer than the one that spoke.
@@ -142,12 +142,12 @@ class _Growing:
         return len(prompt) > len(self._ids) and list(prompt[: len(self._ids)]) == self._ids
 
     def add(self, turn: Sampled) -> None:
-        said = list(turn.prompt_ids[len(self._ids) :])
+        prompt = list(turn.prompt_ids[len(self._ids) :])
         drawn = list(turn.sampled_ids)
-        self._ids += said + drawn
-        self._sampled += [False] * len(said) + [True] * len(drawn)
-        self._log_prob += [0.0] * len(said) + list(turn.log_probs)
-        self._temperature += [1.0] * len(said) + [turn.temperature] * len(drawn)
+        self._ids += prompt + drawn
+        self._sampled += [False] * len(prompt) + [True] * len(drawn)
+        self._log_prob += [0.0] * len(prompt) + list(turn.log_probs)
+        self._temperature += [1.0] * len(prompt) + [turn.temperature] * len(drawn)
 
     def done(self) -> Row:
         return Row(
@@ -187,10 +187,10 @@ def of_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> list[Episode]:
         Row(ids.astype(np.int64), sampled.astype(np.bool_), log_prob.astype(np.float32), heat.astype(np.float32))
         for ids, sampled, log_prob, heat in zip(*parts, strict=True)
     ]
-    found, first = list[Episode](), 0
+    episodes, first = list[Episode](), 0
     for number, count in enumerate(arrays["rows"].tolist()):
         success = int(arrays["success"][number])
-        found.append(
+        episodes.append(
             Episode(
                 rows[first : first + count],
                 float(arrays["reward"][number]),
@@ -202,7 +202,7 @@ def of_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> list[Episode]:
             )
         )
         first += count
-    return found
+    return episodes
 
 
 def _joined(parts: list[NDArray[np.generic]], kind: type[np.generic]) -> NDArray[np.generic]:
@@ -283,14 +283,14 @@ def batches(
 def batched_pairs(pairs: Sequence[Pair], budget: int) -> list[Sequence[Pair]]:
     """Pairs of like length together, at most `budget` tokens with padding; at least one pair each."""
     ordered = sorted(pairs, key=_longest_of)
-    found: list[Sequence[Pair]] = []
+    groups: list[Sequence[Pair]] = []
     begin = 0
     for end in range(1, len(ordered) + 1):
         rows = sum(len(pair.chosen.rows) + len(pair.rejected.rows) for pair in ordered[begin : end + 1])
         if end == len(ordered) or rows * _longest_of(ordered[end]) > budget:
-            found.append(ordered[begin:end])
+            groups.append(ordered[begin:end])
             begin = end
-    return found
+    return groups
 
 
 def _longest_of(pair: Pair) -> int:

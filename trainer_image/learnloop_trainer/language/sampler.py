@@ -129,7 +129,7 @@ class Sampler:
         if not len(alive):
             return drawn
         reading = self._read.read([prompts[at] for at in alive])
-        found: list[list[int]] = [[] for _ in prompts]
+        words: list[list[int]] = [[] for _ in prompts]
         chances: list[list[float]] = [[] for _ in prompts]
         heat = limits.temperature or 1.0
         stops = np.asarray(sorted(limits.stops), dtype=np.int64)
@@ -137,27 +137,27 @@ class Sampler:
             spread = torch.log_softmax(reading.logits.float() / heat, dim=1)
             token = _draw(spread, uniforms(place)[alive]) if limits.temperature else spread.argmax(1)
             chance = spread.gather(1, token.unsqueeze(1)).squeeze(1)
-            said = token.cpu().numpy()
-            ended = np.isin(said, stops)
+            sampled = token.cpu().numpy()
+            ended = np.isin(sampled, stops)
             speaking = ~ended
             for row, (at, word, log_prob) in enumerate(
-                zip(alive.tolist(), said.tolist(), chance.tolist(), strict=True)
+                zip(alive.tolist(), sampled.tolist(), chance.tolist(), strict=True)
             ):
-                found[at].append(word)
+                words[at].append(word)
                 chances[at].append(log_prob)
-                if len(prompts[at]) + len(found[at]) >= limits.context or place + 1 == limits.most:
+                if len(prompts[at]) + len(words[at]) >= limits.context or place + 1 == limits.most:
                     speaking[row] = False
                 if not speaking[row]:
-                    drawn[at] = Sampled(prompts[at], found[at], chances[at], heat, bool(ended[row]))
+                    drawn[at] = Sampled(prompts[at], words[at], chances[at], heat, bool(ended[row]))
             complete = np.flatnonzero(ended).tolist()
-            read = [(int(alive[row]), [*prompts[alive[row]], *found[alive[row]][:-1]]) for row in complete]
+            read = [(int(alive[row]), [*prompts[alive[row]], *words[alive[row]][:-1]]) for row in complete]
             self._read.keep(reading, complete, read)
             if not speaking.any():
                 break
-            kept = torch.from_numpy(np.flatnonzero(speaking)).to(token.device)
-            if len(kept) < len(alive):
-                reading.select(kept)
-                token, alive = token[kept], alive[speaking]
+            rows = torch.from_numpy(np.flatnonzero(speaking)).to(token.device)
+            if len(rows) < len(alive):
+                reading.select(rows)
+                token, alive = token[rows], alive[speaking]
             tokens = token.unsqueeze(1)
             reading.read(self._model, tokens, torch.ones_like(tokens))
         return drawn
@@ -210,15 +210,15 @@ class Rollouts:
 
     def play(self, draws: Sequence[Draw], split: Split, speak: Speaker, limits: Limits, occasion: int) -> list[Episode]:
         """Hold these conversations; `occasion` with a draw's number decides its tokens. Groups are tasks."""
-        found: list[Episode] = []
+        episodes: list[Episode] = []
         for begin in range(0, len(draws), self._batch):
             held = [self._begun(draw, split) for draw in draws[begin : begin + self._batch]]
             turn = 0
             while speaking := [item for item in held if item.open]:
                 self._turn(speaking, speak, limits, (occasion, turn))
                 turn += 1
-            found += [self._episode(item) for item in held]
-        return found
+            episodes += [self._episode(item) for item in held]
+        return episodes
 
     def _begun(self, draw: Draw, split: Split) -> _Held:
         conversation = self._run("begin", lambda: self._world.begin(split, self._seed, draw.task))
@@ -239,10 +239,10 @@ class Rollouts:
                 item.truncated, item.open = True, False
                 continue
             conversation, message = item.conversation, self._chat.message(turn.sampled_ids)
-            said = self._run("reply", lambda c=conversation, m=message: c.reply(m))  # type: ignore[misc]
+            replies = self._run("reply", lambda c=conversation, m=message: c.reply(m))  # type: ignore[misc]
             item.open = not conversation.done
             if item.open:
-                item.prompt = [*turn.prompt_ids, *turn.sampled_ids, *self._chat.continuation(said)]
+                item.prompt = [*turn.prompt_ids, *turn.sampled_ids, *self._chat.continuation(replies)]
 
     @staticmethod
     def _episode(item: _Held) -> Episode:

@@ -131,13 +131,13 @@ def served(order: Order, store: Store, base: Base) -> tuple[str, str | None, Tra
         return alone
     body = fetch(uri, store, FIELD, MODEL_FIX, order.baseline_sha256)
     try:
-        found = read(body)
+        trained = read(body)
     except ValueError as error:
         raise ConfigError(FIELD, uri, str(error), MODEL_FIX) from None
-    if found.facts["learnloop.base_sha256"] != base.sha256:
+    if trained.facts["learnloop.base_sha256"] != base.sha256:
         say(f"{uri} was trained from another base model: the base alone is compared with")
         return alone
-    return uri, digest(body), found
+    return uri, digest(body), trained
 
 
 def scale_of(trained: Trained, field: str, uri: str) -> float:

@@ -60,8 +60,8 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
     reporter.phase("exporting", "writing the trained weights")
     config = None
     if network.adapters is not None:
-        asked = parameters.lora
-        config = lora.configuration(sorted(_kinds(network)), asked.rank, asked.alpha, model.base.uri)
+        wanted = parameters.lora
+        config = lora.configuration(sorted(_kinds(network)), wanted.rank, wanted.alpha, model.base.uri)
     facts = {
         BASE: base.sha256,
         TEMPLATE: subject.chat.digest,
@@ -96,9 +96,9 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
     reporter.phase("evaluating", "holding the same conversations with the model that serves")
     uri, sha256, before = served(order, store, base)
     other = loaded(base, before, network.device, dtype, uri)
-    theirs = measured("baseline", other, drawn, proof.first, proof.episodes)
+    others = measured("baseline", other, drawn, proof.first, proof.episodes)
     their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
-    evaluation, baseline = estimate(returns(held), spec.seed), estimate(returns(theirs), spec.seed)
+    evaluation, baseline = estimate(returns(held), spec.seed), estimate(returns(others), spec.seed)
     assert evaluation is not None  # evaluation.episodes is at least 1
     assert baseline is not None
     say(f"trained model: mean {evaluation.mean:.3f} over {proof.episodes} held-out tasks, baseline {baseline.mean:.3f}")
@@ -108,7 +108,7 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
         body,
         baseline=baseline,
         evaluation=evaluation,
-        difference=difference(returns(held), returns(theirs), spec.seed),
+        difference=difference(returns(held), returns(others), spec.seed),
         held_out=proof,
         begun_from=subject.begun_from or None,
         experience=subject.read.note,
@@ -132,7 +132,7 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
             context_length=subject.context,
             success=_share(held),
             greedy_success=_share(calm),
-            baseline_success=_share(theirs),
+            baseline_success=_share(others),
             baseline_greedy_success=_share(their_calm),
             mean_tokens=float(np.mean([episode.sampled for episode in held])),
             truncated=float(np.mean([episode.truncated for episode in held])),
@@ -146,8 +146,8 @@ def _kinds(network: LanguageNetwork) -> set[str]:
 
 
 def _share(episodes: Sequence[Episode]) -> float | None:
-    known = [episode.success for episode in episodes if episode.success is not None]
-    return float(np.mean(known)) if known else None
+    successes = [episode.success for episode in episodes if episode.success is not None]
+    return float(np.mean(successes)) if successes else None
 
 
 def tools_digest(world: ConversationWorld, tools: Sequence[Any]) -> str:
@@ -196,7 +196,7 @@ def _further(
     bodies: list[tuple[Any, bytes]] = [("peft-config", config.encode())]
     made = gguf_adapter(lora.arrays(network.adapters), base.config, alpha)
     if made is None:
-        say(f"no GGUF adapter: {base.config.get('architectures')} is no architecture whose names are known here")
+        say(f"no GGUF adapter: {base.config.get('architectures')} is not an architecture whose names are known here")
     else:
         bodies.append(("gguf-lora", made))
     return [

@@ -1,4 +1,4 @@
-"""The proof of a policy of numbers: by playing, or by the log where there is no environment."""
+"""The proof of a policy of numbers: by playing, or by the log without an environment."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,8 +59,8 @@ class Judgement:
     baseline: ReturnEstimate
     difference: Interval | None
     met: Observations  # what was seen, for the parity check [m, observations]
-    ours: Returns  # of each played episode; none where nobody plays
-    theirs: Returns
+    ours: Returns  # of each played episode; none without an environment
+    others: Returns
     held_out: HeldOut | None = None
     greedy: ReturnEstimate | None = None
     validation: ReturnEstimate | None = None
@@ -83,23 +83,23 @@ def measured(
 
 def by_playing(order: Order, policy: Behaving, greedy: OnnxPolicy, baseline: Policy, reporter: Reporter) -> Judgement:
     reporter.phase("evaluating", "playing held-out episodes")
-    asked = order.spec.evaluation
-    evaluation, ours, met = measured(order, policy, reporter, "exported policy", asked.episodes)
-    before, theirs, _ = measured(order, baseline, reporter, "baseline", asked.episodes)
+    wanted = order.spec.evaluation
+    evaluation, ours, met = measured(order, policy, reporter, "exported policy", wanted.episodes)
+    before, others, _ = measured(order, baseline, reporter, "baseline", wanted.episodes)
     calm: ReturnEstimate | None = None
     if greedy.behaviour.kind != "greedy":
-        calm, _, _ = measured(order, greedy, reporter, "greedy policy", asked.episodes)
+        calm, _, _ = measured(order, greedy, reporter, "greedy policy", wanted.episodes)
     validation: ReturnEstimate | None = None
-    if asked.validation_episodes:
-        validation, _, _ = measured(order, policy, reporter, "validation", asked.validation_episodes, VALIDATION)
+    if wanted.validation_episodes:
+        validation, _, _ = measured(order, policy, reporter, "validation", wanted.validation_episodes, VALIDATION)
     level = held_out_episodes.nominal(order).level
     return Judgement(
         evaluation,
         before,
-        difference(ours, theirs, order.spec.seed),
+        difference(ours, others, order.spec.seed),
         met,
         ours,
-        theirs,
+        others,
         held_out=held_out_episodes.episodes(order).model_copy(update={"level": level}),
         greedy=calm,
         validation=validation,
@@ -107,7 +107,7 @@ def by_playing(order: Order, policy: Behaving, greedy: OnnxPolicy, baseline: Pol
 
 
 def by_log(order: Order, policy: Behaving, learner: Learner, proof: Recording | None, reporter: Reporter) -> Judgement:
-    """The policy beside those that acted, from logged episodes that nothing was learned from."""
+    """Compare the policy with those that acted, from logged episodes that nothing was learned from."""
     reporter.phase("evaluating", "judging by logged episodes")
     discount = float(getattr(order.parameters, "discount", 0.99))
     learned = Recording.of(learner.shared())
@@ -119,13 +119,13 @@ def by_log(order: Order, policy: Behaving, learner: Learner, proof: Recording | 
         return Judgement(NO_EPISODES, NO_EPISODES, None, learned.observation, nothing, nothing, off_policy=off_policy)
     steps, space = LoggedSteps.of(proof), ActionSpace.of(learner.environment)
     device, seed = learner.network.vector.device, order.spec.seed
-    found = evaluate(policy, steps, LoggedSteps.of(learned), space, discount, seed, device)
-    off_policy = _told(found, steps, discount)
-    baseline = estimate(found.returns, seed) or NO_EPISODES
+    offline = evaluate(policy, steps, LoggedSteps.of(learned), space, discount, seed, device)
+    off_policy = _told(offline, steps, discount)
+    baseline = estimate(offline.returns, seed) or NO_EPISODES
     met = np.concatenate((proof.observation, learned.observation))
-    one = found.corrected
-    if one is None or not found.verdict:
-        say(f"no verdict from {steps.episodes} logged episodes: {found.refused}")
+    one = offline.corrected
+    if one is None or not offline.verdict:
+        say(f"no verdict from {steps.episodes} logged episodes: {offline.refused}")
         return Judgement(NO_EPISODES, baseline, None, met, nothing, nothing, off_policy=off_policy)
     say(f"exported policy: estimated {one.value:.2f} [{one.low:.2f}, {one.high:.2f}] from {steps.episodes} episodes")
     estimated = ReturnEstimate(episodes=steps.episodes, mean=one.value, iqm=one.value, ci_low=one.low, ci_high=one.high)
@@ -172,8 +172,8 @@ def witnesses(
 ) -> tuple[Observations, int]:
     """At least PARITY_OBSERVATIONS to verify the export with, and how many of them an agent recorded.
 
-    Recorded ones come first, then those that evaluation met, then those of random play; where nobody plays, others near
-    those that were logged.
+    Recorded ones come first, then those that evaluation met, then those of random play; without an environment, others
+    near those that were logged.
     """
     real = recorded(order, store, met.shape[1])
     missing = max(0, PARITY_OBSERVATIONS - len(real))
@@ -187,7 +187,7 @@ def witnesses(
 
 
 def near(met: Observations, count: int, order: Order) -> Observations:
-    """So many observations near those that were logged, where nobody plays: each moved by a tenth of a deviation."""
+    """So many observations near the logged ones, for runs without an environment: moved by a tenth of a deviation."""
     random = generator(Purpose.NOISE, order.spec.seed, 1)
     picked = met[random.integers(0, len(met), count)]
     return np.asarray(picked + 0.1 * met.std(axis=0) * random.standard_normal(picked.shape), dtype=np.float32)
@@ -213,14 +213,14 @@ def more_formats(
     real: int,
 ) -> list[Verified]:
     """The policy in each further format the order asks for, verified; raises ExportError where one fails."""
-    found: list[Verified] = []
+    verified: list[Verified] = []
     for kind in order.spec.export.formats:
         converted = torchscript(body)
         loaded = TorchPolicy(converted, continuous=policy.continuous, hybrid=policy.hybrid)
         parity = verify(network, loaded, seen, real)
         say(f"{kind}: outputs differ by up to {parity.max_abs_difference:.3g} on {parity.observations} observations")
-        found.append((kind, converted, parity))
-    return found
+        verified.append((kind, converted, parity))
+    return verified
 
 
 Weights = Mapping[str, NDArray[np.float32]]
@@ -234,8 +234,8 @@ def trained(
 
     def outputs(observation: Observations) -> NDArray[np.float32]:
         with torch.no_grad():
-            seen = np.ascontiguousarray(normalised(network.fixed, observation))
-            batch = torch.from_numpy(seen).to(network.vector.device)
+            inputs = np.ascontiguousarray(normalised(network.fixed, observation))
+            batch = torch.from_numpy(inputs).to(network.vector.device)
             result = traits.act(network.leaves, batch)
             if bounds is None:
                 logits = np.asarray(result.cpu().numpy())
@@ -256,15 +256,15 @@ def graph(
 ) -> bytes:
     """A policy with these weights as an ONNX graph with these facts in its metadata, how it acts among them."""
     traits = traits_of(algorithm)
-    said = {policy.BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
+    properties = {policy.BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
     deviation = None
     if bounds is not None and behaviour.kind == "sampled":
         first = int(bool(bounds.choices))
         low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
-        said[policy.BOUNDS] = policy.Numbers(low, high, bounds.choices).written()
+        properties[policy.BOUNDS] = policy.Numbers(low, high, bounds.choices).written()
         deviation = deviation_of(algorithm)
     head, activation = traits.network
-    return build(arrays, head, activation, dict(facts) | said, bounds, shield, traits.chooser, deviation)
+    return build(arrays, head, activation, dict(facts) | properties, bounds, shield, traits.chooser, deviation)
 
 
 def prove(
@@ -310,9 +310,9 @@ def prove(
         baseline_policy = baseline.policy(order, baseline.artifact(order, store), observations, actions, bounds)
         judged = by_playing(order, policy, greedy, baseline_policy, run.reporter)
     run.reporter.phase("exporting", "comparing the exported policy with the trained one")
-    seen, real = witnesses(order, store, judged.met, actions, bounds)
+    samples, real = witnesses(order, store, judged.met, actions, bounds)
     judge = trained(network, spec.algorithm, bounds, shield)
-    parity, more = verify(judge, greedy, seen, real), more_formats(order, body, greedy, judge, seen, real)
+    parity, more = verify(judge, greedy, samples, real), more_formats(order, body, greedy, judge, samples, real)
     suite: SuiteResult | None = None
     if spec.evaluation.suite is not None:
         stage = Stage(
@@ -327,7 +327,7 @@ def prove(
             network.vector.device,
             run.reporter.alive,
         )
-        suite = measure(stage, judged.ours, judged.theirs)
+        suite = measure(stage, judged.ours, judged.others)
     run.reporter.phase("exporting", "storing artifact and manifest")
     compared = {"baseline_uri": order.baseline_uri or "uniform://", "baseline_sha256": order.baseline_sha256 or None}
     return stored(

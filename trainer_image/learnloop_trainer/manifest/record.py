@@ -34,8 +34,8 @@ def recipe_sha256(order: Order) -> str:
     spec["parameters"] = order.parameters.model_dump(mode="json")
     if spec["samplers"] is not None:
         del spec["samplers"]["count"]
-    asked = order.model_dump(mode="json", exclude={"attempt", "spec"})
-    facts = asked | {"spec": spec, "code": own_code.fingerprint(os.environ)}
+    fields = order.model_dump(mode="json", exclude={"attempt", "spec"})
+    facts = fields | {"spec": spec, "code": own_code.fingerprint(os.environ)}
     return digest(json.dumps(facts, sort_keys=True).encode())
 
 

@@ -57,15 +57,15 @@ class _Scorer(torch.nn.Module):
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         attention = torch.ones_like(input_ids)
-        seen = self.body(input_ids=input_ids, attention_mask=attention, use_cache=False)
-        found: torch.Tensor = self.head(seen.last_hidden_state[:, -1].float()).squeeze(1)
-        return found
+        output = self.body(input_ids=input_ids, attention_mask=attention, use_cache=False)
+        score: torch.Tensor = self.head(output.last_hidden_state[:, -1].float()).squeeze(1)
+        return score
 
 
 def exported(
     network: LanguageNetwork, fresh: Any, chat: Chat, context: int, centre: float, facts: Mapping[str, str]
 ) -> bytes:
-    """The file. `fresh`: the base model anew, in float32, which takes what was learned.
+    """The file. `fresh`: the base model, loaded again in float32, which takes what was learned.
 
     Raises ExportError for a model whose weights do not fit one file, or that cannot be recorded.
     """
@@ -77,7 +77,7 @@ def exported(
     fresh.config._attn_implementation = "eager"
     scorer = _Scorer(fresh.cpu().float(), copy.deepcopy(network.value_head).cpu()).eval()
     model = _recorded(scorer)
-    said = {
+    properties = {
         **facts,
         KIND: REWARD_MODEL,
         TOKENISER: chat.written(),
@@ -85,7 +85,7 @@ def exported(
         CENTRE: repr(centre),
         CONTEXT: str(context),
     }
-    onnx.helper.set_model_props(model, said)
+    onnx.helper.set_model_props(model, properties)
     body: bytes = model.SerializeToString()
     return body
 
@@ -200,13 +200,13 @@ def prove_reward_model(run: Run, subject: Subject) -> Manifest:
 def scored(network: LanguageNetwork, pairs: Sequence[Pair], parameters: Parameters) -> tuple[Scores, Scores]:
     """Scores of what was chosen and of what was rejected, in the order of the pairs: [pairs] each."""
     place = {id(pair): number for number, pair in enumerate(pairs)}
-    found = np.empty((2, len(pairs)))
+    both = np.empty((2, len(pairs)))
     for some in batched_pairs(pairs, parameters.tokens_per_batch):
         episodes = [pair.chosen for pair in some] + [pair.rejected for pair in some]
         scores = network.answer_scores(make(episodes, range(len(episodes)), network.device)).cpu().numpy()
         numbers = [place[id(pair)] for pair in some]
-        found[0, numbers], found[1, numbers] = scores[: len(some)], scores[len(some) :]
-    return found[0], found[1]
+        both[0, numbers], both[1, numbers] = scores[: len(some)], scores[len(some) :]
+    return both[0], both[1]
 
 
 def agreement(chosen: Scores, rejected: Scores) -> Scores:

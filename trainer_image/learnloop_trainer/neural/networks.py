@@ -1,4 +1,4 @@
-"""Networks of dense layers, one at a time and many at once."""
+"""Networks of dense layers, one at a time and many together."""
 
 import hashlib
 import math
@@ -115,7 +115,7 @@ class Network:
         return self.arrays() | self.fixed
 
     def actor(self) -> dict[str, Floats]:
-        """What a numpy actor reads; call it after the last update, before acting."""
+        """Weights that a numpy actor reads; call it after the last update, before acting."""
         if self.vector.device.type != "cpu":
             self._actor = self.arrays()
         return self._actor
@@ -247,8 +247,8 @@ class Stack:
         self._input = self._results.input
 
     def _at(self, count: int) -> _Places:
-        if (known := self._places.get(count)) is not None:
-            return known
+        if (places := self._places.get(count)) is not None:
+            return places
         if len(self._places) >= MAX_SIZES:
             self._places.clear()
         new = self._weights[0].new_ones
@@ -322,7 +322,7 @@ class Stack:
         return self._results.columns[-1]
 
     def incoming(self, count: int) -> torch.Tensor:
-        """Where to put the gradient of the outputs [k, n, out] before `backward`."""
+        """Buffer for the gradient of the outputs [k, n, out] before `backward`."""
         return self._at(count).incoming
 
     def backward(

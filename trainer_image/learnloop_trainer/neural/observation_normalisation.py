@@ -21,7 +21,7 @@ _STATE = ("normaliser.centre", "normaliser.squares", "normaliser.count")
 
 
 def normalised(fixed: Mapping[str, Floats], observation: Observations) -> Observations:
-    """What the networks see of observations [..., observations]: themselves where nothing is normalised."""
+    """Networks' inputs for observations [..., observations]: themselves where nothing is normalised."""
     if MEAN not in fixed:
         return observation
     return np.asarray(np.clip((observation - fixed[MEAN]) * fixed[SCALE], -LIMIT, LIMIT), dtype=np.float32)

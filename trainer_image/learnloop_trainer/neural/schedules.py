@@ -25,7 +25,7 @@ def decayed(start: float, kind: str, done: float) -> float:
 
 
 def between(start: float, end: float | None, done: float) -> float:
-    """Along a line from `start` at done = 0 to `end` at done = 1; `start` throughout where there is no end."""
+    """Along a line from `start` at done = 0 to `end` at done = 1; `start` throughout without an end."""
     return start if end is None else start + (end - start) * min(1.0, max(0.0, done))
 
 

@@ -1,4 +1,4 @@
-"""From any policy output to an action within the constraints, for a whole batch at once.
+"""From any policy output to an action within the constraints, for a whole batch.
 
 A shield in the sense of Alshiekh et al. (2018), arXiv 1708.08611, placed after the policy. Discrete actions are masked:
 a forbidden one is never the best, and what is drawn is drawn among the others. Continuous ones are projected: into the
@@ -97,7 +97,7 @@ class Shield:
             raise ConfigError(field, safety.fallback, "has the wrong length", f"give {wanted} number(s)")
         if not self.continuous and not (float(self.fallback[0]).is_integer() and 0 <= self.fallback[0] < self._actions):
             raise ConfigError(
-                field, safety.fallback, "is no action", f"use a whole number from 0 to {self._actions - 1}"
+                field, safety.fallback, "is not an action", f"use a whole number from 0 to {self._actions - 1}"
             )
         for limit in self.limits:
             row = self.fallback[None] if self.continuous else self.fallback.astype(np.int64)
@@ -107,7 +107,7 @@ class Shield:
                 )
 
     def _breaks(self, limit: Limit, action: NDArray[np.generic]) -> Flags:
-        """Which actions [n] or [n, dimensions] break this limit if it applies; NaN does."""
+        """Mask of actions [n] or [n, dimensions] that break this limit if it applies; NaN does."""
         if not self.continuous:
             return np.asarray(limit.forbidden[action.astype(np.int64)])
         given = action.astype(np.float32)
@@ -118,7 +118,7 @@ class Shield:
         return np.asarray(~inside)
 
     def broken(self, observation: Observations, action: NDArray[np.generic]) -> Flags:
-        """Which limits actions break [limits, n]: what must be all False for what is executed."""
+        """Mask [limits, n] of limits that actions break: all False for what is executed."""
         rows = [limit.holds(observation) & self._breaks(limit, action) for limit in self.limits]
         return np.stack(rows) if rows else np.zeros((0, len(observation)), dtype=np.bool_)
 
@@ -143,8 +143,8 @@ class Shield:
         """Safe actions for wanted ones, and in which rows [n] it is the fallback. Discrete: forbidden → fallback."""
         if not self.continuous:
             wanted = action.astype(np.int64)
-            known = (wanted >= 0) & (wanted < self._actions)
-            bad = ~known | ~np.take_along_axis(self.allowed(observation), np.where(known, wanted, 0)[:, None], 1)[:, 0]
+            valid = (wanted >= 0) & (wanted < self._actions)
+            bad = ~valid | ~np.take_along_axis(self.allowed(observation), np.where(valid, wanted, 0)[:, None], 1)[:, 0]
             return np.where(bad, int(self.fallback[0]), wanted), bad
         safe = action.astype(np.float32)
         for limit in self.limits:
@@ -215,7 +215,7 @@ class Trail:
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What a learner thinks of every discrete action: its logits, which it draws from, or values."""
+    """A learner's preferences among discrete actions: its logits, which it draws from, or values."""
 
     outputs: Callable[[Observations], NDArray[np.float32]]  # from what is seen to [n * agents, actions]
     drawn: bool
@@ -245,12 +245,12 @@ class Shielded(Wrapper):
 
     def step(self, actions: NDArray[Any]) -> Step:
         before = self._seen
-        seen = before.reshape(-1, self.observations)
-        wanted = actions.reshape(len(seen), -1) if self.inner.bounds is not None else actions.reshape(-1)
-        safe, fallback = self._shield.project(seen, wanted)
+        observations = before.reshape(-1, self.observations)
+        wanted = actions.reshape(len(observations), -1) if self.inner.bounds is not None else actions.reshape(-1)
+        safe, fallback = self._shield.project(observations, wanted)
         if self.preferences is not None and self.inner.bounds is None and fallback.any():
             safe, fallback = self._preferred(self.preferences, before, safe, fallback)
-        broken = self._shield.broken(seen, wanted)
+        broken = self._shield.broken(observations, wanted)
         step = self.inner.step(safe.reshape(actions.shape))
         self._seen = step.observation
         changed = broken.any(axis=0) | fallback
@@ -265,7 +265,7 @@ class Shielded(Wrapper):
     def _preferred(
         self, preferences: Preferences, before: Observations, safe: NDArray[Any], bad: NDArray[np.bool_]
     ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """What the exported graph's mask leads to, in rows [n] that are `bad`: the best action that is allowed.
+        """Actions by the exported graph's mask, in rows [n] that are `bad`: the best action that is allowed.
 
         Of a learner that draws, a draw among those: together with what it drew itself, softmax of the masked logits.
         """
@@ -277,8 +277,8 @@ class Shielded(Wrapper):
             masked = masked + gumbels(
                 Purpose.SHIELD, preferences.seed, taken, members, agent, np.arange(self.actions)[None]
             )
-        known = np.isfinite(logits).all(axis=1)
-        return np.where(bad, masked.argmax(axis=1), safe), bad & ~known
+        finite = np.isfinite(logits).all(axis=1)
+        return np.where(bad, masked.argmax(axis=1), safe), bad & ~finite
 
     def _record(
         self,

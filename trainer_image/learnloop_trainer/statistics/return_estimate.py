@@ -58,8 +58,8 @@ def difference(
     for start in range(0, subsets, block):
         chosen = random.random((min(block, subsets - start), len(pairs))) < 0.5
         counts = chosen.sum(axis=1)
-        kept = counts > 0  # the empty subset has no mean and bounds nothing
-        means.append(np.where(kept, chosen @ pairs / np.maximum(counts, 1), pairs.min()))
+        filled = counts > 0  # the empty subset has no mean and bounds nothing
+        means.append(np.where(filled, chosen @ pairs / np.maximum(counts, 1), pairs.min()))
     ordered, tail = np.sort(np.concatenate(means)), int(0.025 * subsets)
     return Interval(value=float(pairs.mean()), low=float(ordered[tail]), high=float(ordered[-1 - tail]))
 

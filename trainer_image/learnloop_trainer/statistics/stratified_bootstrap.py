@@ -32,7 +32,7 @@ def _interquartile_means(rows: NDArray[np.floating]) -> NDArray[np.float64]:
 def interquartile_mean(strata: Strata, seed: int, resamples: int = RESAMPLES) -> Interval:
     """Interquartile mean over the returns of all strata together; each stratum is resampled on its own.
 
-    Raises ValueError when there is no return at all.
+    Raises ValueError without any return.
     """
     pooled = np.concatenate([np.asarray(stratum, dtype=np.float64) for stratum in strata])
     if not len(pooled):
@@ -57,8 +57,8 @@ def probability_of_improvement(ours: Strata, theirs: Strata, seed: int, resample
         raise ValueError("a comparison needs returns of both sides under each condition")
     random = generator(Purpose.BOOTSTRAP, seed, 1)
     value, resampled = 0.0, np.zeros(resamples)
-    for mine, other in zip(ours, theirs, strict=True):
-        column, row = np.asarray(mine)[:, None], np.asarray(other)[None, :]
+    for own, other in zip(ours, theirs, strict=True):
+        column, row = np.asarray(own)[:, None], np.asarray(other)[None, :]
         wins = (column > row) + 0.5 * (column == row)
         first, second = (
             random.multinomial(count, np.full(count, 1.0 / count), resamples) / count for count in wins.shape

@@ -48,7 +48,7 @@ class Http:
 
     def _headers(self) -> dict[str, str]:
         headers = {"x-learnloop-namespace": self._namespace} if self._namespace else {}
-        with contextlib.suppress(OSError, UnicodeDecodeError):  # there is no token outside of a cluster
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # a cluster mounts one
             headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='ascii').strip()}"
         return headers
 
@@ -108,8 +108,8 @@ class Http:
                         raise StoreRefused(f"{where}: the answer is larger than {limit} bytes")
         except httpx.HTTPError as error:
             raise StoreUnavailable(f"{where}: {type(error).__name__}: {error}") from None
-        kept = [(k, v) for k, v in response.headers.items() if k not in {"content-encoding", "content-length"}]
-        answer = httpx.Response(response.status_code, headers=kept, content=bytes(body))
+        header_pairs = [(k, v) for k, v in response.headers.items() if k not in {"content-encoding", "content-length"}]
+        answer = httpx.Response(response.status_code, headers=header_pairs, content=bytes(body))
         if answer.status_code == 404 and method == "GET":
             return None
         if answer.status_code in RETRIED or answer.status_code >= 500:
@@ -228,34 +228,34 @@ class DataPlaneStore:
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
         """Read page by page."""
-        found: list[Preference] = []
-        asked: dict[str, str | int] = {"agent": agent, "limit": PAGE}
-        while len(found) < limit:
-            self._reading(f"reads the preferences of {agent}: {len(found)} so far")
-            answer = self._http.call("GET", "/api/v1/preferences", params=asked, limit=MAX_PAGE)
+        preferences: list[Preference] = []
+        params: dict[str, str | int] = {"agent": agent, "limit": PAGE}
+        while len(preferences) < limit:
+            self._reading(f"reads the preferences of {agent}: {len(preferences)} so far")
+            answer = self._http.call("GET", "/api/v1/preferences", params=params, limit=MAX_PAGE)
             if answer is None:
                 break
             try:
                 page = PreferencePage.model_validate_json(answer.content)
             except ValidationError as error:
                 raise StoreRefused(f"preferences of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
-            found += page.preferences
+            preferences += page.preferences
             if page.next is None:
                 break
-            asked["after"] = page.next
-        return found[:limit]
+            params["after"] = page.next
+        return preferences[:limit]
 
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
     ) -> list[LoggedEpisode]:
         """Read page by page, each one after the last episode of the page before."""
-        found: list[LoggedEpisode] = []
-        asked: dict[str, str | int | list[str]] = {"agent": agent, "limit": PAGE, **_query(selection)}
+        episodes: list[LoggedEpisode] = []
+        params: dict[str, str | int | list[str]] = {"agent": agent, "limit": PAGE, **_query(selection)}
         steps = 0
         while steps < limit:
-            self._reading(f"reads the log of {agent}: {len(found)} episodes so far")
+            self._reading(f"reads the log of {agent}: {len(episodes)} episodes so far")
             answer = self._http.call(
-                "GET", "/api/v1/experience/trajectories", params=asked, limit=MAX_PAGE, patience=patience
+                "GET", "/api/v1/experience/trajectories", params=params, limit=MAX_PAGE, patience=patience
             )
             if answer is None:
                 break
@@ -263,16 +263,17 @@ class DataPlaneStore:
                 page = EpisodePage.model_validate_json(answer.content)
             except ValidationError as error:
                 raise StoreRefused(f"trajectories of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
-            found += page.trajectories
+            episodes += page.trajectories
             steps += sum(len(episode.steps) for episode in page.trajectories)
             if page.next is None:
                 break
-            asked["after"] = page.next
-        return found
+            params["after"] = page.next
+        return episodes
 
 
 def _query(selection: EpisodeSelection) -> dict[str, str | int | list[str]]:
     """As the parameters of a request: what is not asked for is left out."""
-    told = selection.model_dump(mode="json", exclude_defaults=True)
+    fields = selection.model_dump(mode="json", exclude_defaults=True)
     names = {"tasks": "task", "model_revisions": "model_revision"}
-    return {names.get(key, key): json.dumps(value) if isinstance(value, bool) else value for key, value in told.items()}
+    plain = {key: json.dumps(value) if isinstance(value, bool) else value for key, value in fields.items()}
+    return {names.get(key, key): value for key, value in plain.items()}

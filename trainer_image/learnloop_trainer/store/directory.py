@@ -38,7 +38,7 @@ def write(path: Path, body: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """The file's content, None when there is no such file."""
+    """The file's content, None without such a file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -70,10 +70,10 @@ class DirectoryStore:
         sha256 = digest(body)
         write(self._run / f"{sha256}.safetensors", body)
         before = [entry for entry in self._listed() if entry.sha256 != sha256]
-        kept = [_Listed(step=step, sha256=sha256), *before[:1]]
-        write(self._run / "checkpoint.json", json.dumps([entry.model_dump() for entry in kept]).encode())
+        listing = [_Listed(step=step, sha256=sha256), *before[:1]]
+        write(self._run / "checkpoint.json", json.dumps([entry.model_dump() for entry in listing]).encode())
         for old in self._run.glob("*.safetensors"):
-            if old.stem not in {entry.sha256 for entry in kept}:
+            if old.stem not in {entry.sha256 for entry in listing}:
                 old.unlink(missing_ok=True)
         return sha256
 
@@ -104,7 +104,7 @@ class DirectoryStore:
         sha256 = uri.rsplit("/", 1)[-1]
         body = read(self._root / "artifacts" / f"{sha256}.onnx")
         if body is None:
-            raise StoreRefused(f"{uri}: there is no such artifact in {self._root}")
+            raise StoreRefused(f"{uri}: no such artifact in {self._root}")
         return verified(body, sha256, uri)
 
     def put_manifest(self, manifest: Manifest) -> None:
@@ -152,19 +152,19 @@ class DirectoryStore:
         del patience
         if selection.source != "postgresql" or (selection.min_reward, selection.max_reward) != (None, None):
             fix = "remove source, minReward and maxReward from spec.data.filter"
-            raise StoreRefused(f"{self._root}: a directory has no warehouse, and nobody rewarded what is in it; {fix}")
+            raise StoreRefused(f"{self._root}: a directory has no warehouse, and what is in it has no rewards; {fix}")
         path = self._root / "trajectories" / f"{Path(agent).name}.jsonl"
-        found: list[LoggedEpisode] = []
+        episodes: list[LoggedEpisode] = []
         for line in reversed((read(path) or b"").splitlines()):
-            if sum(len(episode.steps) for episode in found) >= limit:
+            if sum(len(episode.steps) for episode in episodes) >= limit:
                 break
             try:
                 trajectory = Trajectory.model_validate_json(line)
             except ValidationError as error:
                 raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; remove the damaged line") from None
             if _meets(trajectory, selection):
-                found.append(logged(trajectory))
-        return found
+                episodes.append(logged(trajectory))
+        return episodes
 
 
 def logged(trajectory: Trajectory) -> LoggedEpisode:

@@ -29,7 +29,7 @@ TYPES |= {"<u8": "U64", "<f2": "F16", "<f4": "F32", "<f8": "F64"}
 
 
 def pack(arrays: Mapping[str, NDArray[np.generic]], metadata: Mapping[str, str]) -> bytes:
-    """Arrays and metadata as one blob; the same ones make the same bytes. KeyError: a type that is no plain number."""
+    """Arrays and metadata as one blob; the same ones make the same bytes. KeyError: a type other than a number."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     buffers, end = list[memoryview](), 0
     for name, array in arrays.items():
@@ -106,7 +106,7 @@ class Store(Protocol):
         """Observations the agent really saw, newest first; an empty list when none are recorded."""
 
     def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
-        """A published RewardPolicy; StoreRefused: there is no such revision."""
+        """A published RewardPolicy; StoreRefused: no such revision."""
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
         """Preferences of people among the agent's answers, newest first, at most `limit`."""

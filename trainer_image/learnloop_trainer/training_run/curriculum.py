@@ -31,7 +31,7 @@ class CurriculumProgress:
             raise ConfigError("spec.curriculum", "(set)", "needs an environment with levels", fix)
         if settings.until is not None and settings.until not in names:
             raise ConfigError(
-                "spec.curriculum.until", settings.until, "is no level", f"choose one of {', '.join(names)}"
+                "spec.curriculum.until", settings.until, "is not a level", f"choose one of {', '.join(names)}"
             )
         self.last = len(levels) - 1 if settings.until is None else names.index(settings.until)
         if start > self.last:
@@ -68,22 +68,22 @@ class CurriculumProgress:
 
     def _by_successes(self) -> int:
         settings, share = self._settings, self.successes
-        own, told = self._levels[self.level].promote_at, f"{share:.0%} of episodes succeeded"
+        own, reason = self._levels[self.level].promote_at, f"{share:.0%} of episodes succeeded"
         if share >= (own if settings.promote_at is None else settings.promote_at) and self.level < self.last:
-            return self._move(1, told)
+            return self._move(1, reason)
         if share < settings.demote_below and self.level > 0:
-            return self._move(-1, told)
+            return self._move(-1, reason)
         return 0
 
     def _by_returns(self, thresholds: Sequence[ReturnThreshold]) -> int:
         if self.level >= len(thresholds):
             return 0
         threshold, mean = thresholds[self.level], sum(self._returns) / len(self._returns)
-        told = f"the mean return was {mean:.1f}"
+        reason = f"the mean return was {mean:.1f}"
         if mean >= threshold.promote_at and self.level < self.last:
-            return self._move(1, told)
+            return self._move(1, reason)
         if threshold.demote_below is not None and mean < threshold.demote_below and self.level > 0:
-            return self._move(-1, told)
+            return self._move(-1, reason)
         return 0
 
     def _move(self, by: int, evidence: str) -> int:

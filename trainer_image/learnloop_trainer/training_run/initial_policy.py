@@ -56,22 +56,22 @@ def begin_model_from(order: Order, network: LanguageNetwork, base: Base, store: 
 
 
 def _begun(order: Order, otherwise: str, take: Callable[[str, str | None], None]) -> str:
-    wanted, found = order.spec.initial_policy, source(order)
+    wanted, origin = order.spec.initial_policy, source(order)
     if wanted is None:
         return ""
-    if found is None:
+    if origin is None:
         say(f"begins from {otherwise} serves yet")
         return f"{otherwise} serves yet"
     try:
-        take(*found)
+        take(*origin)
     except ConfigError as error:
         if wanted.required:
             raise
         why = f"{otherwise.partition(':')[0]}: {error}"[:LONGEST]
         say(f"begins from {why}")
         return why
-    say(f"begins from {found[0]}")
-    return found[0]
+    say(f"begins from {origin[0]}")
+    return origin[0]
 
 
 def _warm(order: Order, learner: Learner, store: Store, uri: str, sha256: str | None) -> None:

@@ -63,18 +63,18 @@ class LanguageTraining:
 def source_of(order: Order) -> str:
     """Source of the run's experience; raises ConfigError for one that its algorithm cannot learn from."""
     parameters = order.parameters
-    asked, name, algorithm = parameters.experience, "spec.hyperparameters.experience", order.spec.algorithm
+    experience, name, algorithm = parameters.experience, "spec.hyperparameters.experience", order.spec.algorithm
     if algorithm == "sft":
-        if asked in (ROLLOUTS, BOTH):
-            raise ConfigError(name, asked, "is nothing that sft learns from", "set recorded, or another algorithm")
+        if experience in (ROLLOUTS, BOTH):
+            raise ConfigError(name, experience, "is nothing that sft learns from", "set recorded, or another algorithm")
         return RECORDED
     if parameters.algorithm.scores_answers or algorithm == "dpo":
-        if asked not in (None, RECORDED):
+        if experience not in (None, RECORDED):
             problem, fix = f"is nothing that {algorithm} learns from", "remove it: people's preferences are read"
-            raise ConfigError(name, asked, problem, fix)
+            raise ConfigError(name, experience, problem, fix)
         return PREFERENCES
-    if asked is not None:
-        return asked
+    if experience is not None:
+        return experience
     return RECORDED if parameters.recording else ROLLOUTS
 
 
@@ -99,14 +99,14 @@ def network_of(
     narrow = parameters.precision == "bfloat16"
     whole = parameters.weights == "full"
     dtype = torch.bfloat16 if narrow and not whole else torch.float32
-    asked = parameters.lora
+    adapter = parameters.lora
     wanted = traits.base or bool(getattr(parameters, "kl_coefficient", 0.0))
     model = base.model(device, dtype)
     torch.manual_seed(seed)
     reference = torch.bfloat16 if narrow else torch.float32
     return LanguageNetwork(
         model,
-        None if whole else lora.attach(model, asked.layers, asked.rank, asked.alpha, seed),
+        None if whole else lora.attach(model, adapter.layers, adapter.rank, adapter.alpha, seed),
         value_head=traits.values,
         reference=base.model(device, reference) if whole and wanted else None,
         bfloat16=narrow,
@@ -121,8 +121,8 @@ def begin_language(
     traits = ALGORITHMS[spec.algorithm]
     assert model is not None
     _refuse_unjudgeable(order)
-    kept = cache or Path(tempfile.gettempdir()) / "learnloop-models"
-    base = opened(model, os.environ, kept)
+    folder = cache or Path(tempfile.gettempdir()) / "learnloop-models"
+    base = opened(model, os.environ, folder)
     world = make_world(order.environment)
     chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
     context = base.context(model.context_length)
@@ -149,17 +149,17 @@ def _validation(
     order: Order, group: Group, world: ConversationWorld, chat: Chat, context: int
 ) -> LanguageValidation | None:
     """Validation of the model along its training, where the order asks for it."""
-    asked, model = order.spec.evaluation.while_training, order.spec.data.language_model
+    pauses, model = order.spec.evaluation.while_training, order.spec.data.language_model
     assert model is not None
-    if asked is None:
+    if pauses is None:
         return None
     proof = held_out_episodes.episodes(order)
     tasks = HeldOutTasks(order, world, chat, proof.seed, group)
 
     def hold(speaking: AbstractContextManager[Any]) -> list[Episode]:
-        return tasks.hold(speaking, limits(model.sampling, chat, context), proof.first + FIRST, asked.episodes)
+        return tasks.hold(speaking, limits(model.sampling, chat, context), proof.first + FIRST, pauses.episodes)
 
-    return LanguageValidation(asked, hold=hold)
+    return LanguageValidation(pauses, hold=hold)
 
 
 def _most_recorded(order: Order, parameters: Parameters) -> int | None:

@@ -44,14 +44,14 @@ MEMORY_SECONDS = 30.0
 
 def read_file(body: bytes, field: str, uri: str) -> list[LoggedEpisode]:
     """The trajectories in a recorded file; raises ConfigError naming the line that is none."""
-    found: list[LoggedEpisode] = []
+    episodes: list[LoggedEpisode] = []
     for number, line in enumerate(body.splitlines(), 1):
         try:
-            found.append(logged(Trajectory.model_validate_json(line)))
+            episodes.append(logged(Trajectory.model_validate_json(line)))
         except ValidationError as error:
             problem = f"line {number} is not a trajectory ({error.errors()[0]['msg']})"
             raise ConfigError(field, uri, problem, "record one trajectory as JSON on each line") from None
-    return found
+    return episodes
 
 
 class _Kept:
@@ -76,10 +76,10 @@ class _Kept:
         if not self.last or self.last[-1]:
             return
         self.last[-1] = True
-        known = _is_observation(seen, self._environment)
-        self.known.append(known)
-        self.beyond.append(seen if known else self.steps[-1].observation)
-        self.cut_short += not (known or self.steps[-1].terminated)
+        valid = _is_observation(seen, self._environment)
+        self.known.append(valid)
+        self.beyond.append(seen if valid else self.steps[-1].observation)
+        self.cut_short += not (valid or self.steps[-1].terminated)
 
 
 def fitting(
@@ -92,36 +92,36 @@ def fitting(
 
     `rewards`: what each step of an episode is worth.
     """
-    kept, left_out = _Kept(environment), 0
+    record, left_out = _Kept(environment), 0
     for episode in episodes:
-        if len(kept.steps) >= limit:
+        if len(record.steps) >= limit:
             break
         for number, (step, worth) in enumerate(zip(episode.steps, rewards(episode), strict=True), 1):
-            if len(kept.steps) >= limit:
-                kept.close(step.observation)
+            if len(record.steps) >= limit:
+                record.close(step.observation)
                 break
             if not _fits(step, environment):
                 left_out += 1
-                kept.close(step.observation)
+                record.close(step.observation)
                 continue
-            kept.add(step, worth)
+            record.add(step, worth)
             if (step.terminated or step.truncated) and number < len(episode.steps):
-                kept.close(None)  # what follows is another episode, recorded as one with this
-        kept.close(episode.last_observation)
+                record.close(None)  # what follows is another episode, recorded as one with this
+        record.close(episode.last_observation)
     if left_out:
         say(f"{left_out} recorded steps do not fit the environment's observations and actions and are left out")
-    if kept.cut_short:
-        say(f"{kept.cut_short} recorded episodes do not say what was seen after their last step")
-    if not kept.steps:
+    if record.cut_short:
+        say(f"{record.cut_short} recorded episodes do not say what was seen after their last step")
+    if not record.steps:
         return None
-    steps = kept.steps
+    steps = record.steps
     rest = (
-        np.asarray(kept.rewards, dtype=np.float32),
+        np.asarray(record.rewards, dtype=np.float32),
         np.asarray([_log_prob(step, environment) for step in steps], dtype=np.float32),
-        np.asarray(kept.last, dtype=np.bool_),
+        np.asarray(record.last, dtype=np.bool_),
         np.asarray([step.terminated for step in steps], dtype=np.bool_),
-        np.asarray(kept.beyond, dtype=np.float32),
-        np.asarray(kept.known, dtype=np.bool_),
+        np.asarray(record.beyond, dtype=np.float32),
+        np.asarray(record.known, dtype=np.bool_),
     )
     observation = np.asarray([step.observation for step in steps], dtype=np.float32)
     done = [step.action for step in steps]
@@ -133,12 +133,12 @@ def fitting(
 
 def _log_prob(step: Step, environment: VectorEnvironment) -> float:
     """NaN where it is unknown: not recorded, above 0 for a choice, or a server's 0 for numbers that it did not draw."""
-    found = step.log_prob
-    if found is None:
+    log_prob = step.log_prob
+    if log_prob is None:
         return np.nan
     if environment.bounds is None:
-        return found if found <= 0 else np.nan
-    return found if step.exploration or found != 0 else np.nan
+        return log_prob if log_prob <= 0 else np.nan
+    return log_prob if step.exploration or log_prob != 0 else np.nan
 
 
 def _fits(step: Step, environment: VectorEnvironment) -> bool:
@@ -304,14 +304,14 @@ def whole(episode: LoggedEpisode, environment: VectorEnvironment) -> bool:
 def chosen(order: Order, now: datetime) -> EpisodeSelection:
     """The order's filter as the store reads it; an age is counted back from `now`. Raises ConfigError."""
     wanted, by = order.spec.data.filter, order.reward_policy
-    found = wanted.model_dump(exclude_none=True) if wanted is not None else {}
+    fields = wanted.model_dump(exclude_none=True) if wanted is not None else {}
     if order.spec.data.rewards == "policy" and by is not None:
-        found |= {"reward_policy": by.name, "reward_policy_revision": by.revision}
-    age = found.pop("max_age_seconds", None)
+        fields |= {"reward_policy": by.name, "reward_policy_revision": by.revision}
+    age = fields.pop("max_age_seconds", None)
     if age is not None:
-        found["since"] = now - timedelta(seconds=age)
+        fields["since"] = now - timedelta(seconds=age)
     try:
-        selection = EpisodeSelection.model_validate(found)
+        selection = EpisodeSelection.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = to_camel(str(first["loc"][0])) if first["loc"] else ""
@@ -382,7 +382,7 @@ def _amiss(
     whose = f"the log of {agent}" if agent else "the recorded file"
     if episodes:
         return f"no step of the {len(episodes)} episodes in {whose} has the environment's observations and actions"
-    asked = selection.model_dump(mode="json", exclude_defaults=True, by_alias=True) if selection else {}
-    chosen = {to_camel(name): value for name, value in asked.items() if not name.startswith("reward_policy")}
-    told = f" that spec.data.filter selects: {json.dumps(chosen)[:512]}" if chosen else ""
-    return f"there is no episode in {whose}{told}"
+    fields = selection.model_dump(mode="json", exclude_defaults=True, by_alias=True) if selection else {}
+    chosen = {to_camel(name): value for name, value in fields.items() if not name.startswith("reward_policy")}
+    filtered = f" that spec.data.filter selects: {json.dumps(chosen)[:512]}" if chosen else ""
+    return f"no episode in {whose}{filtered}"

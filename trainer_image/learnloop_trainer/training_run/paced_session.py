@@ -81,7 +81,7 @@ def interventions(environment: Any) -> int | None:
 
 T = TypeVar("T", bound=Any)
 SETTLED_SECONDS = 30.0
-SETTLED_SAVES = 2  # the second is taken only when the first is no longer under way: the group makes progress
+SETTLED_SAVES = 2  # the second waits for the end of the first: the group makes progress
 MOST_OF_TIME = 0.015  # share of the time that checkpoints may take
 
 
@@ -178,4 +178,4 @@ class PacedSession(ABC, Generic[T]):
         (durable,) = self._group.sum([float(flushed)])
         if self._run.stopper.requested:
             raise Terminated("SIGTERM: checkpoint saved" if durable else "SIGTERM: no time to save a checkpoint")
-        raise PeerLost("another rank was told to stop")
+        raise PeerLost("another rank had to stop")

@@ -36,11 +36,11 @@ def recorded_episodes(
     policy = policy_in_force(order, store)
     rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
     rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
-    found = episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds)
+    usable = episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds)
     lacking = "" if order.spec.algorithm == "sft" else require_measured(order, policy, finished)
-    steps = sum(int(episode.values.get("turns", 1)) for episode in found)
+    steps = sum(int(episode.values.get("turns", 1)) for episode in usable)
     read.note = note_of(logged, store, steps, agent, selection, credited(finished, policy), lacking)
-    return found
+    return usable
 
 
 def _base(order: Order) -> str | None:
@@ -61,26 +61,26 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
     named = "spec.hyperparameters.recording"
     if parameters.recording:
-        found = _preferences_in(fetch(parameters.recording, store, named, FILE_FIX), parameters.recording, named)
+        preferences = _preferences_in(fetch(parameters.recording, store, named, FILE_FIX), parameters.recording, named)
     elif agent is None:
         fix = f"set it, or {named}"
         raise ConfigError("spec.data.learningAgentRef", "", "is missing: whose preferences are learned?", fix)
     else:
-        found = store.preferences(agent.name, MOST_PREFERENCES)
-    note = listed([one.preference_id for one in found], store, 2 * len(found))
+        preferences = store.preferences(agent.name, MOST_PREFERENCES)
+    note = listed([one.preference_id for one in preferences], store, 2 * len(preferences))
     read.note = note.model_copy(update={"agent": agent.name if agent and not parameters.recording else None})
-    return pairs_of(found, chat, _base(order), bounds)
+    return pairs_of(preferences, chat, _base(order), bounds)
 
 
 FILE_FIX = "point it to a file with one preference as JSON on each line"
 
 
 def _preferences_in(body: bytes, uri: str, named: str) -> list[Preference]:
-    found: list[Preference] = []
+    preferences: list[Preference] = []
     for number, line in enumerate(body.splitlines(), 1):
         try:
-            found.append(Preference.model_validate_json(line))
+            preferences.append(Preference.model_validate_json(line))
         except ValidationError as error:
-            problem = f"line {number} is no preference ({error.errors()[0]['msg']})"
+            problem = f"line {number} is not a preference ({error.errors()[0]['msg']})"
             raise ConfigError(named, uri, problem, FILE_FIX) from None
-    return found
+    return preferences

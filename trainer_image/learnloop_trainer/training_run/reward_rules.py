@@ -36,7 +36,7 @@ def step_rewards(policy: RewardPolicySpec | None, *, played: bool, success_retur
         policy: by which RewardPolicy; None: the environment's own rewards, as they were recorded.
         played: as the steps of a simulator are rewarded, among which they come; else the whole reward is divided as
             the policy's credit assignment says, which looks at the whole episode.
-        success_return: an episode with at least this return succeeded, where its log does not say; None: nobody says.
+        success_return: an episode with at least this return succeeded, where its log does not say; None: unknown.
     """
     if policy is None:
         return lambda episode: [step.reward for step in episode.steps]
@@ -77,10 +77,10 @@ def unmeasured(order: Order, policy: RewardPolicySpec | None, episodes: Sequence
 
 def require_measured(order: Order, policy: RewardPolicySpec | None, episodes: Sequence[LoggedEpisode]) -> str:
     """As `unmeasured`, in words; raises ConfigError where the policy finds nothing at all."""
-    nothing, told = unmeasured(order, policy, episodes)
+    nothing, reason = unmeasured(order, policy, episodes)
     if nothing:
-        raise ConfigError(FIELD, "policy", f"would reward every step with 0: {told}", FIX)
-    return told
+        raise ConfigError(FIELD, "policy", f"would reward every step with 0: {reason}", FIX)
+    return reason
 
 
 def credited(episodes: Iterable[LoggedEpisode], policy: RewardPolicySpec | None) -> int:

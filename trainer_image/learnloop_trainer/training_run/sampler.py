@@ -34,24 +34,24 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> None:
         fix = "set it, or start this process as a rank"
         raise ConfigError("spec.samplers", order.spec.algorithm, "does not make this process a sampler", fix)
     host, port = _address(environ)
-    key, said = read_key(environ), identity(order)
-    heard, tries = time.monotonic(), 0
+    key, identification = read_key(environ), identity(order)
+    last_contact, tries = time.monotonic(), 0
     while True:
         try:
-            link = Link(host, port, key, said)
+            link = Link(host, port, key, identification)
             tries = 0
             try:
                 _play(order, link)
             finally:
                 link.close()
-                heard = time.monotonic()
+                last_contact = time.monotonic()
         except NoMoreSteps:
             say("the learner needs no more steps")
             return
         except RefusedFragment as error:
             raise TrainerError(f"the learner refused this sampler: {error}") from None
         except ConnectionLost as error:
-            if time.monotonic() - heard > PATIENCE:
+            if time.monotonic() - last_contact > PATIENCE:
                 raise TrainerError(f"the learner at {host}:{port} cannot be reached: {error}") from None
             pause = min(LONGEST_PAUSE, 0.2 * 2 ** min(tries, 10)) * random.uniform(0.5, 1.0)
             tries += 1

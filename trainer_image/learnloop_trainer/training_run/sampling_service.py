@@ -37,12 +37,12 @@ def identity(order: Order) -> dict[str, str]:
     spec = order.spec
     conditions = spec.data.model_dump_json(include={"environment", "level", "randomise", "credit", "rewards"})
     shaping = spec.shaping.model_dump_json() if spec.shaping is not None else ""
-    said = (
+    text = (
         f"{spec.algorithm} {spec.seed} {spec.total_steps} {order.parameters.model_dump_json()} {conditions} {shaping}"
     )
     return {
         "run": order.job,
-        "recipe": hashlib.sha256(said.encode()).hexdigest(),
+        "recipe": hashlib.sha256(text.encode()).hexdigest(),
         "environment code": code_digest(order.environment),
     }
 
@@ -51,7 +51,7 @@ class SamplingService:
     """Listens while a run trains."""
 
     def __init__(self, order: Order, learner: SampledLearner, rewards: str, reporter: Reporter) -> None:
-        """Raises ConfigError where there is no key. `rewards`: the RewardPolicy's spec as JSON, "" without one."""
+        """Raises ConfigError without a key. `rewards`: the RewardPolicy's spec as JSON, "" without one."""
         assert order.spec.samplers is not None
         self._learner, self._reporter = learner, reporter
         self._heard, self._quiet, self._step = time.monotonic(), False, learner.step

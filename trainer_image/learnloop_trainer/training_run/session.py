@@ -94,9 +94,9 @@ def _unplayed(order: Order, members: range) -> VectorEnvironment:
         problem = f"{missing}: {spec.algorithm} plays it"
         raise ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
     evaluation = spec.evaluation
-    asked: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
-    asked |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
-    for name, wanted in asked.items():
+    settings: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
+    settings |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
+    for name, wanted in settings.items():
         if wanted is not None:
             problem = f"{missing}: spec.{name} plays it"
             raise ConfigError("spec.data.environment", "", problem, f"name it, or leave {name} out")
@@ -108,8 +108,8 @@ def _learners_world(order: Order, members: range, policy: RewardPolicySpec | Non
     spec = order.spec
     if spec.samplers is None:
         return training_world(order, members, policy)
-    told = {"curriculum": spec.curriculum, "safety": spec.safety}
-    for name in (name for name, asked in told.items() if asked is not None):
+    settings = {"curriculum": spec.curriculum, "safety": spec.safety}
+    for name in (name for name, setting in settings.items() if setting is not None):
         fix = f"remove {name}, or spec.samplers"
         raise ConfigError(f"spec.{name}", "(set)", "is not for runs whose environment samplers play", fix)
     if spec.workers:
@@ -171,10 +171,10 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     )
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = begin_from(order, algorithm, store) if store is not None else ""
-    curriculum, kept = levels(environment, order), milestones(order)
+    curriculum, points = levels(environment, order), milestones(order)
     episodes = no_episodes(len(members))
-    seen = environment.reset()
-    return Training(algorithm, environment, seen, episodes, curriculum, kept, begun, read, validation(order))
+    observation = environment.reset()
+    return Training(algorithm, environment, observation, episodes, curriculum, points, begun, read, validation(order))
 
 
 class Session(PacedSession[Training]):

@@ -38,7 +38,7 @@ MOST_POINTS = 1000
 class ValidationRecord:
     """Equal on all ranks: what was measured so far, and the best weights, of policies and of language models."""
 
-    asked: WhileTraining
+    wanted: WhileTraining
     finished: int = 0  # training episodes, of all ranks
     due: int = 0  # number of the next evaluation's occasion
     steps: list[int] = field(default_factory=list)
@@ -55,13 +55,13 @@ class ValidationRecord:
         self.waited = 0 if better else self.waited + 1
         if better:
             self.best = {name: np.array(array) for name, array in weights().items()}
-        self.over = self.asked.patience is not None and self.waited >= self.asked.patience
+        self.over = self.wanted.patience is not None and self.waited >= self.wanted.patience
         return "the best so far" if better else f"no better for {self.waited} evaluations"
 
     def told(self, exported: bool, step: int, total: int) -> Validated:
         points = [ValidationPoint(step=at, mean=mean) for at, mean in zip(self.steps, self.means, strict=True)]
         return Validated(
-            episodes=self.asked.episodes,
+            episodes=self.wanted.episodes,
             points=points[-MOST_POINTS:],
             best_step=self.steps[int(np.argmax(self.means))] if self.means else None,
             exported="best" if exported and self.best else "last",
@@ -74,8 +74,8 @@ class ValidationRecord:
             np.asarray(self.steps, dtype=np.int64),
             np.asarray(self.means, dtype=np.float64),
         ]
-        found: Arrays = dict(zip(("counts", "steps", "means"), numbers, strict=True))
-        return found | under("best", {name: np.asarray(array) for name, array in self.best.items()})
+        arrays: Arrays = dict(zip(("counts", "steps", "means"), numbers, strict=True))
+        return arrays | under("best", {name: np.asarray(array) for name, array in self.best.items()})
 
     def restore(self, state: Arrays) -> None:
         self.finished, self.due, self.waited, over = (int(count) for count in state["counts"])
@@ -93,8 +93,8 @@ class ValidationState(ValidationRecord):
         """Collective, after each round: evaluate where it is time, by rank 0; `ended`: of this rank's episodes."""
         (total,) = group.sum([float(ended)])
         self.finished += int(total)
-        every = self.asked.every_steps
-        occasion = learner.step // every if every else self.finished // (self.asked.every_episodes or USUAL_EPISODES)
+        every = self.wanted.every_steps
+        occasion = learner.step // every if every else self.finished // (self.wanted.every_episodes or USUAL_EPISODES)
         if occasion <= self.due:
             return
         self.due = occasion
@@ -104,10 +104,10 @@ class ValidationState(ValidationRecord):
         """Collective: evaluate the policy as it would be exported now."""
         weights, mean = exported(learner, order), 0.0
         if group.place.rank == 0:
-            mean = _played(learner, weights, self.asked.episodes, order, reporter)
+            mean = _played(learner, weights, self.wanted.episodes, order, reporter)
         (mean,) = group.sum([mean])
         word = self.judge(learner.step, mean, lambda: weights)
-        say(f"validation at step {learner.step}: mean {mean:.1f} over {self.asked.episodes} episodes, {word}")
+        say(f"validation at step {learner.step}: mean {mean:.1f} over {self.wanted.episodes} episodes, {word}")
 
     def keep_best(self, network: Network) -> None:
         """The network has the best weights from here on; nothing happens where nothing was evaluated."""
@@ -142,8 +142,8 @@ def _played(learner: Learner, weights: dict[str, Floats], episodes: int, order: 
 
 
 def validation(order: Order) -> ValidationState | None:
-    asked = order.spec.evaluation.while_training
-    return None if asked is None else ValidationState(asked)
+    wanted = order.spec.evaluation.while_training
+    return None if wanted is None else ValidationState(wanted)
 
 
 Hold = Callable[[AbstractContextManager[Any]], Sequence[Episode]]
@@ -164,15 +164,15 @@ class LanguageValidation(ValidationRecord):
         `tell`: hears what the rank is busy with.
         """
         self.finished = learner.step
-        occasion = learner.step // (self.asked.every_steps or self.asked.every_episodes or USUAL_EPISODES)
+        occasion = learner.step // (self.wanted.every_steps or self.wanted.every_episodes or USUAL_EPISODES)
         if self.steps and occasion <= self.due:
             return {}
         self.due = occasion
-        tell(f"validation: holding {self.asked.episodes} conversations")
+        tell(f"validation: holding {self.wanted.episodes} conversations")
         mean = float(np.mean([episode.reward for episode in self.hold(learner.network.sampling())]))
-        tell(f"validation: {self.asked.episodes} conversations held")
+        tell(f"validation: {self.wanted.episodes} conversations held")
         word = self.judge(learner.step, mean, lambda: {WEIGHTS: learner.network.vector.detach().cpu().numpy()})
-        say(f"validation at step {learner.step}: mean {mean:.3f} over {self.asked.episodes} conversations, {word}")
+        say(f"validation at step {learner.step}: mean {mean:.3f} over {self.wanted.episodes} conversations, {word}")
         return {"validation": mean}
 
     def keep_best(self, network: LanguageNetwork) -> None:

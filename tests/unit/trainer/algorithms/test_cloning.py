@@ -290,7 +290,7 @@ def test_a_log_that_teaches_nothing_is_refused_and_why(make_order: Callable[...,
         with pytest.raises(ConfigError, match=match):
             begin(order, Alone(), CPU, store).learner.iterate(np.zeros((1, 4), dtype=np.float32))
 
-    refused(r"no recorded steps that fit \(there is no episode in the log of pole\)")
+    refused(r"no recorded steps that fit \(no episode in the log of pole\)")
     late = r"in the log of pole that spec.data.filter selects: .*\"since\": \"2099-01-01T00:00:00Z\""
     refused(late, since="2099-01-01T00:00:00Z")
     never = r"spec.data.filter.until: '2025-.*is not after 2026-01-01.* selects none; set until"

@@ -226,14 +226,14 @@ def test_a_log_that_teaches_nothing_is_told(
         assert note.message in capsys.readouterr().out
         return note.message
 
-    assert told(order) == "there is no episode in the log of la"
+    assert told(order) == "no episode in the log of la"
     log(tmp_path, WORLD[algorithm], 2)
     assert told(order) == ""
     chosen = EpisodeFilter(tasks=["climb"])
     data = order.spec.data.model_copy(update={"filter": chosen})
     filtered = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
     asked = 'the log of la that spec.data.filter selects: {"tasks": ["climb"]}'
-    assert told(filtered) == f"there is no episode in {asked}"
+    assert told(filtered) == f"no episode in {asked}"
     log(tmp_path, "grids:KeyDoor", 2)
     assert told(order) == "no step of the 2 episodes in the log of la has the environment's observations and actions"
 

@@ -134,7 +134,7 @@ def test_of_successes_whose_order_is_unknown_the_window_keeps_their_share() -> N
 def test_a_curriculum_without_levels_to_climb_is_refused(make_order: Callable[..., Order]) -> None:
     with pytest.raises(ConfigError, match=r"spec.curriculum: '\(set\)' needs an environment with levels"):
         begin(make_order(curriculum={}), Alone(), CPU)
-    with pytest.raises(ConfigError, match=r"spec.curriculum.until: 'heroic' is no level; choose one of beginner"):
+    with pytest.raises(ConfigError, match=r"spec.curriculum.until: 'heroic' is not a level; choose one of beginner"):
         curriculum(until="heroic")
 
 

@@ -143,7 +143,7 @@ def test_a_team_is_judged_with_each_member_replaced_by_the_serving_policy(make_o
     assert found.conditions == ["agent 0 follows the serving policy", "agent 1 follows the serving policy"]
     # Agent 0 chooses the second game by its first 1; both must choose 1 there for the payoff of 8 (else 1 or 0).
     assert found.reference[0].mean() > max(float(returns.mean()) for returns in found.ours)
-    assert len({returns.mean() for returns in found.theirs}) == 1
+    assert len({returns.mean() for returns in found.baseline}) == 1
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])

@@ -237,7 +237,7 @@ def test_one_conversation_that_the_model_cannot_read_ends_no_run(
 @pytest.mark.parametrize(
     ("changes", "words_of_it"),
     [
-        ({"spoken": {"base": {"uri": "file:///no/such/folder", "sha256": "0" * 64}}}, "is no folder in this pod"),
+        ({"spoken": {"base": {"uri": "file:///no/such/folder", "sha256": "0" * 64}}}, "is not a folder in this pod"),
         ({"spoken": {"templateSha256": "0" * 64}}, "templateSha256.*set it to"),
         ({"spoken": {"contextLength": 4096}}, "contextLength.*4096.*lower it"),
         ({"spoken": {"sampling": {"topP": 0.9}}}, "sampling.topP.*0.9.*cuts the distribution"),

@@ -6,13 +6,13 @@ targets of van Hasselt, Guez & Silver (2016), arXiv 1509.06461:
     L = alpha E[ log sum_a' exp Q(s, a') - Q(s, a) ] + E[ (Q(s, a) - y)^2 ] / 2
     y = r + gamma (1 - terminated) Q_target(s', argmax_a' Q(s', a'))
 
-Without the first term a learner that takes no step believes what it imagines of actions that nobody tried.
+Without the first term a learner that takes no step believes what it imagines of actions that were never tried.
 
 Deviations, all deliberate:
 - `totalSteps` counts logged steps learned from; an environment, where there is one, is played in evaluation only.
 - The target follows by a small share at each update, not by copies.
 - Adam with a linearly falling step size and a clipped gradient norm; the gradient is written out by hand (`slope`).
-- The last step of an episode that was cut off is left out: nobody logged what came then.
+- The last step of an episode that was cut off is left out: what came then was not logged.
 """
 
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ Deviations, all deliberate:
 - Adam with a falling step size and a clipped gradient norm, the same for all networks; gradients are written out by
   hand. The tests compare with autograd.
 - `totalSteps` counts logged steps learned from; an environment, where there is one, is played in evaluation only.
-- The last step of an episode that was cut off is left out: nobody logged what came then.
+- The last step of an episode that was cut off is left out: what came then was not logged.
 """
 
 import math
@@ -70,12 +70,12 @@ class CqlSac(LogLearner):
     def by_critics(self, batch: Transitions, goal: torch.Tensor, other: torch.Tensor, likely: torch.Tensor) -> None:
         """Gradient of the critics' loss; other [k, n, dimensions]: actions drawn with log-density likely [k, n]."""
         rows = batch.observation.expand(len(other), *batch.observation.shape).flatten(0, 1)
-        seen, done = torch.cat((batch.observation, rows)), torch.cat((batch.action, other.flatten(0, 1)))
+        observation, done = torch.cat((batch.observation, rows)), torch.cat((batch.action, other.flatten(0, 1)))
         critics = self._gradients.critics
-        value = critics.forward(torch.cat((seen, done), 1))
-        incoming = critics.incoming(len(seen))
+        value = critics.forward(torch.cat((observation, done), 1))
+        incoming = critics.incoming(len(observation))
         incoming.copy_(slope(value, goal, likely, self.parameters.conservatism)).div_(self.parameters.batch_size)
-        critics.backward(len(seen))
+        critics.backward(len(observation))
 
     def drawn(self, noise: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [2 k, n, dimensions] of the observations that were sampled last, and their log-densities [2 k, n]."""
@@ -100,8 +100,8 @@ class CqlSac(LogLearner):
 
     def _mine(self, draws: Draws, number: int) -> torch.Tensor:
         share = self.occasion.group.place.share(self.parameters.batch_size)
-        found = draws.at(number)[:, share.start : share.stop]
-        return torch.from_numpy(found.astype("float32")).to(self.network.vector.device)
+        noise = draws.at(number)[:, share.start : share.stop]
+        return torch.from_numpy(noise.astype("float32")).to(self.network.vector.device)
 
 
 register(

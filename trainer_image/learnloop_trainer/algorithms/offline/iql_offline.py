@@ -17,7 +17,7 @@ Deviations, all deliberate:
 - `totalSteps` counts logged steps learned from; an environment, where there is one, is played in evaluation only.
 - No dropout and no cosine schedule; the step size of all networks falls as `learningRateSchedule` says.
 - The gradients are written out by hand (`IqlUpdate`); the tests compare with autograd.
-- The last step of an episode that was cut off is left out: nobody logged what came then.
+- The last step of an episode that was cut off is left out: what came then was not logged.
 """
 
 import torch
@@ -40,7 +40,7 @@ MOST_WEIGHT = 100.0
 def init(
     parameters: Parameters, observations: int, head: Head, width: int, seed: int, device: torch.device
 ) -> list[Network]:
-    """Fresh policy, value and critics; `width`: numbers by which the critics are told an action."""
+    """Fresh policy, value and critics; `width`: numbers by which the critics see an action."""
     sizes = [*parameters.hidden]
     policy = dense("policy", [observations, *sizes, head.outputs], 0.01, seed, 0)
     value = dense("value", [observations, *sizes, 1], 1.0, seed, 1)
@@ -77,7 +77,7 @@ class IqlUpdate:
     def __init__(
         self, networks: list[Network], target: torch.Tensor, head: Head, parameters: Parameters, actions: int
     ) -> None:
-        """`target`: the target critics' flat parameters; `actions`: choices the critics are told as one-hot vectors."""
+        """`target`: the target critics' flat parameters; `actions`: choices that the critics see as one-hot vectors."""
         layers = range(len(parameters.hidden) + 1)
         policy, value, critics = networks
         self._parameters, self._choices = parameters, actions

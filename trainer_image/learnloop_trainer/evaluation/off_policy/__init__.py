@@ -1,4 +1,4 @@
-"""How good a policy would be, from episodes that other policies had: where nobody can play."""
+"""Estimates how good a policy would be from episodes of other policies, where no environment can be played."""
 
 from learnloop_trainer.evaluation.off_policy.estimate import Estimate, evaluate
 from learnloop_trainer.evaluation.off_policy.fitted_q import LoggedSteps

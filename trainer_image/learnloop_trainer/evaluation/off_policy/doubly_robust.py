@@ -7,9 +7,9 @@ equation 5), with rho_t = pi(a_t|s_t) / mu(a_t|s_t), W_t = rho_0 ... rho_t and w
 
 h is where the weights still speak for LEAST_EFFECTIVE episodes (Kish, 1965). The interval is honest about two things
 that no resampling shows. From step h on, the model alone is believed; and where the mean of W_t is below 1, the policy
-does what nobody did in the log (or does it so rarely that nobody saw it). Neither can be better than the best that was
+does what was never done in the log (or so rarely that it was not seen). Neither can be better than the best that was
 ever still to come in the log, nor worse than its worst reward at every step to come: that range, by the share of
-episodes concerned, is added. The least that was still to come is no such bound: it is what policies lost that knew
+episodes concerned, is added. The least that was still to come does not bound it so: it is what policies lost that knew
 something, and one that knows less loses more.
 """
 
@@ -83,10 +83,10 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
 
     by_step = weighted(before, terms.value[:, :steps])
     by_step += weighted(weights, (terms.reward - terms.taken)[:, :steps])
-    found = by_step @ powers[:steps]
+    worths = by_step @ powers[:steps]
     last: Floats = weights[:, -1:] if steps else np.ones((episodes, 1))
-    found += powers[steps] * weighted(last, tail[:, None])[:, 0]
-    gains = found - (counts @ returns) / episodes
+    worths += powers[steps] * weighted(last, tail[:, None])[:, 0]
+    gains = worths - (counts @ returns) / episodes
 
     least, best = _range(to_come, discount)
     reached = np.minimum(1.0, weights.mean(axis=0)) if steps else np.ones(0)
@@ -107,7 +107,7 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
         low, high = np.quantile(values[1:], (0.025, 0.975))
         return float(values[0]), float(min(low, values[0])) - below, float(max(high, values[0])) + above
 
-    value, low, high = interval(found)
+    value, low, high = interval(worths)
     gain, gain_low, gain_high = interval(gains)
     speaking = float(reach[:steps].min()) if steps else 0.0
     return Corrected(value, low, high, gain, gain_low, gain_high, steps, speaking, (below + above) / 2)

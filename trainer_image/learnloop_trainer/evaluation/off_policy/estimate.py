@@ -23,7 +23,7 @@ class Estimate:
     returns: Floats  # [episodes], discounted, of the logged episodes that the estimate is made of
     corrected: Corrected | None = None
     model: float = 0.0  # the model's own word, corrected by nothing
-    refused: str = ""  # why there is no verdict
+    refused: str = ""  # why a verdict is missing
 
     @property
     def verdict(self) -> bool:
@@ -70,9 +70,9 @@ def evaluate(
         proof.table(np.ones(len(value)), 0.0),
     )
     to_come = _to_come(proof, others, discount)
-    found = correct(terms, to_come, discount, seed)
-    refused = _refusal(found, _range(proof, others, to_come), proof.longest)
-    return Estimate(returns, found, float(terms.value[:, 0].mean()), refused)
+    corrected = correct(terms, to_come, discount, seed)
+    refused = _refusal(corrected, _range(proof, others, to_come), proof.longest)
+    return Estimate(returns, corrected, float(terms.value[:, 0].mean()), refused)
 
 
 def _range(proof: LoggedSteps, others: LoggedSteps, to_come: Floats) -> float:

@@ -51,9 +51,9 @@ class LoggedSteps:
 
     def table(self, values: NDArray[Any], absent: float) -> Floats:
         """Numbers [steps] as [episodes, longest], with `absent` after an episode's end."""
-        found = np.full((self.episodes, self.longest), absent)
-        found[self.episode, self.age] = values
-        return found
+        rectangle = np.full((self.episodes, self.longest), absent)
+        rectangle[self.episode, self.age] = values
+        return rectangle
 
     def mean_to_go(self, discount: float) -> Floats:
         """Mean reward to come of the logged episodes that were under way at each step, [longest]."""
@@ -63,16 +63,16 @@ class LoggedSteps:
     def returns_to_go(self, discount: float) -> Floats:
         """Discounted rewards from each step on to the episode's end [episodes, longest]; 0 after it."""
         reward = self.table(self.recording.reward, 0.0)
-        found = np.zeros_like(reward)
+        returns = np.zeros_like(reward)
         running = np.zeros(len(reward))
         for age in range(reward.shape[1] - 1, -1, -1):
             running = reward[:, age] + discount * running
-            found[:, age] = running
-        return found
+            returns[:, age] = running
+        return returns
 
 
 HIDDEN, RATE, TARGET_RATE, BATCH, MOST_STEPS = [64, 64], 1e-3, 0.01, 256, 50_000
-ROWS = 65_536  # judged at once
+ROWS = 65_536  # judged in one batch
 
 
 @dataclass(slots=True)
@@ -101,13 +101,13 @@ class FittedQ:
 
     def _values(self, observation: Observations, action: NDArray[Any]) -> Floats:
         """Additions to the mean for actions [n, k], [n, k]."""
-        found = [
+        parts = [
             _judged(
                 self.network.leaves, self._seen(observation[at : at + ROWS]), _told(self.space, action[at : at + ROWS])
             )
             for at in range(0, len(observation), ROWS)
         ]
-        return np.concatenate([part.detach().cpu().numpy() for part in found]).astype(np.float64) * self.worth
+        return np.concatenate([part.detach().cpu().numpy() for part in parts]).astype(np.float64) * self.worth
 
     def _seen(self, observation: Observations) -> torch.Tensor:
         return torch.from_numpy((observation - self.centre) / self.scale).to(self.network.vector.device)
@@ -129,25 +129,25 @@ def fit(
         rows = np.sort(random.choice(rows, MOST_STEPS, replace=False))
     after = np.roll(recording.observation, -1, axis=0)[rows]
     follows = ~recording.last[rows]
-    seen = recording.observation[rows]
+    before = recording.observation[rows]
     mean = steps.mean_to_go(discount)
     wide = float(np.abs((steps.returns_to_go(discount) - mean)[steps.episode, steps.age]).max())
-    width = seen.shape[1] + (space.actions if space.bounds is None else _width(space))
+    width = before.shape[1] + (space.actions if space.bounds is None else _width(space))
     outputs = space.actions if space.bounds is None else 1
-    inputs = seen.shape[1] if space.bounds is None else width
+    inputs = before.shape[1] if space.bounds is None else width
     network = Network(dense("q", [inputs, *HIDDEN, outputs], 0.1, seed, 7), device)
-    centre, scale = seen.mean(axis=0), np.maximum(seen.std(axis=0), 1e-3)
-    found = FittedQ(network, space, centre.astype(np.float32), scale.astype(np.float32), wide, mean)
+    centre, scale = before.mean(axis=0), np.maximum(before.std(axis=0), 1e-3)
+    fitted = FittedQ(network, space, centre.astype(np.float32), scale.astype(np.float32), wide, mean)
     target = network.vector.clone()
     mixture = policy.mixture(after)
-    observation, successor = found._seen(seen), found._seen(after)
+    observation, successor = fitted._seen(before), fitted._seen(after)
     action, following = (
         _told(space, recording_action(recording.action[rows], space)[:, None]),
         _told(space, mixture.action),
     )
     weight = torch.from_numpy(mixture.weight.astype(np.float32)).to(device)
     age = steps.age[rows]
-    surplus = recording.reward[rows] + discount * follows * found._mean(age + 1) - found._mean(age)
+    surplus = recording.reward[rows] + discount * follows * fitted._mean(age + 1) - fitted._mean(age)
     reward = torch.from_numpy((surplus / (wide or 1.0)).astype(np.float32)).to(device)
     alive = torch.from_numpy(follows.astype(np.float32)).to(device)
     for update in range(updates):
@@ -159,7 +159,7 @@ def fit(
         torch.autograd.backward(error.square().mean() / 2)
         network.adam(RATE * (1.0 - update / updates), 10.0)
         target.lerp_(network.vector, TARGET_RATE)
-    return found
+    return fitted
 
 
 def recording_action(action: NDArray[Any], space: ActionSpace) -> NDArray[Any]:
@@ -173,7 +173,7 @@ def _width(space: ActionSpace) -> int:
 
 
 def _told(space: ActionSpace, action: NDArray[Any]) -> torch.Tensor:
-    """Actions [n, k] as the network is told them: numbers of the choices [n, k], or [n, k, width] within [-1, 1]."""
+    """Actions [n, k] as the network reads them: numbers of the choices [n, k], or [n, k, width] within [-1, 1]."""
     if space.bounds is None:
         return torch.from_numpy(np.ascontiguousarray(action))
     n, k = action.shape[:2]

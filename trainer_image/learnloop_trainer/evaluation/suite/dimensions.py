@@ -72,12 +72,12 @@ def generalisation(stage: Stage) -> Finding:
     levels = [level.name for level in getattr(sample(stage.order), "LEVELS", ())]
     others = [name for name in levels if name != (usual or levels[0])]
     pairs = [stage.both(), *(stage.both(Conditions(level=name)) for name in others)]
-    seen = stage.play(stage.policy, 0, split=Split.TRAINING)
+    alike = stage.play(stage.policy, 0, split=Split.TRAINING)
     conditions = ["unseen episodes", *(f"level {name}" for name in others)]
-    return Finding(conditions, [a for a, _ in pairs], [b for _, b in pairs], [seen], "episodes with training's seeds")
+    return Finding(conditions, [a for a, _ in pairs], [b for _, b in pairs], [alike], "episodes with training's seeds")
 
 
-# Nobody knows how the serving policy came about, so it is compared with ours after training, each at its best.
+# The serving policy's history is unknown, so it is compared with ours after training, each at its best.
 # Weights that were meta-learned are adapted first, as they are before export; at the end of training they are
 # already.
 
@@ -86,17 +86,17 @@ def sample_efficiency(stage: Stage) -> Finding:
     """Conditions are the milestones; the reference is the policy at the end of training."""
     if not stage.milestones:
         raise NotMeasured("no weights were kept along training: it went on from a checkpoint made before this field")
-    conditions, ours, theirs, alike = [], [], [], []
-    for step, kept in sorted(stage.milestones.items()):
+    conditions, ours, others, alike = [], [], [], []
+    for step, milestone in sorted(stage.milestones.items()):
         stage.check()
         unadapted = traits_of(stage.order.spec.algorithm).meta_learned and step < stage.order.spec.total_steps
-        weights = tuned(stage, kept, nominal(stage.order)) if unadapted else kept
+        weights = tuned(stage, milestone, nominal(stage.order)) if unadapted else milestone
         policy, first = stage.policy_of(weights), stage.fresh()
         conditions.append(f"step {step}")
         ours.append(stage.play(policy, first))
         alike.append(stage.play(stage.policy, first))
-        theirs.append(stage.play(stage.baseline, first))
-    return Finding(conditions, ours, theirs, alike, "the policy after training", alike)
+        others.append(stage.play(stage.baseline, first))
+    return Finding(conditions, ours, others, alike, "the policy after training", alike)
 
 
 MOST = 4  # physical parameters varied, in the order the environment names them
@@ -161,9 +161,9 @@ def adaptability(stage: Stage) -> Finding:
     after_tuning = stage.policy_of(tuned(stage, stage.weights, conditions, disturb))
     first = stage.fresh()
     after = stage.play(after_tuning, first, conditions, disturb)
-    theirs = stage.play(stage.baseline, first, conditions, disturb)
+    others = stage.play(stage.baseline, first, conditions, disturb)
     before = stage.play(stage.policy, first, conditions, disturb)
-    return Finding([f"{name}, {effort(stage)}"], [after], [theirs], [before], "before fine-tuning", [before])
+    return Finding([f"{name}, {effort(stage)}"], [after], [others], [before], "before fine-tuning", [before])
 
 
 # Cross-play (Hu et al., 2020, "Other-Play", arXiv 2003.02979): each member of the team in turn follows the serving
@@ -194,15 +194,15 @@ def coordination(stage: Stage) -> Finding:
     """Conditions: which member follows the serving policy; the reference is self-play, ours throughout."""
     count = agents(sample(stage.order))
     if count < 2:
-        raise NotMeasured(f"{stage.order.spec.data.environment} has one agent: there is nobody to coordinate with")
-    ours, theirs = [], []
+        raise NotMeasured(f"{stage.order.spec.data.environment} has one agent, which has no other to coordinate with")
+    ours, others = [], []
     for odd in range(count):
         first = stage.fresh()
         ours.append(stage.play(Mixed(stage.policy, stage.baseline, count, odd), first))
-        theirs.append(stage.play(stage.baseline, first))
+        others.append(stage.play(stage.baseline, first))
     alone = stage.play(stage.policy, stage.fresh())
     names = [f"agent {odd} follows the serving policy" for odd in range(count)]
-    return Finding(names, ours, theirs, [alone], "self-play")
+    return Finding(names, ours, others, [alone], "self-play")
 
 
 MEASURES: Mapping[Dimension, Callable[[Stage], Finding]] = {
@@ -220,11 +220,11 @@ def measure(stage: Stage, ours: Returns, theirs: Returns) -> SuiteResult:
     The time left is shared equally among the dimensions that still wait, so a slow one takes nothing from the others.
     """
     began = time.monotonic()
-    end, asked = began + stage.suite.max_seconds, list(stage.suite.dimensions)
+    end, dimensions = began + stage.suite.max_seconds, list(stage.suite.dimensions)
     results = []
-    for number, dimension in enumerate(asked):
+    for number, dimension in enumerate(dimensions):
         now = time.monotonic()
-        stage.enter(dimension, now + max(0.0, end - now) / (len(asked) - number))
+        stage.enter(dimension, now + max(0.0, end - now) / (len(dimensions) - number))
         results.append(_result(stage, dimension))
         say(results[-1].message or _told(results[-1]))
     return SuiteResult(
@@ -244,19 +244,19 @@ def overall(results: Sequence[DimensionResult]) -> float | None:
 
 def _result(stage: Stage, dimension: Dimension) -> DimensionResult:
     try:
-        found = MEASURES[dimension](stage)
+        finding = MEASURES[dimension](stage)
     except (NotMeasured, NumericError, ConfigError) as why:  # a world that breaks when it is changed proves nothing
         return DimensionResult(dimension=dimension, message=str(why)[:1024])
-    seed, alike = stage.order.spec.seed, found.ours if found.alike is None else found.alike
+    seed, alike = stage.order.spec.seed, finding.ours if finding.alike is None else finding.alike
     return DimensionResult(
         dimension=dimension,
-        conditions=found.conditions,
-        episodes=sum(len(returns) for returns in found.ours),
-        iqm=interquartile_mean(found.ours, seed),
-        baseline=interquartile_mean(found.theirs, seed),
-        improvement=probability_of_improvement(alike, found.theirs, seed),
-        reference=interquartile_mean(found.reference, seed),
-        compared=found.compared,
+        conditions=finding.conditions,
+        episodes=sum(len(returns) for returns in finding.ours),
+        iqm=interquartile_mean(finding.ours, seed),
+        baseline=interquartile_mean(finding.baseline, seed),
+        improvement=probability_of_improvement(alike, finding.baseline, seed),
+        reference=interquartile_mean(finding.reference, seed),
+        compared=finding.compared,
     )
 
 

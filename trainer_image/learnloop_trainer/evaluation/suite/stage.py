@@ -50,7 +50,7 @@ class Finding:
 
     conditions: list[str]
     ours: list[Returns]
-    theirs: list[Returns]
+    baseline: list[Returns]
     reference: list[Returns]
     compared: str
     alike: list[Returns] | None = None

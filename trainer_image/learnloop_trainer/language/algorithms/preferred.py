@@ -68,10 +68,10 @@ def _key(pair: Pair, seed: int) -> str:
 
 
 def _digest(answer: Episode) -> str:
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for row in answer.rows:
-        found.update(len(row.ids).to_bytes(8, "big") + row.ids.astype("<i8").tobytes() + row.sampled.tobytes())
-    return found.hexdigest()
+        hasher.update(len(row.ids).to_bytes(8, "big") + row.ids.astype("<i8").tobytes() + row.sampled.tobytes())
+    return hasher.hexdigest()
 
 
 class _ByPairs(LanguageLearner):
@@ -114,15 +114,15 @@ class Dpo(_ByPairs):
         base = _answers(self.network.score_base(batch), batch)
         answers = _answers(self.network.score(batch).log_prob, batch)
         half = len(pairs)
-        found, margin = losses.preference(
+        penalty, margin = losses.preference(
             answers[:half], answers[half:], base[:half], base[half:], self.parameters.beta
         )
         lengths = torch.tensor([pair.chosen.sampled for pair in pairs], dtype=torch.float32, device=answers.device)
         likelihood = losses.negative_log_likelihood(answers[:half], 1.0 / lengths)
-        loss = (found.sum() + self.parameters.nll_coefficient * likelihood) / size
+        loss = (penalty.sum() + self.parameters.nll_coefficient * likelihood) / size
         torch.autograd.backward(loss)
         with torch.no_grad():
-            sums.add("loss", found.sum(), half)
+            sums.add("loss", penalty.sum(), half)
             sums.add("margin", margin.sum(), half)
             sums.add("accuracy", (margin > 0).sum(), half)
             sums.add("chosen_log_prob", answers[:half].sum(), half)
@@ -153,12 +153,12 @@ class BradleyTerry(_ByPairs):
         scores = self.network.answer_scores(make(episodes, range(len(episodes)), self.network.device))
         half = len(pairs)
         chosen, rejected = scores[:half], scores[half:]
-        found = losses.bradley_terry(chosen, rejected)
+        penalty = losses.bradley_terry(chosen, rejected)
         small = losses.score_penalty(chosen, rejected)
-        loss = (found.sum() + self.parameters.score_decay * small.sum()) / size
+        loss = (penalty.sum() + self.parameters.score_decay * small.sum()) / size
         torch.autograd.backward(loss)
         with torch.no_grad():
-            sums.add("loss", found.sum(), half)
+            sums.add("loss", penalty.sum(), half)
             sums.add("margin", (chosen - rejected).sum(), half)
             sums.add("accuracy", (chosen > rejected).sum(), half)
             sums.add("chosen_score", chosen.sum(), half)

@@ -21,12 +21,12 @@ CURVES = ("loss", "entropy", "length")
 
 def numbers(count: int, size: int, begin: int, seed: int) -> list[int]:
     """Numbers of a batch of `count` things that begins with the `begin`-th: pass after pass, each in its order."""
-    found: list[int] = []
-    while len(found) < size:
-        epoch, offset = divmod(begin + len(found), count)
+    members: list[int] = []
+    while len(members) < size:
+        epoch, offset = divmod(begin + len(members), count)
         order = generator(Purpose.SHUFFLE, seed, epoch).permutation(count)
-        found += order[offset : offset + size - len(found)].tolist()
-    return found
+        members += order[offset : offset + size - len(members)].tolist()
+    return members
 
 
 class Sft(LanguageLearner):
@@ -49,9 +49,9 @@ class Sft(LanguageLearner):
         every, setting, size = self._fetched(), self.setting, self.parameters.batch_episodes
         chosen = numbers(len(every), size, self.step, setting.seed)
         share = setting.group.place.share(size)
-        mine = [every[number] for number in chosen[share.start : share.stop]]
-        weights, sums = token_weights(mine, float(size)), Sums()
-        for batch in batches(mine, range(len(mine)), self.parameters.tokens_per_batch, self.network.device):
+        local = [every[number] for number in chosen[share.start : share.stop]]
+        weights, sums = token_weights(local, float(size)), Sums()
+        for batch in batches(local, range(len(local)), self.parameters.tokens_per_batch, self.network.device):
             scores = self.network.score(batch)
             loss = losses.negative_log_likelihood(scores.log_prob, spread(weights, batch.members, batch.episode))
             torch.autograd.backward(loss)
