@@ -5,7 +5,7 @@ from typing import Any
 
 JOB = "interrupted-1"
 _CLIMB = {"minEpisodes": 20, "window": 20, "promoteAt": 0.02, "demoteBelow": 0, "until": "advanced"}
-_DQN = {"environments": 8, "hidden": [64, 64], "bufferSize": 40_000, "prioritized": True, "nStep": 3}
+_DQN = {"environments": 8, "hidden": [64, 64], "bufferSize": 40_000, "prioritized": True}
 _PPO = {"environments": 16, "hidden": [64, 64]}
 _SAC = {"environments": 4, "hidden": [64, 64], "batchSize": 128, "stepsPerUpdate": 4, "bufferSize": 40_000}
 _SAC |= {"learningStarts": 400}

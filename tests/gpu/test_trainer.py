@@ -44,7 +44,7 @@ PLAYED: dict[str, tuple[str, dict[str, Any], int, float]] = {
 """Those whose bar is low show that their code runs on the device; tests/learning compares what they learn."""
 GOALS = [{"parameter": f"goal_{axis}", "low": -0.5, "high": 0.5} for axis in "xy"]
 """A family of tasks, which maml learns to learn."""
-LOGGED = ("bc", "vtrace", "cql", "cql-sac", "iql-offline")
+LOGGED = ("bc", "cql", "iql-offline")
 
 
 def order_of(

@@ -32,10 +32,8 @@ BESIDE_ANOTHER = {  # what is compared with a simpler one learns its task there
     "maddpg": "test_teams.py",
     "hierarchical-dqn": "test_single_agents.py",
     "maml": "test_meta.py",
-    "vtrace": "test_offline.py",
     "bc": "test_offline.py",
     "cql": "test_offline.py",
-    "cql-sac": "test_offline.py",
     "iql-offline": "test_offline.py",
 }
 

@@ -52,15 +52,13 @@ def record(file: Path, episodes: int, controller: Callable[[NDArray[np.float32]]
     return sum(line.count('"reward"') for line in lines) / episodes
 
 
-@pytest.mark.parametrize("seed", range(3))
 def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_as_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = record(tmp_path / "log.jsonl", 20, lambda seen: int(seen[2] + 0.25 * seen[3] > 0))
     spec = {
         "algorithm": "bc",
-        "seed": seed,
         "totalSteps": 200_000,
         "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri()},
         "data": {"environment": "CartPole-v1"},
@@ -92,56 +90,14 @@ def draw(file: Path, episodes: int) -> float:
     return float(total.mean())
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_from_numbers_drawn_blindly_vtrace_learns_where_the_goal_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
-    behaviour = draw(tmp_path / "log.jsonl", 500)
-    spec = {
-        "algorithm": "vtrace",
-        "seed": seed,
-        "totalSteps": 300_000,
-        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9},
-        "data": {"environment": "motion:PointGoals"},
-    }
-    order = Order.model_validate({"job": "log-3", "spec": spec})
-    run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
-    assert behaviour < -14, "as who stands still, 0.7 from the goal"
-    assert manifest.evaluation.ci_low > 0.7 * behaviour
-
-
-def test_from_a_random_agents_log_vtrace_learns_to_do_far_better(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
-    behaviour = record(tmp_path / "log.jsonl", 1000)
-    spec = {
-        "algorithm": "vtrace",
-        "totalSteps": 300_000,
-        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri()},
-        "data": {"environment": "CartPole-v1"},
-    }
-    order = Order.model_validate({"job": "log-1", "spec": spec})
-    run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
-    assert behaviour < 30
-    assert manifest.evaluation.ci_low > 3 * behaviour
-
-
 @pytest.mark.parametrize("algorithm", ["cql", "iql-offline"])
-@pytest.mark.parametrize("seed", range(2))
 def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = record(tmp_path / "log.jsonl", 1000)
     spec = {
         "algorithm": algorithm,
-        "seed": seed,
         "totalSteps": 1_000_000,
         "export": {"behaviour": {"kind": "greedy"}},
         "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "hidden": [64, 64]},
@@ -155,24 +111,15 @@ def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
     assert manifest.evaluation.ci_low > 4 * behaviour
 
 
-OF_NUMBERS: dict[str, tuple[int, dict[str, float]]] = {
-    "iql-offline": (500_000, {}),
-    "cql-sac": (100_000, {"conservatism": 0.5, "batchSize": 64, "targetRate": 0.02}),
-}
-
-
-@pytest.mark.parametrize("algorithm", OF_NUMBERS)
 def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps, parameters = OF_NUMBERS[algorithm]
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = draw(tmp_path / "log.jsonl", 500)
     spec = {
-        "algorithm": algorithm,
-        "totalSteps": steps,
-        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]}
-        | parameters,
+        "algorithm": "iql-offline",
+        "totalSteps": 500_000,
+        "hyperparameters": {"recording": (tmp_path / "log.jsonl").as_uri(), "discount": 0.9, "hidden": [64, 64]},
         "data": {"environment": "motion:PointGoals"},
     }
     order = Order.model_validate({"job": "log-5", "spec": spec})

@@ -35,7 +35,7 @@ def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **chan
     return manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
 
 
-@pytest.mark.parametrize("algorithm", ["cql", "iql-offline", "vtrace", "bc"])
+@pytest.mark.parametrize("algorithm", ["cql", "iql-offline", "bc"])
 def test_a_run_without_an_environment_is_proven_by_its_log_and_acts_where_it_is_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:

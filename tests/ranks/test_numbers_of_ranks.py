@@ -22,7 +22,7 @@ LATER_TOLERANCE = 2e-2  # after many thousands
 SMALL = {"environments": 4, "hidden": [16], "bufferSize": 1000, "batchSize": 32, "learningStarts": 64}
 CASES: dict[str, dict[str, Any]] = {
     "ppo": {},
-    "dqn": {"hyperparameters": {**SMALL, "prioritized": True, "nStep": 3}},
+    "dqn": {"hyperparameters": {**SMALL, "prioritized": True}},
     "sac": {"hyperparameters": {**SMALL, "stepsPerUpdate": 4}, "data": {"environment": "Pendulum-v1"}},
 }
 

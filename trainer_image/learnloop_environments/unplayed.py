@@ -45,7 +45,7 @@ class Unplayed:
     def step(self, actions: NDArray[Any]) -> Step:
         """Raises ConfigError."""
         del actions
-        fix = "name the environment as spec.data.environment, or learn by bc, vtrace, cql, cql-sac or iql-offline"
+        fix = "name the environment as spec.data.environment, or learn by bc, cql or iql-offline"
         raise ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:

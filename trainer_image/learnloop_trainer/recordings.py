@@ -68,37 +68,6 @@ def successors(recording: Recording) -> Successors:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
-    """Transitions over several steps (Sutton, 1988) from those steps whose window's successor is known; axis [n]."""
-
-    rows: NDArray[np.int64]  # of the recording, where a window begins
-    observation: NDArray[np.float32]  # [n, observations], what was seen after the window
-    reward: NDArray[np.float32]  # discounted sum over the window
-    alive: NDArray[np.float32]  # weight of the future: discount^(steps in the window - 1), 0 where it terminated
-
-
-def windows(recording: Recording, steps: int, discount: float) -> Windows:
-    """Windows of up to `steps` steps; one ends early where its episode does."""
-    single = successors(recording)
-    count = len(recording.last)
-    place = np.full(count, -1, dtype=np.int64)  # of a step among those whose successor is known
-    place[single.rows] = np.arange(len(single.rows))
-    end, weight = np.arange(count), np.ones(count)
-    reward = recording.reward.astype(np.float64)
-    for _ in range(steps - 1):
-        on = np.flatnonzero(~recording.last[end])
-        end[on] += 1
-        weight[on] *= discount
-        reward[on] += weight[on] * recording.reward[end[on]]
-        if not len(on):
-            break
-    rows = np.flatnonzero(place[end] >= 0)
-    ends = place[end[rows]]
-    alive = (single.alive[ends] * weight[rows]).astype(np.float32)
-    return Windows(rows, single.observation[ends], reward[rows].astype(np.float32), alive)
-
-
-@dataclass(frozen=True, slots=True)
 class Mixture:
     """A policy's actions for each of n observations: k of them, each with a weight."""
 

@@ -140,12 +140,7 @@ class _Room:
 
 
 class Replay:
-    """The rings of environments `members`. They advance in lockstep, so position and fill are single numbers.
-
-    With `steps` > 1 a batch holds n-step transitions (Sutton, 1988; Hessel et al., 2018, arXiv 1710.02298, section 3):
-    the discounted sum of up to n rewards, the observation after them, and discount^(n-1) as weight of its future. A
-    window ends early where its episode ends and at the newest transition.
-    """
+    """The rings of environments `members`. They advance in lockstep, so position and fill are single numbers."""
 
     def __init__(
         self,
@@ -155,22 +150,20 @@ class Replay:
         *,
         dimensions: int = 0,
         rewards: int = 1,
-        steps: int = 1,
-        discount: float = 1.0,
         environments: int | None = None,
     ) -> None:
         """Room for `length` transitions of each environment; the oldest are overwritten.
 
         `environments` of all ranks together: where these are all of them, `pick` need not look for others'.
         `dimensions`: numbers in an action; 0 for discrete actions. `rewards`: numbers in a reward, more than one for a
-        team, which goes with steps = 1.
+        team.
         """
         self.members, self.length = members, length
         self.position = self.filled = 0
-        self._steps, self._discount, self._discrete = steps, np.float32(discount), not dimensions
-        self._widths = [observations, observations, dimensions or 1, rewards, 1, 1]
+        self._discrete = not dimensions
+        self._widths = [observations, observations, dimensions or 1, rewards, 1]
         edges = np.cumsum([0, *self._widths]).tolist()
-        names = ("observation", "successor", "action", "reward", "alive", "ended")
+        names = ("observation", "successor", "action", "reward", "alive")
         self._columns = {name: slice(*edges[i : i + 2]) for i, name in enumerate(names)}
         # float32 throughout: action numbers stay exact up to 2^24.
         self._records = np.zeros((len(members), length, edges[-1]), dtype=np.float32)
@@ -183,8 +176,7 @@ class Replay:
         record[:, columns["successor"]] = step.successor.reshape(len(observation), -1)
         record[:, columns["action"]] = action.reshape(len(action), -1)
         record[:, columns["reward"]] = step.reward.reshape(len(action), -1)
-        last = record[:, columns["alive"].start :]
-        last[:, 0], last[:, 1] = ~step.terminated, step.terminated | step.truncated
+        record[:, columns["alive"]] = ~step.terminated[:, None]
         self.position = (self.position + 1) % self.length
         self.filled = min(self.filled + 1, self.length)
 
@@ -192,11 +184,6 @@ class Replay:
         """Observations and rewards of all transitions here, [environments, transitions, numbers] each."""
         records = self._records[:, : self.filled]
         return records[..., self._columns["observation"]], records[..., self._columns["reward"]]
-
-    def cut(self) -> None:
-        """The episodes under way will not go on (their environments were lost): no window may cross this moment."""
-        if self.filled:
-            self._records[:, self.position - 1, self._columns["ended"]] = 1
 
     def mine(self, members: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Mask of these environments whose rings are here; the others' are on other ranks."""
@@ -213,8 +200,6 @@ class Replay:
         start = (members - self.members.start) * self.length
         records, room = self._records.reshape(-1, self._records.shape[2]), self._room(len(members))
         records.take(start + slots, axis=0, out=room.rows, mode="clip")  # the other modes would copy once more
-        if self._steps > 1:
-            self._look_ahead(room.rows, records, start, slots)
         if device.type != "cpu":
             return self._cut(room.tensor.to(device))
         if self._discrete:
@@ -234,34 +219,13 @@ class Replay:
         return self._rooms[count]
 
     def _cut(self, rows: torch.Tensor) -> Transitions:
-        observation, successor, action, reward, alive, _ = torch.split_with_sizes(rows, self._widths, 1)
+        observation, successor, action, reward, alive = torch.split_with_sizes(rows, self._widths, 1)
         if self._discrete:
             action = action.squeeze(1).long()
         return Transitions(observation, successor, action, reward.squeeze(1), alive.squeeze(1))
 
     def _whole(self, members: NDArray[np.int64]) -> bool:
         return not len(members) or bool(members.min() >= self.members.start and members.max() < self.members.stop)
-
-    def _look_ahead(
-        self,
-        rows: NDArray[np.float32],
-        records: NDArray[np.float32],
-        start: NDArray[np.int64],
-        slots: NDArray[np.int64],
-    ) -> None:
-        """Turn one-step rows into n-step rows, all windows together."""
-        columns, weight = self._columns, np.float32(1)
-        reward, alive, ended = (columns[name].start for name in ("reward", "alive", "ended"))
-        newest = (self.position - 1) % self.length
-        goes_on = (rows[:, ended] == 0) & (slots != newest)
-        for _ in range(self._steps - 1):
-            slots, weight = (slots + 1) % self.length, weight * self._discount
-            on = np.flatnonzero(goes_on)
-            following = records.take(start[on] + slots[on], axis=0)
-            rows[on, reward] += weight * following[:, reward]
-            rows[on, alive] = weight * following[:, alive]
-            rows[on, columns["successor"]] = following[:, columns["successor"]]
-            goes_on[on] = (following[:, ended] == 0) & (slots[on] != newest)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """The filled part of the rings, axis 0 = environment. Copies."""

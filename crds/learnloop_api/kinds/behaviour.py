@@ -25,7 +25,7 @@ class Behaviour(Resource):
 
     kind: Literal["greedy", "epsilon-greedy", "sampled"] = Field(
         description="greedy: the best action; epsilon-greedy: mostly, for discrete actions; sampled: drawn from the "
-        "policy's distribution, choices by softmax, numbers by the deviation that was learned (ppo, sac, vtrace, "
+        "policy's distribution, choices by softmax, numbers by the deviation that was learned (ppo, sac, "
         "iql-offline)."
     )
     epsilon: float | None = Field(
@@ -55,7 +55,7 @@ def values_actions(algorithm: str) -> bool:
 def usual(algorithm: str, *, continuous: bool) -> Behaviour:
     """Default behaviour of a new policy, and of a policy file without one.
 
-    Policies with choices that were trained to draw (ppo, vtrace, bc, iql-offline, and files of unknown origin with
+    Policies with choices that were trained to draw (ppo, bc, iql-offline, and files of unknown origin with
     logits) draw; everything else is greedy.
     """
     return GREEDY if continuous or values_actions(algorithm) else SAMPLED

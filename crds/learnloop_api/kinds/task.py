@@ -83,7 +83,7 @@ class ExternalTask(World):
 
     training_environment: EnvironmentName | None = Field(
         default=None,
-        description="Environment the trainer uses. Left out, bc, vtrace, cql, cql-sac and iql-offline learn from what "
+        description="Environment the trainer uses. Left out, bc, cql and iql-offline learn from what "
         "the agent has logged, and nothing is played; observations and the kind of actions must then be said.",
     )
 

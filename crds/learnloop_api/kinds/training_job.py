@@ -51,7 +51,7 @@ class TrainingData(LoggedData):
     environment: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
         default=None,
         description="Environment name known to the trainer image, e.g. CartPole-v1, or module:EntryPoint. Left out, "
-        "there is none: the run learns from logged experience alone, by bc, vtrace, cql, cql-sac or iql-offline, and "
+        "there is none: the run learns from logged experience alone, by bc, cql or iql-offline, and "
         "is proven by off-policy evaluation.",
     )
     spaces: Annotated[str, Field(max_length=2048, pattern=COARSE)] | None = Field(
@@ -86,7 +86,7 @@ class TrainingData(LoggedData):
     learning_agent_ref: LocalRef | None = Field(
         default=None,
         description="Agent whose recorded observations verify the exported policy, and from whose logged episodes bc, "
-        "vtrace, cql, cql-sac, iql-offline, dqn, sac and the algorithms for language models learn.",
+        "cql, iql-offline, dqn, sac and the algorithms for language models learn.",
     )
     language_model: LanguageModel | None = Field(
         default=None, description="What sft, dpo, rloo, grpo, ppo-lm and bradley-terry train; no other algorithm does."
@@ -115,7 +115,7 @@ class Export(Resource):
     behaviour: Behaviour | None = Field(
         default=None,
         description="How the policy acts, in the evaluation that the gates read and wherever it is served. Left out: "
-        "sampled for choices of ppo, vtrace, bc and iql-offline, greedy for everything else.",
+        "sampled for choices of ppo, bc and iql-offline, greedy for everything else.",
     )
 
     formats: list[Literal["torchscript"]] = Field(

@@ -123,7 +123,7 @@ def test_a_file_that_does_not_say_acts_as_is_usual_for_its_algorithm() -> None:
         return policy.behaviour_of({"learnloop.algorithm": algorithm}, continuous=continuous).kind
 
     assert [kind(name) for name in ("dqn", "hierarchical-dqn", "independent-dqn", "qmix")] == ["greedy"] * 4
-    assert [kind(name) for name in ("ppo", "vtrace", "bc", "")] == ["sampled"] * 4
+    assert [kind(name) for name in ("ppo", "iql-offline", "bc", "")] == ["sampled"] * 4
     assert [kind(name, True) for name in ("ppo", "sac", "maddpg", "maml", "")] == ["greedy"] * 5
 
 

@@ -5,8 +5,8 @@ equation 4:
 
     y = r + gamma (1 - terminated) Q_target(s', argmax_a Q(s', a)),    L = E[ (Q(s, a) - y)^2 ]
 
-Options, off by default: n-step targets (`nStep`, see replay.py); prioritised replay (`prioritized`, see
-replay.py), whose importance weights multiply the squared errors; curiosity (`curiosity`, see icm.py).
+Options, off by default: prioritised replay (`prioritized`, see replay.py), whose importance weights multiply the
+squared errors; curiosity (`curiosity`, see icm.py).
 
 Deviations, all deliberate:
 - Many environments act together; one update follows every `steps_per_update` environment steps of all ranks together.
@@ -111,10 +111,9 @@ class Dqn(ReplayLearner):
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        target, steps, discount = network.vector.clone(), parameters.n_step, parameters.discount
-        targets = {"": target}
-        super().__init__(parameters, environment, occasion, network, targets=targets, steps=steps, discount=discount)
-        self._gradients = DqnGradients(network, target, discount, range(len(parameters.hidden) + 1))
+        target = network.vector.clone()
+        super().__init__(parameters, environment, occasion, network, targets={"": target})
+        self._gradients = DqnGradients(network, target, parameters.discount, range(len(parameters.hidden) + 1))
         self.priorities = (
             Priorities(occasion.environments, self.length, parameters.priority_exponent)
             if parameters.prioritized
@@ -124,7 +123,7 @@ class Dqn(ReplayLearner):
         if parameters.curiosity is not None:
             sizes = (environment.observations, environment.actions)
             self.curiosity = Icm(parameters.curiosity, *sizes, occasion, device)
-        self.memory = MixedReplay(occasion, parameters, parameters.batch_size, steps=steps, discount=discount)
+        self.memory = MixedReplay(occasion, parameters, parameters.batch_size)
         self._drawn = {
             size: Draws((2, size), Purpose.REPLAY, occasion.seed)
             for size in (parameters.batch_size, parameters.local_batch_size)

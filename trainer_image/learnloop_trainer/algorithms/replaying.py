@@ -18,7 +18,7 @@ from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.floating_point import require_finite, require_learned
 from learnloop_trainer.neural.networks import Network, forward_numpy
 from learnloop_trainer.neural.schedules import explored, held
-from learnloop_trainer.recordings import Recording, windows
+from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.replay import Replay, Transitions
 
 
@@ -30,23 +30,17 @@ class LoggedTransitions:
     """
 
     def __init__(
-        self,
-        occasion: Occasion,
-        batch_size: int,
-        *,
-        steps: int = 1,
-        discount: float = 1.0,
-        purpose: Purpose = Purpose.REPLAY,
+        self, occasion: Occasion, batch_size: int, purpose: Purpose = Purpose.REPLAY
     ) -> None:
-        """Empty until `take` or `restore`; transitions over `steps` steps, whose rewards are discounted."""
-        self._occasion, self._size, self._steps, self._discount = occasion, batch_size, steps, discount
+        """Empty until `take` or `restore`."""
+        self._occasion, self._size = occasion, batch_size
         self._draws = Draws((batch_size,), purpose, occasion.seed)
         self.recording: Recording | None = None
 
     def take(self, recording: Recording, device: torch.device) -> None:
         """Learn from this recording; raises ConfigError when no step of it says what followed."""
-        spans = windows(recording, self._steps, self._discount)
-        if not len(spans.rows):
+        following = successors(recording)
+        if not len(following.rows):
             fix = "record longer episodes, or whether they terminated"
             raise ConfigError("spec.data", "(recording)", "has no step whose successor is known", fix)
 
@@ -54,17 +48,18 @@ class LoggedTransitions:
             return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
         self.recording = recording
-        self._observation, self._successor = moved(recording.observation[spans.rows]), moved(spans.observation)
-        self._action, self._reward = moved(recording.action[spans.rows]), moved(spans.reward)
-        self._alive = moved(spans.alive)
+        observation, action, reward = (
+            moved(array[following.rows]) for array in (recording.observation, recording.action, recording.reward)
+        )
+        successor, self._alive = moved(following.observation), moved(following.alive)
+        self._whole = Transitions(observation, successor, action, reward, self._alive)
 
     def batch(self, number: int) -> Transitions:
         """This rank's part of the batch for update `number`."""
         share = self._occasion.group.place.share(self._size)
         draws = self._draws.at(number)[share.start : share.stop]
         index = torch.from_numpy((draws * len(self._alive)).astype(np.int64)).to(self._alive.device)
-        fields = (self._observation, self._successor, self._action, self._reward, self._alive)
-        return Transitions(*(field.index_select(0, index) for field in fields))
+        return Transitions(*(getattr(self._whole, item.name).index_select(0, index) for item in fields(Transitions)))
 
     def state(self) -> Arrays:
         return {} if self.recording is None else self.recording.arrays()
@@ -161,12 +156,10 @@ class MixedReplay:
     Where the log has none, or cannot be read, a batch is `alone` of the learner's own.
     """
 
-    def __init__(
-        self, occasion: Occasion, parameters: Parameters, alone: int, *, steps: int = 1, discount: float = 1.0
-    ) -> None:
+    def __init__(self, occasion: Occasion, parameters: Parameters, alone: int) -> None:
         self._occasion, self._alone, self._parameters = occasion, alone, parameters
         size = max(1, parameters.memory_batch_size)
-        self._log = LoggedTransitions(occasion, size, steps=steps, discount=discount, purpose=Purpose.MEMORY)
+        self._log = LoggedTransitions(occasion, size, Purpose.MEMORY)
         self.asked = False
 
     @property
@@ -188,7 +181,7 @@ class MixedReplay:
             return
         self.asked = True
         recording = self._occasion.memory() if self._parameters.memory_batch_size else None
-        if recording is not None and len(windows(recording, 1, 1.0).rows):
+        if recording is not None and len(successors(recording).rows):
             self._log.take(recording, device)
 
     def joined(self, own: Transitions, number: int) -> Transitions:
@@ -238,8 +231,6 @@ class ReplayLearner(StatefulLearner):
         width: int | None = None,
         dimensions: int = 0,
         rewards: int = 1,
-        steps: int = 1,
-        discount: float = 1.0,
     ) -> None:
         """`width`: numbers in a stored observation, the environment's unless given; for the rest see Replay."""
         super().__init__(parameters, environment, occasion, network, others=others, targets=targets)
@@ -250,8 +241,6 @@ class ReplayLearner(StatefulLearner):
             width or environment.observations,
             dimensions=dimensions,
             rewards=rewards,
-            steps=steps,
-            discount=discount,
             environments=occasion.environments,
         )
 
@@ -283,8 +272,6 @@ class ReplayLearner(StatefulLearner):
         super().restore(shared, own)
         position, filled = (int(value) for value in shared["ring"])
         self.replay.restore(own, position, filled)
-        if self.environment.state() is None:
-            self.replay.cut()
 
 
 class Team(ReplayLearner, ABC):

@@ -84,13 +84,6 @@ class SquashedGaussian:
         self._action = torch.tanh(before)
         return self._action, log_density(before, self._clipped, noise)
 
-    def again(self, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Further actions [k, n, dimensions] of the first n observations sampled last, and log-densities [k, n]."""
-        size = noise.shape[1]
-        clipped = self._clipped[:size]
-        before = torch.addcmul(self._mean[:size], clipped.exp(), noise)
-        return torch.tanh(before), log_density(before, clipped, noise)
-
     def backward(self, by_action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
         """Gradient of sum(temperature * log pi + G(action)) / count by the first samples; by_action = dG/da [n, dims].
 

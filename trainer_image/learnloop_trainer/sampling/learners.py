@@ -1,7 +1,6 @@
 """Learners that play nothing themselves: they learn from samplers' steps, and publish their policy."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,14 +167,8 @@ def _experience(block: Block, losses: Mapping[str, float]) -> Experience:
 
 
 def _transitions(block: Block) -> Iterator[tuple[Observations, NDArray[Any], Step]]:
-    """The steps of a block of one row, in their order, each as one environment's vector step.
-
-    The last one ends its piece, as a time limit would: no window of n steps may reach into another sampler's steps.
-    """
+    """The steps of a block of one row, in their order, each as one environment's vector step."""
     steps = block.steps
-    truncated = steps.truncated.copy()
-    truncated[-1] |= ~steps.terminated[-1]
-    whole = replace(steps, truncated=truncated)
     for t in range(len(steps.reward)):
-        step = Step(whole.successor[t], whole.successor[t], whole.reward[t], whole.terminated[t], whole.truncated[t])
-        yield whole.observation[t], whole.action[t], step
+        step = Step(steps.successor[t], steps.successor[t], steps.reward[t], steps.terminated[t], steps.truncated[t])
+        yield steps.observation[t], steps.action[t], step

@@ -193,7 +193,6 @@ _ALL: tuple[Algorithm, ...] = (
             "target_update": 64,
             "epsilon_end": 0.04,
             "exploration_fraction": 0.16,
-            "n_step": 1,
             "prioritized": False,
             "priority_exponent": 0.6,
             "importance_start": 0.4,
@@ -273,25 +272,6 @@ _ALL: tuple[Algorithm, ...] = (
         acts=("discrete",),
         values_actions=True,
     ),
-    # Espeholt et al., 2018, arXiv 1802.01561
-    Algorithm(
-        "vtrace",
-        "off-policy from recorded experience",
-        {name: value for name, value in FROM_A_LOG.items() if name != "batch_size"}
-        | {
-            "discount": 0.99,
-            "trace": 0.95,
-            "ratio_max": 1.0,
-            "imitation": 0.1,
-            "entropy_coefficient": 0.0,
-            "value_coefficient": 0.5,
-            "batch_episodes": 16,
-            "max_gradient_norm": 5.0,
-        },
-        acts=("discrete", "continuous", "hybrid"),
-        from_log=True,
-        spreads=True,
-    ),
     # Finn et al., 2017, arXiv 1703.03400, over the tasks in data.randomise
     Algorithm(
         "maml",
@@ -318,14 +298,6 @@ _ALL: tuple[Algorithm, ...] = (
         acts=("discrete",),
         from_log=True,
         values_actions=True,
-    ),
-    Algorithm(
-        "cql-sac",
-        "conservative soft actor-critic from recorded experience alone",
-        OFFLINE | {"conservatism": 5.0, "initial_temperature": 1.0, "target_entropy_scale": 1.0},
-        acts=("continuous",),
-        from_log=True,
-        spreads=True,
     ),
     # Kostrikov et al., 2021, arXiv 2110.06169
     Algorithm(

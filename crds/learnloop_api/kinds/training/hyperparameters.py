@@ -114,7 +114,6 @@ class Parameters(Resource):
     steps_per_update: Annotated[int, _count(65536, "Environment steps between updates.")]
     target_update: Annotated[int, _count(1_000_000, "Updates between copies to the target network.")]
     target_rate: Annotated[float, _positive(1, "Share of the networks that goes to their targets per update (tau).")]
-    n_step: Annotated[int, _count(64, "Rewards summed before the value of the following state is estimated.")]
     prioritized: Annotated[
         bool, Field(description="Replay transitions in proportion to their last error (arXiv 1511.05952).")
     ]
@@ -182,9 +181,6 @@ class Parameters(Resource):
         ),
     ]
     max_recorded_steps: Annotated[int, _count(10_000_000, "Maximum number of recorded steps, the newest of an agent.")]
-    trace: Annotated[float, _share("Decay of the traces (lambda).")]
-    ratio_max: Annotated[float, _positive(100, "Importance ratios are cut off here (rho).")]
-    imitation: Annotated[float, _weight(10, "Weight of imitating the recording, in units of the advantage.")]
     conservatism: Annotated[
         float, _weight(1000, "Weight of holding values down, against the temporal difference (alpha).")
     ]

@@ -132,12 +132,6 @@ RELATIONS = (
         ".hyperparameters.learningStarts",
     ),
     Relation(
-        ("dqn",),
-        "!{?curiosity} || {n_step} == 1",
-        "curiosity predicts single steps: set nStep to 1, or remove curiosity",
-        ".hyperparameters.nStep",
-    ),
-    Relation(
         ("maml",),
         "{environments} % {episodes} == 0",
         "environments are tasks × episodes: make it a multiple of episodes",

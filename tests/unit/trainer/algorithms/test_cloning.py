@@ -169,7 +169,7 @@ LIKED = {
 @pytest.mark.parametrize(
     ("rewards", "worth"), [(None, [0.0] * 3), ("environment", [0.0] * 3), ("policy", [0.1, 0.2, 0.4])]
 )
-def test_vtrace_learns_from_the_rewards_it_is_told_to(
+def test_a_run_from_the_log_learns_from_the_rewards_it_is_told_to(
     make_order: Callable[..., Order], tmp_path: Path, rewards: str | None, worth: list[float]
 ) -> None:
     steps = [{"observation": [0.0, 0.0, 0.0, float(t)], "action": 1, "log_prob": -0.7} for t in range(3)]
@@ -178,7 +178,7 @@ def test_vtrace_learns_from_the_rewards_it_is_told_to(
     (tmp_path / "trajectories").mkdir()
     (tmp_path / "trajectories" / "pole.jsonl").write_text(json.dumps(logged))
     data = DATA | ({"rewards": rewards} if rewards else {})
-    order = make_order(algorithm="vtrace", data=data, hyperparameters={})
+    order = make_order(algorithm="iql-offline", data=data, hyperparameters={})
     if rewards == "policy":
         with pytest.raises(ConfigError, match=r"spec.data.rewards: 'policy' asks for a RewardPolicy, .* no revision"):
             begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
@@ -200,7 +200,7 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
     (tmp_path / "trajectories").mkdir()
     (tmp_path / "trajectories" / "pole.jsonl").write_text(trajectory(steps))
     (tmp_path / "reward-policies" / "liking").mkdir(parents=True)
-    order = make_order(algorithm="vtrace", data=DATA | {"rewards": "policy"}, hyperparameters={})
+    order = make_order(algorithm="iql-offline", data=DATA | {"rewards": "policy"}, hyperparameters={})
     named = {"rewardPolicy": {"name": "liking", "revision": "r1"}}
     order = Order.model_validate(order.model_dump(by_alias=True, exclude_none=True) | named)
 

@@ -25,7 +25,7 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.recordings import Recording, windows
+from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.tracking import Tracker
 from learnloop_trainer.training_order import Order, Place
@@ -87,35 +87,23 @@ def advance(training: Training, times: int) -> Training:
     return training
 
 
-@given(st.integers(0, 10_000), st.integers(1, 5))
-def test_windows_over_several_steps_are_what_their_definition_says(seed: int, steps: int) -> None:
-    random, count, discount = np.random.default_rng(seed), 15, 0.5
+@given(st.integers(0, 10_000))
+def test_a_step_is_followed_by_the_next_one_or_by_what_was_seen_after_its_episode(seed: int) -> None:
+    random, count = np.random.default_rng(seed), 15
     last = random.random(count) < 0.3
     last[-1] = True
     terminated = last & (random.random(count) < 0.5)
     known = random.random(int(last.sum())) < 0.5
     seen = np.arange(count, dtype=np.float32)[:, None]
-    beyond = 100 + seen[last]
     reward = random.normal(size=count).astype(np.float32)
+    beyond = 100 + seen[last]
     recording = Recording(seen, np.zeros(count, np.int64), reward, reward, last, terminated, beyond, known)
-    found = windows(recording, steps, discount)
+    found = successors(recording)
     number = np.cumsum(last) - last
-    expected = {}
-    for t in range(count):
-        end = t
-        while not last[end] and end - t < steps - 1:
-            end += 1
-        if last[end] and not terminated[end] and not known[number[end]]:
-            continue
-        total = sum(discount ** (k - t) * reward[k] for k in range(t, end + 1))
-        after = 100.0 + end if last[end] else end + 1.0
-        expected[t] = (total, 0.0 if terminated[end] else discount ** (end - t), after)
-    assert found.rows.tolist() == list(expected)
-    for place, t in enumerate(found.rows):
-        total, alive, after = expected[t]
-        assert (found.reward[place], found.alive[place]) == (pytest.approx(total, abs=1e-5), pytest.approx(alive))
-        if alive:
-            assert found.observation[place, 0] == after
+    expected = [t for t in range(count) if not last[t] or terminated[t] or known[number[t]]]
+    assert found.rows.tolist() == expected
+    assert found.observation[:, 0].tolist() == [100.0 + t if last[t] else t + 1.0 for t in expected]
+    assert found.alive.tolist() == [float(not terminated[t]) for t in expected]
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac"])
@@ -144,7 +132,7 @@ def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("dqn", {}),
-    ("dqn", {"nStep": 3, "prioritized": True}),
+    ("dqn", {"prioritized": True}),
     ("dqn", {"curiosity": {}}),
     ("sac", {}),
 ]

@@ -1,8 +1,6 @@
 """Conservative and implicit Q-learning: gradients by hand against autograd, exact resumption, what a log must have."""
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms.action_heads import fitting
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.offline import cql, cql_sac, iql_offline
-from learnloop_trainer.algorithms.sac import least_critic
+from learnloop_trainer.algorithms.offline import cql, iql_offline
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.recordings import Recording, successors
@@ -64,47 +61,6 @@ def test_the_conservative_gradient_is_that_of_its_equation() -> None:
     with torch.inference_mode():
         learner.gradient(batch, 24)
     near(network.gradient, wanted)
-
-
-def test_the_conservative_gradient_over_numbers_is_that_of_its_equation() -> None:
-    world = make("motion:PointGoals", Split.TRAINING, 0, range(1))
-    parameters = hyperparameters("cql-sac", hidden=[16, 16], conservatism=0.7, batch_size=24)
-    learner = cql_sac.CqlSac(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
-    batch, critics = batch_of(world), learner.critics
-    random = torch.Generator().manual_seed(1)
-    other, likely = torch.rand((6, 24, 2), generator=random) * 2 - 1, torch.randn((6, 24), generator=random)
-    goal = torch.randn(24, generator=random)
-    losses = []
-    for name in ("critic0", "critic1"):
-
-        def value(action: torch.Tensor, name: str = name) -> torch.Tensor:
-            return forward(critics.leaves, name, "relu", torch.cat((batch.observation, action), 1)).squeeze(1)
-
-        taken, rest = value(batch.action), torch.stack([value(one) for one in other])
-        held_down = torch.logsumexp(rest - likely, 0) - taken
-        losses.append((0.7 * held_down + (taken - goal).square() / 2).mean())
-    torch.autograd.backward(losses)
-    wanted = critics.gradient.clone()
-    with torch.inference_mode():
-        learner.by_critics(batch, goal, other, likely)
-    near(critics.gradient, wanted)
-
-
-def test_actions_drawn_again_have_the_density_of_the_squashed_normal_distribution() -> None:
-    world = make("motion:PointGoals", Split.TRAINING, 0, range(1))
-    parameters = hyperparameters("cql-sac", hidden=[16, 16], batch_size=24)
-    learner = cql_sac.CqlSac(parameters, world, Occasion(5, 1000, 1, Alone()), CPU)
-    learner.network.vector.mul_(3.0)
-    batch, noise = batch_of(world), torch.randn((2, 24, 2), generator=torch.Generator().manual_seed(2))
-    with torch.inference_mode():
-        learner._gradients.sample(batch, torch.zeros((2, 24, 2)))
-        done, likely = learner.drawn(noise, torch.rand((2, 24, 2), generator=torch.Generator().manual_seed(1)))
-    mean, spread = forward(learner.network.leaves, "actor", "relu", batch.observation).detach().chunk(2, 1)
-    before = torch.distributions.Normal(mean, spread.exp())
-    wanted = [before.log_prob(torch.atanh(one)) - torch.log1p(-one.square()) for one in done[2:]]
-    torch.testing.assert_close(done[2:], torch.tanh(mean + spread.exp() * noise))
-    torch.testing.assert_close(likely[2:], torch.stack(wanted).sum(-1), rtol=1e-3, atol=1e-3)
-    assert torch.all(likely[:2] == -2 * math.log(2.0)), "uniform over [-1, 1] twice"
 
 
 @pytest.mark.parametrize("kind", WORLDS)
@@ -182,7 +138,6 @@ def advance(training: Training, times: int) -> Training:
         ("cql", "CartPole-v1"),
         ("iql-offline", "CartPole-v1"),
         ("iql-offline", "motion:PointGoals"),
-        ("cql-sac", "motion:PointGoals"),
     ],
 )
 def test_an_interrupted_run_ends_with_the_same_weights_whatever_was_logged_since(
@@ -203,13 +158,8 @@ def test_an_interrupted_run_ends_with_the_same_weights_whatever_was_logged_since
 
 
 def test_conservative_q_learning_refuses_numbers(make_order: Callable[..., Order]) -> None:
-    with pytest.raises(ConfigError, match=r"has continuous actions, cql needs discrete ones; .* bc or cql-sac or iql"):
+    with pytest.raises(ConfigError, match=r"has continuous actions, cql needs discrete ones; .* bc or iql"):
         begin(make_order("cql", hyperparameters=SMALL, data={"environment": "Pendulum-v1"}), Alone(), CPU)
-
-
-def test_conservative_actor_critic_refuses_choices(make_order: Callable[..., Order]) -> None:
-    with pytest.raises(ConfigError, match=r"has discrete actions, cql-sac needs continuous ones; .* bc or cql or iql"):
-        begin(make_order("cql-sac", hyperparameters=SMALL, data={"environment": "CartPole-v1"}), Alone(), CPU)
 
 
 LOGGED_NUMBERS: Mapping[str, Any] = {
@@ -220,7 +170,7 @@ LOGGED_NUMBERS: Mapping[str, Any] = {
 @pytest.mark.parametrize(
     ("algorithm", "asked", "words"),
     [
-        ("bc", {}, r"spec.algorithm: 'bc' has no density .* vtrace, cql-sac, iql-offline, or name spec.data.env"),
+        ("bc", {}, r"spec.algorithm: 'bc' has no density .* iql-offline, or name spec.data.env"),
         ("iql-offline", {}, r"spec.export.behaviour.kind: 'greedy' has no density .* set it to sampled, or name spec"),
         ("bc", {"gates": {"significant": False, "minReturn": 1.0}}, "no gate passes"),
         ("bc", {"gates": {"significant": False}}, ""),
@@ -273,25 +223,3 @@ def test_values_are_held_down_where_nobody_tried_the_action() -> None:
         values = forward(learner.network.leaves, "q", "relu", torch.from_numpy(rows)).detach().numpy()
         shares[conservatism] = float((values[:, 0] > values[:, 1]).mean())
     assert shares[1.0] == 1.0 > shares[0.0]
-
-
-def test_values_of_numbers_are_held_down_where_nobody_tried_them() -> None:
-    """A log of small numbers that all earned 1: without conservatism large ones look no worse."""
-    random, size = np.random.default_rng(0), 256
-    rows = random.normal(size=(size, 4)).astype(np.float32)
-    ones, ends = np.ones(size, np.float32), np.ones(size, np.bool_)
-    log = Recording(rows, random.uniform(-0.2, 0.2, (size, 2)).astype(np.float32), ones, ones, ends, ends)
-    world = make("motion:PointGoals", Split.TRAINING, 0, range(1))
-    rows = rows[:, : world.observations]
-    log = replace(log, observation=rows)
-    gaps = {}
-    for conservatism in (0.0, 5.0):
-        parameters = hyperparameters("cql-sac", hidden=[32], batch_size=64, conservatism=conservatism)
-        learner = cql_sac.CqlSac(parameters, world, Occasion(1, 100_000, 1, Alone(), lambda: log), CPU)
-        for _ in range(20):
-            learner.iterate(world.reset())
-        near_log, far = (
-            least_critic(learner, rows, np.full((size, 2), number, np.float32)).mean() for number in (0.0, 0.9)
-        )
-        gaps[conservatism] = near_log - far
-    assert gaps[5.0] > 1.0 > abs(gaps[0.0]), gaps

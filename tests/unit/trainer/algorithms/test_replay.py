@@ -1,4 +1,4 @@
-"""What replay hands out: n-step windows, and transitions in proportion to their priorities."""
+"""Replay hands out transitions in proportion to their priorities."""
 
 from collections.abc import Callable
 
@@ -9,65 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
-from learnloop_environments import Step, make
+from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.replay import Priorities, Replay, SumTree, Transitions
+from learnloop_trainer.replay import Priorities, Replay, SumTree
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, restore, save
 from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
-RAINBOW = {
+SMALL = {
     "environments": 8,
     "bufferSize": 1000,
     "batchSize": 32,
     "learningStarts": 64,
     "hidden": [16],
-    "nStep": 3,
     "prioritized": True,
 }
-
-
-def filled(replay: Replay, steps: int, ends: dict[int, str]) -> Replay:
-    """One environment that counts: observation t, successor t + 1, reward 2^t."""
-    for t in range(steps):
-        one = np.full((1, 1), t, dtype=np.float32)
-        over = {kind: np.asarray([ends.get(t) == kind]) for kind in ("terminated", "truncated")}
-        step = Step(one + 1, one + 1, np.asarray([2.0**t], dtype=np.float32), over["terminated"], over["truncated"])
-        replay.add(one, np.asarray([t % 2]), step)
-    return replay
-
-
-def row(batch: Transitions) -> list[list[float]]:
-    fields = (batch.observation[:, 0], batch.successor[:, 0], batch.action, batch.reward, batch.alive)
-    return [[float(value) for value in sample] for sample in zip(*fields, strict=True)]
-
-
-def test_an_n_step_window_sums_discounted_rewards_and_ends_with_its_episode_and_at_the_newest_transition() -> None:
-    replay = Replay(range(1), 8, 1, steps=3, discount=0.5)
-    filled(replay, 10, {4: "terminated", 6: "truncated"})  # slots 0 and 1 hold t = 8 and 9 again
-    slots = np.asarray([2, 3, 4, 5, 6, 7, 0, 1])
-    assert row(replay.pick(np.zeros(8, dtype=np.int64), slots, CPU)) == [
-        [2, 5, 0, 4 + 8 / 2 + 16 / 4, 0],  # reaches the termination with its third step
-        [3, 5, 1, 8 + 16 / 2, 0],
-        [4, 5, 0, 16, 0],
-        [5, 7, 1, 32 + 64 / 2, 0.5],  # truncated: the future counts, one step later
-        [6, 7, 0, 64, 1],
-        [7, 10, 1, 128 + 256 / 2 + 512 / 4, 0.25],  # over the ring's edge, up to the newest
-        [8, 10, 0, 256 + 512 / 2, 0.5],
-        [9, 10, 1, 512, 1],
-    ]
-
-
-def test_no_window_crosses_the_moment_at_which_environments_were_lost() -> None:
-    replay = filled(Replay(range(1), 8, 1, steps=3, discount=0.5), 4, {})
-    replay.cut()
-    filled(replay, 2, {})
-    assert row(replay.pick(np.zeros(1, dtype=np.int64), np.asarray([2]), CPU)) == [[2, 4, 0, 4 + 8 / 2, 0.5]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.floats(0, 1e6)), min_size=1, max_size=60), st.data())
@@ -112,10 +73,10 @@ def test_priorities_that_do_not_fit_are_refused(bad: np.ndarray) -> None:
         Priorities(2, 4, 0.6).restore({"priorities": bad, "priorities.largest": np.ones(1)})
 
 
-def test_an_interrupted_run_with_n_steps_and_priorities_ends_with_the_same_state_to_the_last_bit(
+def test_an_interrupted_run_with_priorities_ends_with_the_same_state_to_the_last_bit(
     make_order: Callable[..., Order],
 ) -> None:
-    order = make_order("dqn", steps=4000, hyperparameters=RAINBOW)
+    order = make_order("dqn", steps=4000, hyperparameters=SMALL)
 
     def advance(training: Training, times: int) -> None:
         for _ in range(times):
@@ -134,7 +95,7 @@ def test_an_interrupted_run_with_n_steps_and_priorities_ends_with_the_same_state
 
 
 def test_every_stored_transition_has_a_priority_and_belongs_to_one_rank() -> None:
-    parameters = hyperparameters("dqn", **RAINBOW)
+    parameters = hyperparameters("dqn", **SMALL)
     members = np.asarray([0, 5, 3, 7])
     halves = [Replay(range(4), 9, 1), Replay(range(4, 8), 9, 1)]
     assert np.array_equal(halves[0].mine(members), ~halves[1].mine(members))

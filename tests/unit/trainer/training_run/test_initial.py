@@ -141,15 +141,15 @@ def test_a_policy_that_does_not_fit_is_refused_with_the_fix(
 def test_outputs_of_the_same_shape_that_mean_other_actions_are_not_taken(
     make_order: Orders, tmp_path: Path, given: str, wanted: str, words: str
 ) -> None:
-    store, own = DirectoryStore(tmp_path, "small-1"), {"hidden": [16], "batchEpisodes": 1}
+    store, own = DirectoryStore(tmp_path, "small-1"), {"hidden": [16]}
 
     def order(space: str, **changes: Any) -> Order:
         data = {"spaces": f"uniform://{space}?observations=4", "learningAgentRef": {"name": "la"}}
-        return make_order("vtrace", hyperparameters=own, data=data, gates={"significant": False}, **changes)
+        return make_order("iql-offline", hyperparameters=own, data=data, gates={"significant": False}, **changes)
 
     giver = begin(order(given), Alone(), CPU, store).learner
     bounds = giver.environment.bounds
-    body = graph(giver.network.exported(), "vtrace", {"learnloop.algorithm": "vtrace"}, bounds, None)
+    body = graph(giver.network.exported(), "iql-offline", {"learnloop.algorithm": "iql-offline"}, bounds, None)
     uri = store.put_artifact(body)
     with pytest.raises(ConfigError, match=rf"spec.initialPolicy: .*does not fit: .*{words}"):
         begin(order(wanted, initialPolicy={"uri": uri}), Alone(), CPU, store)

@@ -41,13 +41,11 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "maddpg": (REPLAY, {"environment": "teams:CooperativeContinuous"}),
     "maml": (HIDDEN | {"environments": 12, "episodes": 4}, {"environment": "motion:PointGoals", "randomise": GOALS}),
     "bc": (HIDDEN, {"environment": "CartPole-v1", **LOG}),
-    "vtrace": (HIDDEN, {"environment": "CartPole-v1", **LOG}),
     "cql": (HIDDEN | {"batchSize": 16}, {"environment": "CartPole-v1", **LOG}),
-    "cql-sac": (HIDDEN | {"batchSize": 16}, {"environment": "Pendulum-v1", **LOG}),
     "iql-offline": (HIDDEN | {"batchSize": 16}, {"environment": "Pendulum-v1", **LOG}),
 }
 ALL = pytest.mark.parametrize("algorithm", sorted(RUNS))
-CRITICS = ("cql-sac", "iql-offline", "maddpg", "sac")
+CRITICS = ("iql-offline", "maddpg", "sac")
 VALIDATED = {"episodes": 4, "whileTraining": {"everySteps": 100_000, "episodes": 8}}
 
 
