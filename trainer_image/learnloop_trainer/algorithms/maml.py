@@ -173,10 +173,11 @@ class Maml(StatefulLearner):
         observations, done = list[Observations](), list[Floats]()
         rewards, plays, ends = list[Floats](), list[Flags](), list[Flags]()
         numbers = (np.arange(count)[:, None], np.arange(environment.actions))
+        when = self.network.updates, inner
         playing = np.ones(count, dtype=np.bool_)
         while playing.any():
-            draws = uniforms(Purpose.ACTION, self.occasion.seed, self.network.updates, inner, len(observations), *numbers)
-            other = uniforms(Purpose.NOISE, self.occasion.seed, self.network.updates, inner, len(observations), *numbers)
+            draws = uniforms(Purpose.ACTION, self.occasion.seed, *when, len(observations), *numbers)
+            other = uniforms(Purpose.NOISE, self.occasion.seed, *when, len(observations), *numbers)
             normal = np.sqrt(-2.0 * np.log(draws)) * np.cos(2.0 * np.pi * other)  # Box & Muller (1958)
             with torch.no_grad():
                 rows = torch.from_numpy(observation).view(self.tasks, -1, environment.observations)
@@ -199,7 +200,12 @@ class Maml(StatefulLearner):
             whole = np.ascontiguousarray(split.reshape(self.tasks, -1, *array.shape[2:]))
             return torch.from_numpy(whole).to(self.network.vector.device)
 
-        batch = by_task(np.stack(observations)), by_task(np.stack(done)), by_task(gain), by_task(played.astype(np.float32))
+        batch = (
+            by_task(np.stack(observations)),
+            by_task(np.stack(done)),
+            by_task(gain),
+            by_task(played.astype(np.float32)),
+        )
         return batch, Experience(reward, np.stack(ends))
 
     def adapted(self, tasks: Mapping[str, Floats64]) -> tuple[Weights, NDArray[np.float64]]:

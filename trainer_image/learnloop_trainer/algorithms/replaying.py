@@ -29,9 +29,7 @@ class LoggedTransitions:
     one rank.
     """
 
-    def __init__(
-        self, occasion: Occasion, batch_size: int, purpose: Purpose = Purpose.REPLAY
-    ) -> None:
+    def __init__(self, occasion: Occasion, batch_size: int, purpose: Purpose = Purpose.REPLAY) -> None:
         """Empty until `take` or `restore`."""
         self._occasion, self._size = occasion, batch_size
         self._draws = Draws((batch_size,), purpose, occasion.seed)
