@@ -41,14 +41,20 @@ class Main:
     """requests and limits of what the user says nothing about."""
 
 
-def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) -> list[dict[str, Any]]:
-    """Container env: ours first; the user's variables are added, and ours win where both set one."""
-    ours = [
-        {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": dict(value)}
+def variables(env: Mapping[str, str | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """core/v1 EnvVars. The kubelet would put a variable of the container, a Secret perhaps, in place of a `$(NAME)`
+    that an author wrote into some field of a spec; `$$` is a `$` to it."""
+    return [
+        {"name": name, "value": value.replace("$", "$$")}
+        if isinstance(value, str)
+        else {"name": name, "valueFrom": dict(value)}
         for name, value in env.items()
     ]
-    others = [item.to_kube() for item in options.env or () if item.name not in env]
-    return [*others, *ours]
+
+
+def env_list(env: Mapping[str, str | Mapping[str, Any]], options: PodOptions) -> list[dict[str, Any]]:
+    """Container env: the user's variables first; ours win where both set one."""
+    return [*(item.to_kube() for item in options.env or () if item.name not in env), *variables(env)]
 
 
 def http_get(path: str, *, tls: bool, port: str = "http") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import BASE_SCHEME, KeyRef, LanguageServer
 from learnloop_api.wire.gates import gates_account
-from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted
+from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted, variables
 from learnloop_operator.rollout.model.rollout_state import ArmState
 from learnloop_operator.rollout.model.snapshot import Snapshot, Spoken
 
@@ -128,17 +128,13 @@ def _key_volume(name: str, ref: KeyRef) -> Manifest:
 
 def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], more: Mapping[str, str]) -> Manifest:
     """The container that verifies the base model and fetches what the arm adds to it."""
-    env = [
-        {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": dict(value)}
-        for name, value in {**gateway.env, **more}.items()
-    ]
     token = {"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True}
     result: Manifest = {
         "name": "weights",
         "image": options.image or gateway.image,
         "imagePullPolicy": options.image_pull_policy or gateway.pull_policy,
         "command": ["python", "-m", "learnloop_gateway.weights"],
-        "env": env,
+        "env": variables({**gateway.env, **more}),
         "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, token, *mounts, *(options.volume_mounts or ())],
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
     }

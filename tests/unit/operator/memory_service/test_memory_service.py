@@ -245,6 +245,12 @@ def test_an_embedders_and_a_distillers_keys_come_from_secrets() -> None:
     assert not {name for name in plain if "EMBEDDER" in name or "DISTILLER" in name or "LANGUAGE" in name}
 
 
+def test_no_field_of_a_spec_names_another_variable_of_the_pod() -> None:
+    """The kubelet puts a variable in place of `$(NAME)`; this one would hand the database's login to a server."""
+    env, _, _ = server({"embedder": {"url": "https://e.example/v1", "model": "$(LEARNLOOP_DSN)", "dimensions": 512}})
+    assert env["LEARNLOOP_EMBEDDER"] == "https://e.example/v1#$$(LEARNLOOP_DSN)"
+
+
 def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read() -> None:
     env, pod, _ = server({"embedder": {"volume": {"claimName": "minilm", "path": "int8"}}})
     assert env["LEARNLOOP_EMBEDDER"] == "onnx:///models/embedder/int8"

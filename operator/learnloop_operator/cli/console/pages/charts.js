@@ -23,7 +23,8 @@ const moment = (value, span) => {
   return span > 172800000 ? at.toLocaleDateString() : at.toLocaleTimeString([], span < 600000 ? undefined : { hour: "2-digit", minute: "2-digit" });
 };
 
-// series: [{ name, points: [{ x, y, low?, high? }], step? }]; marks: [{ x, label, tone }].
+// series: [{ name, points: [{ x, y, low?, high?, begins? }], step? }]; a line is broken before a point that begins another.
+// marks: [{ x, label, tone }].
 export function lines({ said, series, marks = [], time = true, height = 240, xName = "", from, to, zero = false }) {
   const all = series.flatMap((one) => one.points);
   if (!all.length) return h("p", { class: "quiet" }, "No figures yet.");
@@ -49,8 +50,8 @@ export function lines({ said, series, marks = [], time = true, height = 240, xNa
     if (!points.length) return;
     if (points.every((p) => Number.isFinite(p.low) && Number.isFinite(p.high)) && points.length > 1)
       drawing.append(h("path", { class: `band a${tint}`, d: `M${points.map((p) => at(p.x, p.high)).join("L")}L${[...points].reverse().map((p) => at(p.x, p.low)).join("L")}Z` }));
-    const way = points.flatMap((p, i) => (one.step && i ? [at(p.x, points[i - 1].y), at(p.x, p.y)] : [at(p.x, p.y)]));
-    if (points.length > 1) drawing.append(h("path", { class: `line s${tint}`, d: `M${way.join("L")}` }));
+    const way = points.map((p, i) => (!i || p.begins ? "M" : one.step ? `L${at(p.x, points[i - 1].y)}L` : "L") + at(p.x, p.y));
+    if (points.length > 1) drawing.append(h("path", { class: `line s${tint}`, d: way.join("") }));
     else drawing.append(h("circle", { class: `a${tint}`, cx: X(points[0].x), cy: Y(points[0].y), r: 4 }));
   });
   let before = -1e9, row = 0;
@@ -86,13 +87,19 @@ export function shares(names, buckets, said, from, to) {
   return h("div", null, drawing, legend(names));
 }
 
+// An arm's line ends with the arm: the next model of that role begins a line of its own.
+function armReturns(points, role, end) {
+  const of = (p) => p?.[role]?.meanReturn, shown = points.length ? [...points, { ...points.at(-1), at: end }] : [];
+  return shown.flatMap((p, i) => (Number.isFinite(of(p))
+    ? [{ x: p.at, y: of(p), begins: !Number.isFinite(of(shown[i - 1])) || shown[i - 1][role].revision !== p[role].revision }] : []));
+}
+
 export function weights(points) {
   const end = Date.now(), begin = points.length ? points[0].at : end - 1;
-  const upto = (of) => points.filter((p) => Number.isFinite(of(p))).map((p) => ({ x: p.at, y: of(p) }));
-  const weight = upto((p) => p.weight), held = weight.length ? [...weight, { x: end, y: weight.at(-1).y }] : [];
-  const returns = [{ name: "canary's mean return", points: upto((p) => p.y) }, { name: "stable's mean return", points: upto((p) => p.stable) }];
-  returns.forEach((one) => { if (one.points.length) one.points.push({ x: end, y: one.points.at(-1).y }); });
+  const held = points.map((p) => ({ x: p.at, y: p.weight }));
+  if (held.length) held.push({ x: end, y: held.at(-1).y });
+  const returns = ["canary", "stable"].map((role) => ({ name: `${role}'s mean return`, points: armReturns(points, role, end) }));
   return h("div", null,
-    lines({ said: `Canary's weight, now ${weight.at(-1)?.y ?? 0} percent`, series: [{ name: "canary's weight, percent of new episodes", points: held, step: true }], height: 120, from: begin, to: end, zero: 100 }),
+    lines({ said: `Canary's weight, now ${held.at(-1)?.y ?? 0} percent`, series: [{ name: "canary's weight, percent of new episodes", points: held, step: true }], height: 120, from: begin, to: end, zero: 100 }),
     returns.some((one) => one.points.length) ? lines({ said: "Mean return of both arms", series: returns.filter((one) => one.points.length), height: 170, from: begin, to: end }) : null);
 }

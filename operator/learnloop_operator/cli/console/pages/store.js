@@ -103,17 +103,19 @@ function put(object) {
   if (!point) return;
   const points = store.curves.get(place) || [];
   const last = points.at(-1);
-  if (last && last.y === point.y && last.weight === point.weight && last.step === point.step) return;
+  if (last && JSON.stringify({ ...last, at: 0 }) === JSON.stringify({ ...point, at: 0 })) return;
   points.push(point);
   if (points.length > MOST_POINTS) points.splice(0, points.length - MOST_POINTS);
   store.curves.set(place, points);
 }
 
+const measuredArm = (found) => ({ revision: found?.revision, meanReturn: found?.meanReturn });
+
 function measured(object) {
   const now = Date.now(), status = object.status || {};
   if (object.plural === "trainingjobs" && status.recentReturn)
     return { at: now, step: status.step || 0, y: status.recentReturn.mean, low: status.recentReturn.ciLow, high: status.recentReturn.ciHigh };
-  if (object.plural === "modeldeployments") return { at: now, y: status.canary?.meanReturn, stable: status.stable?.meanReturn, weight: status.weight || 0 };
+  if (object.plural === "modeldeployments") return { at: now, canary: measuredArm(status.canary), stable: measuredArm(status.stable), weight: status.weight || 0 };
   if (object.plural === "learningagents" && status.recentReturn !== undefined) return { at: now, y: status.recentReturn };
   return null;
 }
