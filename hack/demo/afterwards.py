@@ -49,14 +49,15 @@ def _working(api: Api, settings: Settings) -> list[str]:
 def say_what_next(kubectl: list[str], settings: Settings, kind: str | None) -> None:
     """The last lines before the figures: how to look around, and how to remove everything."""
     command = shlex.join([*kubectl, "-n", settings.namespace])
-    console = shlex.join([".venv/bin/kubectl-learnloop", *kubectl[1:], "-n", settings.namespace, "console"])
+    console = shlex.join([*kubectl[1:], "-n", settings.namespace, "console"])
     lines = ["Look around", "───────────"]
     if kubeconfig := os.environ.get("KUBECONFIG"):
         lines.append(f"  export KUBECONFIG={shlex.quote(kubeconfig)}")
     lines += [
         f"  {command} get la,tjob,mdep,pods",
         f"  {command} patch la {settings.agent} --type=merge -p '{RESUMED}'   # let it play on",
-        f"  make .venv/.ready && {console}   # the loop in a browser, with your own rights",
+        "  python3 -m venv ~/.learnloop && ~/.learnloop/bin/pip install '.[cli]'   # the plugin, kubectl learnloop",
+        f"  ~/.learnloop/bin/kubectl-learnloop {console}   # the loop in a browser, with your own rights",
         "  docs/how-to/watch-it.md   # dashboards for a Grafana of yours, alerts, traces",
         "",
         "Remove it",

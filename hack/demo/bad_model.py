@@ -74,7 +74,7 @@ def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> Rolled
         current().check()
         status = (api.custom(settings.namespace, "modeldeployments", settings.agent) or {}).get("status") or {}
         if status.get("verdict"):
-            narrator.on_change("bad", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
+            narrator.on_change("bad", f"canary {status.get('weight') or 0:3d} %  {status['verdict']}")
         watch.look((status.get("canary") or {}) if (status.get("canary") or {}).get("uri") == uri else {})
         if watch.first_bad is not None:
             narrator.on_change("first", "its first episode has ended")

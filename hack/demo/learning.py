@@ -118,7 +118,7 @@ def promoted(api: Api, settings: Settings, narrator: Narrator, uri: str) -> bool
     deployment = api.custom(settings.namespace, "modeldeployments", settings.agent)
     status = (deployment or {}).get("status") or {}
     if status.get("verdict"):
-        narrator.on_change("rollout", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
+        narrator.on_change("rollout", f"canary {status.get('weight') or 0:3d} %  {status['verdict']}")
     if status.get("phase") == "RolledBack":
         raise StoryFailedError(f"the good model was rolled back: {status.get('verdict')}")
     stable = status.get("stable") or {}

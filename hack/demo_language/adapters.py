@@ -51,7 +51,7 @@ def watch_a_gate_stop_it(api: Api, settings: Settings, narrator: Narrator) -> St
         current().check()
         status = (api.custom(settings.namespace, "modeldeployments", settings.agent) or {}).get("status") or {}
         if status.get("verdict"):
-            narrator.on_change("gated", f"weight {status.get('weight') or 0:3d} %  {status['verdict']}")
+            narrator.on_change("gated", f"canary {status.get('weight') or 0:3d} %  {status['verdict']}")
         say_suites(narrator, status)
         canary = status.get("canary") or {}
         watch.look(canary if canary.get("uri") == made["uri"] else {})

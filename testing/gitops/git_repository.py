@@ -23,7 +23,7 @@ class GitRepository:
 
     def copy(self, source: Path, path: str) -> None:
         """A folder of the project, to be committed at `path`."""
-        shutil.copytree(source, self.folder / path)
+        shutil.copytree(source, self.folder / path, symlinks=True)
 
     def commit(self, message: str, files: Mapping[str, str] | None = None) -> str:
         """All that was changed, and these files with their text; the commit's SHA."""

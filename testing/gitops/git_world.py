@@ -37,10 +37,10 @@ def manifest(number: int) -> str:
 
 
 def platform(folder: Path) -> GitRepository:
-    """The chart, the quickstart, and a team's ModelDeployment."""
+    """The chart, the kinds, the quickstart, and a team's ModelDeployment."""
     made = GitRepository(folder)
-    made.copy(ROOT / "charts" / "learnloop", "charts/learnloop")
-    made.copy(ROOT / "examples" / "quickstart", "examples/quickstart")
+    for path in ("charts/learnloop", "crds", "examples/quickstart"):
+        made.copy(ROOT / path, path)
     made.commit("Begin", {"team/model.yaml": manifest(0)})
     return made
 

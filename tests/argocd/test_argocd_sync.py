@@ -29,7 +29,6 @@ PUSHED_SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
-    """The chart, the quickstart, and a team's ModelDeployment."""
     return platform(tmp_path_factory.mktemp("git") / "platform")
 
 

@@ -109,6 +109,22 @@ def test_after_a_rollback_the_page_does_not_say_that_no_test_has_looked(look: An
     assert "always-valid" not in text, "there is no figure that this would explain"
 
 
+def test_an_arms_line_ends_with_the_arm_and_the_next_model_begins_another(look: Any) -> None:
+    looked = look()
+    looked.go(PAGES["rollout"])
+    arms = [({"revision": "aaaaaaaa", "meanReturn": 2.0}, {"revision": "bbbbbbbb", "meanReturn": 1.0})] * 2
+    arms += [(None, {"revision": "aaaaaaaa", "meanReturn": mean}) for mean in (2.0, 2.5)]
+    for weight, (canary, stable) in enumerate(arms):
+        looked.log.put("modeldeployments", looked.loop.rollout(canary=canary, stable=stable, weight=weight))
+        looked.page.get_by_text(f"{weight} %").first.wait_for()
+    looked.go(PAGES["rollout"])
+    lines = looked.page.locator("svg[aria-label='Mean return of both arms'] path.line")
+    canary, stable = (lines.nth(place).get_attribute("d") for place in (0, 1))
+    assert stable.count("M") > canary.count("M") >= 1
+    ends = [float(way.rpartition("L")[2].partition(",")[0]) for way in (canary, stable)]
+    assert ends[0] < ends[1]
+
+
 def test_an_address_that_is_cut_short_says_so_and_the_next_one_is_drawn(look: Any) -> None:
     looked = look()
     looked.go("demo/agents/%E0%A4%A")

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from learnloop_api import names
 from testing.network_policies import Network, Party
 
 from .conftest import Rejected, Release, Render
@@ -30,9 +29,6 @@ def containers(template: dict[str, Any]) -> dict[str, Any]:
 def test_its_pods_are_restricted_and_have_no_token(render: Render, name: str) -> None:
     release = render(ON)
     assert release.one("CronJob", name)["spec"]["concurrencyPolicy"] == "Forbid"
-    metadata = pod(release, name)["metadata"]
-    assert metadata["annotations"] == names.NO_SIDECAR, "a mesh's sidecar would keep the Job from ending"
-    assert metadata["labels"].items() >= names.NO_SIDECAR_LABELS.items()
     spec = pod(release, name)["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True

@@ -1,5 +1,6 @@
 """The chart's copy of the custom resource definitions."""
 
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -25,6 +26,18 @@ def test_a_packaged_chart_carries_the_definitions_and_no_code(helm: str, tmp_pat
             assert member is not None
             assert member.read() == path.read_bytes()
     assert not [name for name in names if name.endswith(".py")]
+
+
+def test_flux_which_fetches_no_links_has_the_definitions_from_their_own_folder(helm: str, tmp_path: Path) -> None:
+    example = yaml.safe_load_all((ROOT / "examples" / "flux" / "agents.yaml").read_text())
+    made = {f"{item['kind']}/{item['metadata']['name']}": item for item in example}
+    release, kinds = made["HelmRelease/learnloop"]["spec"], made["Kustomization/learnloop-kinds"]["spec"]
+    assert len(list((ROOT / kinds["path"]).glob("*.yaml"))) == len(DEFINITIONS)
+    links = [path.name for path in CHART.rglob("*") if path.is_symlink()]
+    shutil.copytree(ROOT / release["chart"]["spec"]["chart"], tmp_path / "chart", ignore=shutil.ignore_patterns(*links))
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(release["values"]))
+    command = [helm, "template", "learnloop", tmp_path / "chart", "-f", tmp_path / "values.yaml"]
+    subprocess.run(command, capture_output=True, timeout=240, check=True)
 
 
 def test_rendered_definitions_equal_the_generated_ones_but_for_keep(render: Render) -> None:

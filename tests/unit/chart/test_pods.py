@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
+from learnloop_api import names
+from testing.manifests.made_by_operator import templates
 from testing.operators.settings_of import settings_of
 
 from .conftest import CHART, ROOT, Object, Release, Render
@@ -46,6 +48,14 @@ def test_pods_meet_the_restricted_standard_and_write_to_volumes_only(release: Re
                 "capabilities": {"drop": ["ALL"]},
             }, owner
             assert all("hostPort" not in port for port in container.get("ports", [])), owner
+
+
+def test_meshes_leave_every_pod_alone_that_has_to_end(render: Render) -> None:
+    ending = list(templates(render({"backup": {"enabled": True}}).of("Pod", "Job", "CronJob")))
+    assert len(ending) == 3, "a backup, a restore and `helm test`"
+    for metadata in (template["metadata"] for template in ending):
+        assert metadata["annotations"].items() >= names.NO_SIDECAR.items()
+        assert metadata["labels"].items() >= names.NO_SIDECAR_LABELS.items()
 
 
 def test_only_those_who_ask_the_api_server_get_a_token_for_it(release: Release) -> None:
