@@ -45,9 +45,7 @@ def variables(env: Mapping[str, str | Mapping[str, Any]]) -> list[dict[str, Any]
     """core/v1 EnvVars. The kubelet would put a variable of the container, a Secret perhaps, in place of a `$(NAME)`
     that an author wrote into some field of a spec; `$$` is a `$` to it."""
     return [
-        {"name": name, "value": value.replace("$", "$$")}
-        if isinstance(value, str)
-        else {"name": name, "valueFrom": dict(value)}
+        {"name": name} | ({"value": value.replace("$", "$$")} if isinstance(value, str) else {"valueFrom": dict(value)})
         for name, value in env.items()
     ]
 

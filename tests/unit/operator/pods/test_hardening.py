@@ -58,23 +58,16 @@ def test_no_pod_that_the_operator_makes_misses_an_item_without_a_written_reason(
 
 
 def test_meshes_leave_every_pod_alone_that_has_to_end() -> None:
-    ending = [template for items in MADE.values() for item in items for template in templates(item)
-              if item["kind"] not in LASTING]  # fmt: skip
-    assert ending
-    for metadata in (template["metadata"] for template in ending):
+    ending = [item for items in MADE.values() for item in items if item["kind"] not in LASTING]
+    for metadata in (template["metadata"] for template in templates(ending)):
         assert metadata["annotations"].items() >= names.NO_SIDECAR.items()
         assert metadata["labels"].items() >= names.NO_SIDECAR_LABELS.items()
 
 
 def test_a_value_of_ours_names_no_other_variable_and_a_users_own_may() -> None:
-    own = [
-        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
-        {"name": "URL", "value": "$(KEY)"},
-    ]
-    made = env_list({"SPEC": "$(KEY) for $5", "URL": "ours"}, PodOptions.model_validate({"env": own}))
-    assert made == [own[0], {"name": "SPEC", "value": "$$(KEY) for $$5"}, {"name": "URL", "value": "ours"}]
-    made = env_list({"SPEC": ""}, PodOptions.model_validate({"env": own}))
-    assert made[1] == own[1]
+    own = {"name": "URL", "value": "https://$(KEY)"}
+    made = env_list({"SPEC": "$(KEY) for $5"}, PodOptions.model_validate({"env": [own]}))
+    assert made == [own, {"name": "SPEC", "value": "$$(KEY) for $$5"}]
 
 
 def test_every_reason_is_still_needed() -> None:

@@ -57,10 +57,7 @@ def test_a_suite_runs_restricted_and_without_any_token() -> None:
     assert found["Job"]["spec"]["activeDeadlineSeconds"] == 600
 
 
-def test_a_mesh_leaves_a_suite_alone_unless_its_author_says_otherwise() -> None:
-    made = objects({"name": "leak", "builtin": "leak"})["Job"]["spec"]["template"]["metadata"]
-    assert made["annotations"].items() >= names.NO_SIDECAR.items()
-    assert made["labels"].items() >= names.NO_SIDECAR_LABELS.items()
+def test_a_suites_author_may_let_a_mesh_in() -> None:
     own = {
         "annotations": {"sidecar.istio.io/inject": "true", "x": "y"},
         "labels": {"team": "red", names.LABEL_COMPONENT: "x"},
