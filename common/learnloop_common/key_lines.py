@@ -8,7 +8,6 @@ although they read it at different times.
 
 import time
 from dataclasses import dataclass
-from itertools import starmap
 
 FROM = " from="
 MOST_LINES = 3
@@ -53,43 +52,3 @@ class KeyLines:
         """The newest one that is in use; the oldest where none is yet."""
         at = time.time() if now is None else now
         return next((value for value, since in self.lines if since <= at), self.lines[-1][0])
-
-    def followed_by(self, value: str, since: float = 0.0) -> str:
-        """The text with a new first line.
-
-        Raises:
-            ValueError: it has the most lines already.
-        """
-        self._has_room()
-        return "\n".join([_line(value, since), *starmap(_line, self.lines)])
-
-    def announcing(self, value: str) -> str:
-        """The text with a new last line: all readers know the value before it is used.
-
-        Raises:
-            ValueError: it has the most lines already.
-        """
-        self._has_room()
-        return "\n".join([*starmap(_line, self.lines), value])
-
-    def using(self, value: str) -> str:
-        """The text with the line of this value before all others.
-
-        Raises:
-            ValueError: the value has no line.
-        """
-        if value not in self.values:
-            raise ValueError("has lost the new line: it was removed meanwhile; rotate again")
-        return "\n".join([value, *(_line(*other) for other in self.lines if other[0] != value)])
-
-    def _has_room(self) -> None:
-        if len(self.lines) >= MOST_LINES:
-            raise ValueError(f"has {MOST_LINES} lines, the most: remove one that is not used any more")
-
-    def alone(self) -> str:
-        """The text with the newest value only, in use from now on."""
-        return self.lines[0][0]
-
-
-def _line(value: str, since: float) -> str:
-    return f"{value}{FROM}{int(since)}" if since else value

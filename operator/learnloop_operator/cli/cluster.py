@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
@@ -22,9 +22,6 @@ from learnloop_operator.cli.objects import (
     SendRequest,
     VersionGoneError,
 )
-
-if TYPE_CHECKING:
-    from learnloop_operator.cli.workloads import Workloads
 
 SECONDS = 10
 WATCH_SECONDS = 10
@@ -197,14 +194,6 @@ class KubernetesCluster:
         if namespace is None:
             return self._objects.list_cluster_custom_object, (GROUP, VERSION, plural)
         return self._objects.list_namespaced_custom_object, (GROUP, VERSION, namespace, plural)
-
-    # Workloads and Services of other namespaces
-
-    def workloads(self, namespace: str) -> "Workloads":
-        """Jobs, Secrets and the pods that read them."""
-        from learnloop_operator.cli.workloads import Workloads
-
-        return Workloads(self.api, namespace)
 
     def forward(self, service: str) -> SendRequest:
         """Any requests to `NAMESPACE/NAME:PORT` through the API server."""

@@ -65,11 +65,6 @@ VERBS: Mapping[str, Verb] = {
         "steering",
         "replace the policy's answers: by a fixed answer or action, the fallback, or none; ends by itself",
     ),
-    "backup": Verb("keeping", "back up the installation now: database, artifacts, waiting messages, sealed keys"),
-    "restore": Verb(
-        "keeping", "restore a backup into an empty installation, and verify all of it; or open a backup's keys"
-    ),
-    "rotate": Verb("keeping", "replace a secret; the old value stays valid for as long as any part needs it"),
 }
 
 NamespaceOption = Annotated[

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from learnloop_operator.cli.cluster import KubernetesCluster
@@ -22,13 +22,6 @@ KINDS = {
 SHORT = {"learningagents": "la", "trainingjobs": "tjob", "modeldeployments": "mdep"}
 SendRequest = Callable[[str, str, Mapping[str, str], Mapping[str, str], Object | None, float], tuple[int, str]]
 """One request: method, path, query, headers, JSON and seconds → status and body. Raises CommandError."""
-
-
-class SecretReference(NamedTuple):
-    """The Secret and key that a variable's value comes from."""
-
-    secret: str
-    key: str
 
 
 class CommandError(Exception):

@@ -83,7 +83,7 @@ BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets
 
 
 def credentials(world: MemoryServiceSnapshot) -> Manifest:
-    """The Secret with the password, made once. `kubectl learnloop rotate memory-password` writes a line before it."""
+    """The Secret with the password, made once. A rotation writes a line before it."""
     labels = world.labels(POSTGRES)
     return child(
         world.object,

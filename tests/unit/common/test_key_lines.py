@@ -12,34 +12,21 @@ def test_one_value_is_one_line_and_is_used_at_once() -> None:
 
 
 def test_a_new_value_verifies_at_once_and_signs_from_its_second_on() -> None:
-    lines = KeyLines.parse(KeyLines.parse("old").followed_by("new", 100.9))
+    lines = KeyLines.parse("new from=100\nold")
     assert lines.values == ("new", "old")
     assert lines.current(99) == "old"
     assert lines.current(100) == "new"
-    assert lines.alone() == "new"
 
 
 def test_a_second_rotation_before_the_first_one_is_in_use_changes_nothing_too_early() -> None:
-    first = KeyLines.parse("a").followed_by("b", 100)
-    lines = KeyLines.parse(KeyLines.parse(first).followed_by("c", 200))
+    lines = KeyLines.parse("c from=200\nb from=100\na")
     assert [lines.current(now) for now in (50, 150, 250)] == ["a", "b", "c"]
 
 
-def test_no_value_is_lost_when_there_is_no_place_for_one_more() -> None:
-    lines = KeyLines.parse("\n".join(map(str, range(MOST_LINES))))
-    for add in (lambda: lines.followed_by("new", 0), lambda: lines.announcing("new")):
-        with pytest.raises(ValueError, match="remove one"):
-            add()
-
-
 def test_a_value_may_be_known_to_all_before_it_is_used() -> None:
-    known = KeyLines.parse(KeyLines.parse("b from=7\na").announcing("c"))
-    assert known.lines == (("b", 7.0), ("a", 0.0), ("c", 0.0))
-    assert known.current(99) == "b"
-    used = KeyLines.parse(known.using("c"))
-    assert used.lines == (("c", 0.0), ("b", 7.0), ("a", 0.0))
-    with pytest.raises(ValueError, match="lost the new line"):
-        used.using("d")
+    announced = KeyLines.parse("b from=7\na\nc")
+    assert announced.lines == (("b", 7.0), ("a", 0.0), ("c", 0.0))
+    assert announced.current(99) == "b"
 
 
 @pytest.mark.parametrize("value", ["a\x85b", "a\x0bb", "a\x1cb", "\xa0ab\xa0", "a\u2028b"])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_common.key_lines import KeyLines
 from learnloop_serving.server_seal import EpisodeIds, Seal
 
 OLD, NEW = "o" * 40, "n" * 40
@@ -16,7 +15,7 @@ def ids(text: str) -> EpisodeIds:
 
 
 def test_until_the_new_key_is_used_every_server_reads_every_id() -> None:
-    announced = KeyLines.parse(OLD).followed_by(NEW, time.time() + 300)
+    announced = f"{NEW} from={int(time.time()) + 300}\n{OLD}"
     early, late = ids(announced), ids(OLD)
     assert late.read(early.make("aaaaaaaa"))
     assert early.read(late.make("aaaaaaaa"))
@@ -24,7 +23,7 @@ def test_until_the_new_key_is_used_every_server_reads_every_id() -> None:
 
 def test_afterwards_old_ids_hold_until_the_old_key_is_taken_away() -> None:
     opened = ids(OLD).make("aaaaaaaa")
-    used = ids(KeyLines.parse(OLD).followed_by(NEW, time.time() - 1))
+    used = ids(f"{NEW} from={int(time.time()) - 1}\n{OLD}")
     assert used.read(opened)
     assert used.read(ids(NEW).make("aaaaaaaa"))
     assert ids(NEW).read(opened) is None
