@@ -153,7 +153,6 @@ METRIC_CALLERS_REFUSED = "learnloop_callers_refused_total"  # + reason: Unauthor
 METRIC_EPISODE_SECONDS = "learnloop_episode_seconds"  # histogram of the time from opening to end
 METRIC_EPISODE_RETURN_GAIN = "learnloop_episode_return_gain_total"  # sum of the positive returns
 METRIC_EPISODE_RETURN_LOSS = "learnloop_episode_return_loss_total"  # sum of |negative returns|; counters never fall
-METRIC_EPISODE_RETURN = "learnloop_episode_return"  # histogram of the returns of ended episodes
 METRIC_REQUEST_SECONDS = "learnloop_policy_request_duration_seconds"  # histogram + verb
 METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb
 METRIC_UNPROVEN = "learnloop_requests_unproven_total"  # + verb: act|end|shadow; no server had opened or sent it

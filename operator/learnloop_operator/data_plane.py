@@ -102,20 +102,6 @@ class DataPlane:
         path = f"/api/v1/models/{deployment}/gates"
         return _present(await self._read(GateReports, namespace, path), path)
 
-    async def degraded(self, url: str) -> Mapping[str, str] | None:
-        """Missing parts of a namespace's own memory service, with reasons; None when it does not say.
-
-        No token goes there: who may change that namespace's Services could read it. No redirect is followed: the
-        operator may call what that namespace may not.
-        """
-        try:
-            async with self._open().get(f"{url}/readyz", allow_redirects=False) as response:
-                body = _parse(await read_bounded(response, MAX_ANSWER))
-        except (aiohttp.ClientError, TimeoutError, TooLarge):
-            return None
-        result = body.get("degraded") if isinstance(body, dict) else None
-        return {str(key): str(value) for key, value in result.items()} if isinstance(result, dict) else None
-
     async def call(self, namespace: str, call: Call) -> None:
         """Do one write of a plan. Deleting what is not there is a success.
 

@@ -16,10 +16,6 @@ OUTCOMES = ("success", "failure", "error", "withdrawn")
 _BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 LANGUAGE_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 """Seconds of a request to a language model."""
-_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-_SIZES = (0.1, 0.2, 0.5, *(step * 10.0**decade for decade in range(3) for step in _STEPS), 1000.0, 2000.0, 5000.0)
-RETURN_BUCKETS = (*(-size for size in reversed(_SIZES)), 0.0, *_SIZES)
-"""Separate returns of any sign and size: six bounds in each power of ten."""
 _APART = {
     "open": ("invalid", "overridden"),
     "act": ("invalid", "again", "overridden", "throttled"),
@@ -99,9 +95,6 @@ class Metrics:
         self._outcomes = of.counters(names.METRIC_EPISODES_ENDED, "Episodes ended at this server", "outcome", OUTCOMES)
         self._gain = of.counter(names.METRIC_EPISODE_RETURN_GAIN, "Sum of positive episode returns")
         self._loss = of.counter(names.METRIC_EPISODE_RETURN_LOSS, "Sum of |negative episode returns|")
-        self._returns = of.histogram(
-            names.METRIC_EPISODE_RETURN, "Returns of ended episodes that were not withdrawn", RETURN_BUCKETS
-        )
         self._lasted = of.histogram(
             names.METRIC_EPISODE_SECONDS, "Time from the opening of an episode to its end", EPISODE_SECONDS_BUCKETS
         )
@@ -172,7 +165,6 @@ class Metrics:
         self._lasted.observe(max(0.0, seconds))
         if outcome == "withdrawn":
             return
-        self._returns.observe(episode_return)
         if episode_return >= 0:
             self._gain.inc(episode_return)
         else:

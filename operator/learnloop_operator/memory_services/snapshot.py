@@ -67,8 +67,6 @@ class MemoryServiceSnapshot(BaseSnapshot):
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
     fresh_audit_key: str = ""
     """Newly drawn, like the password. An existing Secret stays: the operator can create but not read it."""
-    degraded: Mapping[str, str] | None = None
-    """What the running service does without, and why; None when it did not answer."""
     server: Manifest | None = None
     """Live Deployment."""
     database: Manifest | None = None

@@ -63,9 +63,7 @@ class MemoryServiceController:
         )
         message = await find(CONFIG_MAP, namespace, world.budgets_name)
         complaint = await self._complaint(namespace, name, server, database)
-        wanted = world.spec.weaviate is not None and ((server or {}).get("status") or {}).get("readyReplicas")
         changes: dict[str, Any] = {
-            "degraded": await self._services.data_plane.degraded(world.url) if wanted else None,
             "children": tuple(item for item in (server, front, database, back, config, message) if item),
             "fresh_password": secrets.token_urlsafe(32),
             "fresh_audit_key": seed(),

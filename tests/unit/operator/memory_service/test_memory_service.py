@@ -141,29 +141,6 @@ def test_it_takes_tokens_for_itself_alone() -> None:
     assert env["LEARNLOOP_AUDIENCE"] == "memory.learnloop.dev/ns/mem"
 
 
-def test_a_weaviate_that_is_away_is_said_once_and_the_service_stays_ready() -> None:
-    spec = {"storage": {}, "engine": "weaviate", "weaviate": {"url": "http://w.example:8080"}}
-    more = {"database": {"metadata": {}}, "server": deployment()}
-    status: dict[str, Any] = {}
-    told = []
-    for degraded in ({}, {"vector store": "connection refused"}, {"vector store": "deadline exceeded"}, {}):
-        plan = decide(world(spec, degraded=degraded, status=status, **more))
-        status = plan.status
-        found = next(item for item in status["conditions"] if item["type"] == "VectorStoreAvailable")
-        assert ("Weaviate does not answer" in ready(plan)["message"]) is bool(degraded)
-        told.append((found["status"], found["message"], [n.reason for n in plan.events if "Vector" in n.reason]))
-        assert (ready(plan)["status"], plan.requeue_after) == ("True", 30.0)
-    assert [status for status, _, _ in told] == ["True", "False", "False", "True"]
-    assert [events for _, _, events in told] == [[], ["VectorStoreAway"], [], ["VectorStoreBack"]]
-    assert "http://w.example:8080: connection refused; large agents are scanned" in told[1][1]
-    assert told[2][1] == told[1][1], "another way of saying it is no news"
-    unasked = decide(world(spec, degraded=None, **more)).status["conditions"]
-    assert [item["status"] for item in unasked if item["type"] == "VectorStoreAvailable"] == ["Unknown"]
-    plain = decide(world({"storage": {}}, **more))
-    assert "VectorStoreAvailable" not in {item["type"] for item in plain.status["conditions"]}
-    assert plain.requeue_after is None
-
-
 def test_ready_pods_make_it_ready_with_an_address() -> None:
     plan = decide(world(database={"metadata": {}}, server=deployment()))
     assert ready(plan)["status"] == "True"
