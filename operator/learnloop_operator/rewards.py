@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
@@ -72,14 +72,7 @@ def _status(
     stalled: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
-    triplet = conditions.ready_triplet(
-        ready=ready,
-        progressing=progressing,
-        stalled=stalled,
-        reason=reason,
-        message=message,
-        generation=world.generation,
-    )
+    triplet = conditions.ready_triplet(world, reason, message, ready=ready, progressing=progressing, stalled=stalled)
     state = {
         "observedGeneration": world.generation,
         "phase": phase,
@@ -98,7 +91,7 @@ WARNED = {SUSPECTED: conditions.TRUE, BIAS: conditions.TRUE, RECORDED: condition
 
 def _warnings(world: RewardPolicySnapshot, judged: list[Mapping[str, Any]]) -> tuple[Notice, ...]:
     """One event for each finding: a condition's sentence stays while the finding does."""
-    fresh = [item for item in judged if item["message"] != _before(world, item["type"]).get("message")]
+    fresh = [item for item in judged if item["message"] != conditions.find(world.status, item["type"]).get("message")]
     return tuple(
         Notice("Warning", "NeverRecorded" if item["type"] == RECORDED else item["type"], item["message"])
         for item in fresh
@@ -184,19 +177,16 @@ def _bias(world: RewardPolicySnapshot, number: str) -> list[Mapping[str, Any]]:
     """
     if world.spec.bias is None:
         return []
-    before, result = _before(world, BIAS), world.bias
+    before, result = conditions.find(world.status, BIAS), world.bias
     same = str(before.get("message", "")).startswith(f"revision {number}: ")
     same = same and before.get("observedGeneration") == world.generation
     if same and (result is None or before.get("reason") == result.reason):
         return [before]
     if result is None:
         message = f"revision {number}: the data plane has not told yet"
-        return [conditions.condition(BIAS, conditions.UNKNOWN, "NotLookedAt", message, world.generation)]
-    status: Literal["True", "False", "Unknown"] = conditions.UNKNOWN
-    if result.suspected is not None:
-        status = conditions.TRUE if result.suspected else conditions.FALSE
+        return [conditions.condition(BIAS, None, "NotLookedAt", message, world.generation)]
     message = f"revision {number}: {result.sentence}"
-    return [conditions.condition(BIAS, status, result.reason, message, world.generation)]
+    return [conditions.condition(BIAS, result.suspected, result.reason, message, world.generation)]
 
 
 def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
@@ -205,18 +195,15 @@ def _suspicion(world: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
     Its sentence has figures of the moment: it is written when the finding appears or becomes another one, and stays
     while the finding does, so that a policy at rest costs no write.
     """
-    before = {} if new else _before(world, SUSPECTED)
+    before = {} if new else conditions.find(world.status, SUSPECTED)
     result = world.signals
     if before and (result is None or before.get("reason") == result.reason):
         return {**before, "observedGeneration": world.generation}
     if result is None:
         message = "the data plane has not told yet"
-        return conditions.condition(SUSPECTED, conditions.UNKNOWN, "NotLookedAt", message, world.generation)
-    status: Literal["True", "False", "Unknown"] = conditions.UNKNOWN
-    if result.suspected is not None:
-        status = conditions.TRUE if result.suspected else conditions.FALSE
+        return conditions.condition(SUSPECTED, None, "NotLookedAt", message, world.generation)
     worst = f"; look at trajectories {', '.join(result.worst)}" if result.worst else ""
-    return conditions.condition(SUSPECTED, status, result.reason, result.sentence + worst, world.generation)
+    return conditions.condition(SUSPECTED, result.suspected, result.reason, result.sentence + worst, world.generation)
 
 
 def _recorded(world: RewardPolicySnapshot, *, new: bool) -> list[Mapping[str, Any]]:
@@ -224,22 +211,18 @@ def _recorded(world: RewardPolicySnapshot, *, new: bool) -> list[Mapping[str, An
     does."""
     if not asked_values(world.spec):
         return []
-    before, result = {} if new else _before(world, RECORDED), world.signals
+    before, result = {} if new else conditions.find(world.status, RECORDED), world.signals
     reason = "NeverRecorded" if result and result.unrecorded else "Recorded"
     if result is None or result.reason == "NotEnoughRewards" or before.get("reason") == reason:
         if before:
             return [{**before, "observedGeneration": world.generation}]
         message = "too few rewarded episodes to tell"
-        return [conditions.condition(RECORDED, conditions.UNKNOWN, "NotLookedAt", message, world.generation)]
+        return [conditions.condition(RECORDED, None, "NotLookedAt", message, world.generation)]
     if not result.unrecorded:
         message = "the newest episodes have every outcome value that the policy names"
-        return [conditions.condition(RECORDED, conditions.TRUE, reason, message, world.generation)]
+        return [conditions.condition(RECORDED, True, reason, message, world.generation)]
     message = (
         f"none of the newest {result.rewards} episodes has {', '.join(result.unrecorded)}; recorded: "
         f"{', '.join(result.recorded) or 'no outcome value'}; correct the key, or record it by Episode.outcome()"
     )
-    return [conditions.condition(RECORDED, conditions.FALSE, reason, message[:1024], world.generation)]
-
-
-def _before(world: RewardPolicySnapshot, kind: str) -> Mapping[str, Any]:
-    return next((item for item in world.status.get("conditions") or () if item.get("type") == kind), {})
+    return [conditions.condition(RECORDED, False, reason, message[:1024], world.generation)]

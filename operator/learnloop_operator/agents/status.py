@@ -10,7 +10,7 @@ from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.agents.triggers import TriggerVerdict, rewarded_since
 from learnloop_operator.core import anomalies as anomaly_condition
 from learnloop_operator.core.anomalies import ReturnAnomalies, watch
-from learnloop_operator.core.conditions import FALSE, TRUE, condition, merge, ready_triplet
+from learnloop_operator.core.conditions import TRUE, condition, merge, ready_triplet
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +89,12 @@ def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
     serving = world.deployment is not None and world.deployment.stable is not None
     stalled = phase == "Degraded"
     ready = serving and facts.registered is not None and not facts.problem and not stalled
-    wanted = ready_triplet(
-        ready=ready,
-        progressing=phase == "Pending",
-        stalled=stalled,
-        reason=reason,
-        message=sentence,
-        generation=generation,
-    )
+    wanted = ready_triplet(world, reason, sentence, ready=ready, progressing=phase == "Pending", stalled=stalled)
     away = world.stats_problem
     wanted += [
         condition(
             "DataAvailable",
-            FALSE if away or world.stats is None else TRUE,
+            not away and world.stats is not None,
             "DataPlaneUnavailable" if away else "NotRegistered" if world.stats is None else "Counting",
             away or ("the data plane does not know this agent yet" if world.stats is None else "experience is counted"),
             generation,
@@ -124,10 +117,10 @@ def _watched(facts: StatusFacts) -> dict[str, ReturnAnomalies]:
 def _served(facts: StatusFacts) -> dict[str, Any]:
     served, generation = facts.world.deployment, facts.world.generation
     if served is None:
-        return condition("Served", FALSE, "NoModelDeployment", "the ModelDeployment was not seen yet", generation)
+        return condition("Served", False, "NoModelDeployment", "the ModelDeployment was not seen yet", generation)
     held = next((item for item in served.conditions if item.type == "Ready"), None)
     reason, text = (held.reason, held.message) if held else ("Pending", "the ModelDeployment has not reported yet")
-    return condition("Served", TRUE if held and held.status == "True" else FALSE, reason, text, generation)
+    return condition("Served", held is not None and held.status == TRUE, reason, text, generation)
 
 
 def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:

@@ -36,7 +36,7 @@ VERBS: Mapping[str, Verb] = {
     "trace": Verb("looking", "trace a served model to its training run, reward policy revision and experience"),
     "why": Verb("looking", "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
     "train": Verb(
-        "pipelines",
+        "steering",
         "start a training run of an agent; --wait exits with 0 when it is validated, 1 when it was refused or failed",
     ),
     "rewards": Verb("reporting", "list an agent's newest rewards by component, and signs that the policy is gamed"),

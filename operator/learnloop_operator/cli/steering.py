@@ -1,13 +1,18 @@
-"""The verbs that write one order about a rollout: each looks at it, refuses or writes, and says what follows."""
+"""The verbs that write one order about a rollout or an agent: each looks, refuses or writes, and says what follows."""
 
 import re
+import sys
+import time
 from datetime import timedelta
 from typing import Annotated
 from urllib.parse import urlencode
 
 import typer
 
-from learnloop_operator.cli.objects import Cluster, CommandError, UsageError
+from learnloop_api.names import ANNOTATION_TRAIN
+from learnloop_common.foreign_text import one_line
+from learnloop_operator.cli.objects import Cluster, CommandError, NoAnswerError, Object, UsageError, condition
+from learnloop_operator.cli.objects import status as status_of
 from learnloop_operator.cli.rollout_order import look, signed
 from learnloop_operator.core.plan import LONGEST_NOTE
 from learnloop_operator.rollout.model.overrides import LONGEST, NONE
@@ -15,6 +20,8 @@ from learnloop_operator.rollout.model.overrides import LONGEST, NONE
 _SPAN = re.compile(r"([1-9][0-9]{0,6})([smhd])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
+POLL_SECONDS = 5.0
+ENDED = ("Validated", "Failed")
 Name = Annotated[str, typer.Argument(help="a ModelDeployment")]
 
 
@@ -217,3 +224,61 @@ def _span(text: str) -> timedelta:
     if not timedelta() < span <= LONGEST:
         raise CommandError(f"--for {text!r}: give a number and s, m, h or d, at most 7d")
     return span
+
+
+def train(
+    cluster: Cluster,
+    name: Annotated[str, typer.Argument(help="a LearningAgent")],
+    wait: Annotated[bool, typer.Option("--wait", help="until the run has ended")] = False,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="for --wait")] = 3600.0,
+) -> str:
+    """Request a run; with --wait print each new phase, and the verdict.
+
+    Raises:
+        CommandError: the agent cannot train; with --wait: the run failed, was refused, or has not ended in time.
+    """
+    agent = cluster.get("learningagents", name)
+    spec, status = agent["spec"], status_of(agent)
+    if not spec.get("training"):
+        raise CommandError(f"spec.training of LearningAgent {name!r} is missing: it says how to train; set it")
+    if spec.get("suspend"):
+        raise CommandError(f"spec.suspend of LearningAgent {name!r} is true: set it to false first")
+    cluster.annotate("learningagents", name, {ANNOTATION_TRAIN: signed(cluster, "now")})
+    last, run = status.get("lastTraining"), f"{name}-{int(status.get('trainings') or 0) + 1}"
+    if wait:
+        return _verdict(cluster, name, run, timeout)
+    if last and last.get("phase") not in ENDED:
+        return f"{last['name']} is running; the next run follows when it has ended"
+    return f"requested {run}"
+
+
+def _verdict(cluster: Cluster, agent: str, run: str, timeout: float) -> str:
+    """Wait for the end of a run that has yet to begin; an API server that is away is asked again."""
+    until, printed, begun = time.monotonic() + timeout, "", False
+    while True:
+        try:
+            job = cluster.find("trainingjobs", run)
+            sentence = _progress(job, run) if job else ""
+            if not job and begun:
+                raise CommandError(f"TrainingJob {run} was deleted before it had ended")
+            if not job:
+                waits = condition(cluster.get("learningagents", agent), "Ready").get("message", "")
+                sentence = f"{agent} has not begun a run: {waits}"
+            begun = begun or job is not None
+        except NoAnswerError as error:
+            job, sentence = None, str(error)
+        if job and status_of(job).get("phase") in ENDED and status_of(job).get("finishedAt"):
+            if status_of(job)["phase"] == "Validated":
+                return sentence
+            raise CommandError(sentence)
+        if sentence != printed:
+            printed = sentence
+            print(one_line(sentence), file=sys.stderr, flush=True)
+        if time.monotonic() >= until:
+            raise CommandError(f"{run} has not ended in {timeout:g} s; give --timeout more seconds, or look at it")
+        time.sleep(min(POLL_SECONDS, max(0.0, until - time.monotonic())))
+
+
+def _progress(job: Object, run: str) -> str:
+    phase = str(status_of(job).get("phase") or "Pending")
+    return f"{run} {phase}" + (f": {condition(job, 'Ready').get('message', '')}" if phase in ENDED else "")

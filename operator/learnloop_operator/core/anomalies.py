@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
+from learnloop_operator.core.conditions import FALSE, TRUE, condition, find
 from learnloop_operator.core.plan import Manifest, Notice
 
 
@@ -130,15 +130,14 @@ def judged(
     if not watched:
         return []
     status, reason, message = _verdict(watched)
-    old = next((item for item in before if item["type"] == TYPE), None)
-    if old is not None and (old["status"], old["reason"]) == (status, reason):
-        message = str(old.get("message", message))
-    return [condition(TYPE, status, reason, message[:1024], generation)]
+    new, old = condition(TYPE, status, reason, message[:1024], generation), find({"conditions": before}, TYPE)
+    same = (old.get("status"), old.get("reason")) == (new["status"], reason)
+    return [{**new, "message": old.get("message", message)} if same else new]
 
 
 def news(before: Mapping[str, Any], after: Manifest) -> tuple[Notice, ...]:
     """An event when an anomaly was found, and when it is over."""
-    old, new = _held(before), _held(after)
+    old, new = find(before, TYPE), find(after, TYPE)
     if new.get("status") == TRUE and old.get("reason") != new["reason"]:
         return (Notice("Warning", new["reason"], new["message"]),)
     if old.get("status") == TRUE and new.get("status") == FALSE:
@@ -146,18 +145,14 @@ def news(before: Mapping[str, Any], after: Manifest) -> tuple[Notice, ...]:
     return ()
 
 
-def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[Any, str, str]:
+def _verdict(watched: Mapping[str, ReturnAnomalies]) -> tuple[bool | None, str, str]:
     for subject, result in watched.items():
         if result.findings:
             first = result.findings[0]
             others = "".join(f"; {item.anomaly}: {item.sentence}" for item in result.findings[1:])
-            return TRUE, first.anomaly, f"{subject}: {first.sentence}{others}".removeprefix(": ")
+            return True, first.anomaly, f"{subject}: {first.sentence}{others}".removeprefix(": ")
     enough = [result for result in watched.values() if result.returns >= LEAST]
     if not enough:
         most = max(result.returns for result in watched.values())
-        return UNKNOWN, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
-    return FALSE, QUIET, CALM
-
-
-def _held(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((item for item in status.get("conditions") or () if item["type"] == TYPE), {})
+        return None, TOO_FEW, f"fewer than {LEAST} episodes can be looked at ({most} when this was written)"
+    return False, QUIET, CALM

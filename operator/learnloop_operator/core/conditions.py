@@ -1,20 +1,23 @@
 """metav1.Condition arithmetic: a transition time moves only when the status does."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
-TRUE: Literal["True"] = "True"
-FALSE: Literal["False"] = "False"
-UNKNOWN: Literal["Unknown"] = "Unknown"
+from learnloop_operator.core.plan import BaseSnapshot
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
 
-def condition(
-    type_: str, status: Literal["True", "False", "Unknown"], reason: str, message: str, generation: int
-) -> dict[str, Any]:
-    """A condition without its transition time; `merge` adds it."""
+def find(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    """The condition of this type; empty without one."""
+    return next((item for item in status.get("conditions") or () if item.get("type") == type_), {})
+
+
+def condition(type_: str, status: str | bool | None, reason: str, message: str, generation: int) -> dict[str, Any]:
+    """A condition without its transition time, which `merge` adds. `status=None` is Unknown."""
     return {
         "type": type_,
-        "status": status,
+        "status": UNKNOWN if status is None else str(status),
         "reason": reason,
         "message": message[:32768],
         "observedGeneration": generation,
@@ -37,12 +40,8 @@ def merge(before: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any
 
 
 def ready_triplet(
-    *, ready: bool | None, progressing: bool, stalled: bool, reason: str, message: str, generation: int
+    world: BaseSnapshot, reason: str, message: str, *, ready: bool | None, progressing: bool, stalled: bool = False
 ) -> list[dict[str, Any]]:
-    """Ready, Reconciling and Stalled as kstatus reads them; `ready=None` is Unknown."""
-    status = UNKNOWN if ready is None else TRUE if ready else FALSE
-    return [
-        condition("Ready", status, reason, message, generation),
-        condition("Reconciling", TRUE if progressing else FALSE, reason, message, generation),
-        condition("Stalled", TRUE if stalled else FALSE, reason, message, generation),
-    ]
+    """Ready, Reconciling and Stalled as kstatus reads them."""
+    states = {"Ready": ready, "Reconciling": progressing, "Stalled": stalled}
+    return [condition(type_, state, reason, message, world.generation) for type_, state in states.items()]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api import names
+from learnloop_operator.core.conditions import FALSE, TRUE, find
 from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, Plan, parse_time
 
 NOBODY = "_none"
@@ -61,31 +62,22 @@ def agent_of(body: Manifest, status: Mapping[str, Any]) -> str:
 
 def new_anomalies(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
     """Reasons of the condition Anomalous that was not True, or for another reason."""
-    was, now = _anomaly(before), _anomaly(after)
-    return (now,) if now is not None and now != was else ()
+    was, now = find(before, "Anomalous"), find(after, "Anomalous")
+    new = now.get("status") == TRUE and (was.get("status"), was.get("reason")) != (TRUE, now["reason"])
+    return (str(now["reason"]),) if new else ()
 
 
 def evidence_missing_since(status: Mapping[str, Any]) -> float | None:
     """Unix time since which a running rollout has had no readable evidence."""
-    held = {item["type"]: item for item in status.get("conditions") or ()}
-    data = held.get("DataAvailable")
-    running = held.get("Progressing", {}).get("status") == "True" and status.get("canary") is not None
-    if not running or data is None or data["status"] != "False":
-        return None
-    return parse_time(data["lastTransitionTime"]).timestamp()
-
-
-def _anomaly(status: Mapping[str, Any]) -> str | None:
-    for item in status.get("conditions") or ():
-        if item["type"] == "Anomalous" and item["status"] == "True":
-            return str(item["reason"])
-    return None
+    data = find(status, "DataAvailable")
+    running = find(status, "Progressing").get("status") == TRUE and status.get("canary") is not None
+    return parse_time(data["lastTransitionTime"]).timestamp() if running and data.get("status") == FALSE else None
 
 
 def _of_training(whose: tuple[str, str], before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Happening]:
     if before.get("finishedAt") or not after.get("finishedAt"):
         return []
-    reason = next((item["reason"] for item in after.get("conditions") or () if item["type"] == "Ready"), "")
+    reason = find(after, "Ready").get("reason", "")
     result = {"Validated": "validated", "GatesFailed": "gates_failed"}.get(reason, "failed")
     began = after.get("startedAt") or before.get("startedAt")
     seconds = None

@@ -80,14 +80,7 @@ def _status(
     stalled: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
-    triplet = conditions.ready_triplet(
-        ready=ready,
-        progressing=progressing,
-        stalled=stalled,
-        reason=reason,
-        message=message,
-        generation=world.generation,
-    )
+    triplet = conditions.ready_triplet(world, reason, message, ready=ready, progressing=progressing, stalled=stalled)
     selector = ",".join(f"{key}={value}" for key, value in sorted(world.selector(manifests.SERVER).items()))
     state = {
         **world.status,
@@ -103,9 +96,8 @@ def _status(
 
 
 def _news(world: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
-    live = world.status.get("conditions") or ()
-    previous = any(item.get("type") == "Ready" and item.get("reason") == reason for item in live)
-    return () if previous else (Notice(type_, reason, message),)
+    live = conditions.find(world.status, "Ready").get("reason")
+    return () if live == reason else (Notice(type_, reason, message),)
 
 
 def _ready(deployment: Manifest | None) -> int:

@@ -245,14 +245,11 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
     """
     before = snapshot.status.get("conditions") or []
     holds = isinstance(error, DataPlaneUnavailable | Forbidden | WebhookUnavailable)
-    was = next((item["status"] for item in before if item["type"] == "Ready"), conditions.UNKNOWN)
+    was = conditions.find(snapshot.status, "Ready").get("status")
+    reason = "Refused" if isinstance(error, Invalid | DataPlaneRefused) else type(error).__name__
+    ready = {conditions.TRUE: True, conditions.FALSE: False}.get(str(was)) if holds else False
     failure = conditions.ready_triplet(
-        ready={conditions.TRUE: True, conditions.FALSE: False}.get(was) if holds else False,
-        progressing=holds,
-        stalled=not holds,
-        reason="Refused" if isinstance(error, Invalid | DataPlaneRefused) else type(error).__name__,
-        message=str(error)[:1024],
-        generation=snapshot.generation,
+        snapshot, reason, str(error)[:1024], ready=ready, progressing=holds, stalled=not holds
     )
     others = {item["type"] for item in failure}
     retained = [item for item in before if item["type"] not in others]
@@ -262,11 +259,8 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
 
 def told(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
     """Status for `kubectl get`: a phase, and a ModelDeployment's sentence in `verdict` too."""
-    shown = {"phase": "Pending", **status}
-    if kind is not MODEL_DEPLOYMENT:
-        return shown
-    ready = next(item for item in status["conditions"] if item["type"] == "Ready")
-    return {**shown, "verdict": ready["message"][:1024]}
+    verdict = {"verdict": conditions.find(status, "Ready")["message"][:1024]} if kind is MODEL_DEPLOYMENT else {}
+    return {"phase": "Pending", **status, **verdict}
 
 
 def check_ownership(manifest: Manifest, live: Manifest) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 from learnloop_common.telemetry import tracing as named
 from learnloop_common.telemetry.json_logs import trace_id
+from learnloop_operator.core.conditions import find
 from learnloop_operator.core.counted_transitions import agent_of
 from learnloop_operator.core.plan import Manifest, Notice
 from learnloop_operator.core.times import parse
@@ -123,7 +124,7 @@ def _about(kind: str, body: Manifest, status: Status) -> dict[str, Any]:
 
 
 def _training_result(status: Status) -> tuple[str, str]:
-    ready: Mapping[str, Any] = next((item for item in status.get("conditions") or () if item["type"] == "Ready"), {})
+    ready = find(status, "Ready")
     passed = ready.get("status") == "True"
     return (named.SUCCESS, "") if passed else (named.FAILURE, str(ready.get("message") or "failed"))
 

@@ -135,20 +135,14 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
     under_way = under_way and not stuck
     steady = phase in ("Healthy", "Guarding", "Suspended") and not under_way
     ready = serving and steady and not snapshot.route_problem
-    wanted = ready_triplet(
-        ready=ready,
-        progressing=under_way,
-        stalled=stalled or stuck or phase in ("RolledBack", "Degraded"),
-        reason=move.reason,
-        message=sentence,
-        generation=generation,
-    )
+    stalled = stalled or stuck or phase in ("RolledBack", "Degraded")
+    wanted = ready_triplet(snapshot, move.reason, sentence, ready=ready, progressing=under_way, stalled=stalled)
     wanted += [
-        condition(reasons.PROGRESSING, TRUE if under_way else FALSE, move.reason, sentence, generation),
-        condition(reasons.PAUSED, TRUE if phase == "Paused" else FALSE, move.reason, sentence, generation),
+        condition(reasons.PROGRESSING, under_way, move.reason, sentence, generation),
+        condition(reasons.PAUSED, phase == "Paused", move.reason, sentence, generation),
         condition(
             reasons.ROLLED_BACK_CONDITION,
-            TRUE if rolled_back else FALSE,
+            rolled_back is not None,
             rolled_back.reason if rolled_back else "NotRolledBack",
             rolled_back.message if rolled_back else "the wanted model has not been rolled back",
             generation,
@@ -184,10 +178,10 @@ def _gated(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[st
     if result is None:
         waits = canary_waits(snapshot, move.state)
         text = "the suites begin" if waits else "no candidate has come to the gates"
-        return [condition(reasons.GATED, TRUE if waits else FALSE, "NotJudged", text, generation)]
+        return [condition(reasons.GATED, waits, "NotJudged", text, generation)]
     shut = result.phase in ("Running", "AwaitingApproval")
     text = f"{result.revision}: {result.message or result.phase}"
-    return [condition(reasons.GATED, TRUE if shut else FALSE, f"Gates{result.phase}", text[:1024], generation)]
+    return [condition(reasons.GATED, shut, f"Gates{result.phase}", text[:1024], generation)]
 
 
 def _overridden(move: NextState, generation: int) -> list[dict[str, Any]]:

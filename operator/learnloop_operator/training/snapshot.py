@@ -1,6 +1,6 @@
 """Snapshot for decisions about a TrainingJob, without any backend's vocabulary."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
 from learnloop_operator.core import times
 from learnloop_operator.core.allowed_pods import PodRules
+from learnloop_operator.core.conditions import TRUE, find
 from learnloop_operator.core.plan import BaseSnapshot, Manifest, ObjectRef
 
 CONFIGURATION_ERROR = 2
@@ -137,14 +138,13 @@ class TrainingSnapshot(BaseSnapshot):
         run = self.run
         return run is not None and not (run.heartbeat is None and run.checkpoint is None and run.manifest is None)
 
-    def condition(self, type_: str) -> dict[str, Any]:
+    def condition(self, type_: str) -> Mapping[str, Any]:
         """The live condition; empty when there is none."""
-        result: Iterable[dict[str, Any]] = self.status.get("conditions") or ()
-        return next((item for item in result if item.get("type") == type_), {})
+        return find(self.status, type_)
 
     def holds(self, type_: str) -> bool:
         """The live condition is True."""
-        return self.condition(type_).get("status") == "True"
+        return self.condition(type_).get("status") == TRUE
 
     def since(self, field: str) -> float | None:
         """Seconds since a time in status; None when it is not set."""

@@ -43,24 +43,18 @@ class StatusVerdict:
 def status(world: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Manifest:
     """The whole status: the live one, `fields` (None removes), progress when it is due, conditions."""
     generation = world.generation
+    reason, message = verdict.reason, verdict.message
     wanted = conditions.ready_triplet(
-        ready=verdict.ready,
-        progressing=verdict.progressing,
-        stalled=verdict.stalled,
-        reason=verdict.reason,
-        message=verdict.message,
-        generation=generation,
+        world, reason, message, ready=verdict.ready, progressing=verdict.progressing, stalled=verdict.stalled
     )
-    for type_, value in (("Trained", verdict.trained), ("Validated", verdict.validated)):
-        state = conditions.UNKNOWN if value is None else conditions.TRUE if value else conditions.FALSE
-        wanted.append(conditions.condition(type_, state, verdict.reason, verdict.message, generation))
+    wanted.append(conditions.condition("Trained", verdict.trained, reason, message, generation))
+    wanted.append(conditions.condition("Validated", verdict.validated, reason, message, generation))
     beat = world.heartbeat
     held = world.status.get("conditions") or ()
     if beat is not None and beat.returns:
         wanted += anomaly_condition.judged({"": watch(beat.returns)}, held, generation)
-    suspended = conditions.TRUE if verdict.suspended else conditions.FALSE
     why = "Suspended" if verdict.suspended else "NotSuspended"
-    wanted.append(conditions.condition("Suspended", suspended, why, "", generation))
+    wanted.append(conditions.condition("Suspended", verdict.suspended, why, "", generation))
     result = {
         **world.status,
         "totalSteps": world.spec.total_steps,
@@ -185,7 +179,7 @@ def announcements(
 
 
 def _ended(world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:
-    ready = _ready(state)
+    ready = conditions.find(state, "Ready")
     passed = ready.get("status") == "True"
     proven = state.get("artifact") is not None
     return _told(
@@ -231,12 +225,8 @@ def _told(
     return Announcement(Call("PUT", path, event.model_dump(mode="json")), f"{event.job_uid} {phase}")
 
 
-def _ready(state: Manifest) -> Manifest:
-    return next((item for item in state.get("conditions") or () if item["type"] == "Ready"), {})
-
-
 def _message(state: Manifest) -> str:
-    return str(_ready(state).get("message", ""))[:1024]
+    return str(conditions.find(state, "Ready").get("message", ""))[:1024]
 
 
 def _estimate(result: Manifest | None) -> Manifest | None:

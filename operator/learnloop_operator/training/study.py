@@ -14,6 +14,7 @@ from learnloop_api.kinds.study import SearchDimension, Study
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training_request import RUNGS, StudyState, Trial
+from learnloop_operator.core.conditions import TRUE, find
 from learnloop_operator.core.manifests import child, standard_labels
 from learnloop_operator.core.plan import Call, Manifest, Notice
 from learnloop_operator.training.snapshot import TrainingSnapshot
@@ -51,18 +52,17 @@ class TrialJob:
 def job_of(body: Manifest) -> TrialJob:
     """A Job of a live TrainingJob."""
     spec, status = body.get("spec") or {}, body.get("status") or {}
-    held = {item["type"]: item for item in status.get("conditions") or ()}
     return TrialJob(
         name=str(body["metadata"]["name"]),
         suspend=bool(spec.get("suspend")),
-        suspended=held.get("Suspended", {}).get("status") == "True",
+        suspended=find(status, "Suspended").get("status") == TRUE,
         finished=bool(status.get("finishedAt")),
         artifact=(status.get("artifact") or {}).get("sha256"),
         validation=status.get("validation"),
         step=int(status.get("step") or 0),
         total_steps=int(spec.get("totalSteps") or 1),
         recent=(status.get("recentReturn") or {}).get("mean"),
-        message=str(held.get("Ready", {}).get("message", "")),
+        message=str(find(status, "Ready").get("message", "")),
     )
 
 
@@ -90,7 +90,7 @@ class StudySnapshot(TrainingSnapshot):
 
     def refused(self, name: str) -> str:
         """Reason why the API server refused the trial of this name, as the last pass recorded it; "" if it did not."""
-        ready: dict[str, Any] = self.condition("Ready")
+        ready = self.condition("Ready")
         message = str(ready.get("message", ""))
         about = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", message)
         return message if ready.get("reason") == "Refused" and about else ""

@@ -8,8 +8,19 @@ from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.main import VERBS
 from learnloop_operator.cli.objects import Cluster, CommandError, Object
 from learnloop_operator.cli.objects import status as status_of
-from learnloop_operator.cli.pipelines import train
-from learnloop_operator.cli.steering import abort, approve, pause, promote, reject, restart, resume, retry, skip, undo
+from learnloop_operator.cli.steering import (
+    abort,
+    approve,
+    pause,
+    promote,
+    reject,
+    restart,
+    resume,
+    retry,
+    skip,
+    train,
+    undo,
+)
 
 STEERING = (approve, reject, pause, resume, skip, promote, abort, undo, retry, restart)
 ORDERS: Mapping[str, tuple[str, Callable[..., str]]] = {

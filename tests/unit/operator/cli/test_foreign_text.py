@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from learnloop_common.foreign_text import one_line, shown
-from learnloop_operator.cli import cluster, looking, pipelines
+from learnloop_operator.cli import cluster, looking
 from learnloop_operator.cli import main as command
 from learnloop_operator.cli.objects import CommandError, table
 
@@ -30,12 +30,6 @@ def test_no_command_prints_what_a_terminal_obeys(
     printed = capsys.readouterr()
     assert not set(OBEYED) & set(printed.out + printed.err)
     assert "\\u001b]0;owned\\u0007" in printed.out + printed.err, "it is shown, not hidden"
-
-
-def test_a_waiting_pipeline_prints_one_line_for_each_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    pipelines.poll(lambda: (None, EVIL), 0)
-    [line] = capsys.readouterr().err.splitlines()
-    assert not set(OBEYED) & set(line)
 
 
 @pytest.mark.parametrize("said", ["x ##vso[task.setvariable variable=PATH]evil", "a ##[error]b", "##teamcity[x]"])

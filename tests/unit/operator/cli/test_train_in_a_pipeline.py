@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import ProtocolError
 
 from learnloop_api.names import LABEL_AGENT
+from learnloop_operator.cli.cluster import refusal, unreachable
 from learnloop_operator.cli.main import main
 from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.pipelines import train
+from learnloop_operator.cli.steering import train
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -56,7 +59,7 @@ class Pipeline:
 
 @pytest.mark.parametrize("phase", ["Validated", "Failed"])
 def test_a_pipeline_waits_for_the_verdict(phase: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
     options = {"wait": True, "timeout": 30.0}
     if phase == "Validated":
         assert train(Pipeline(phase), "la", **options).startswith("la-7 Validated: ")
@@ -72,7 +75,7 @@ def test_a_run_that_does_not_end_in_time_fails_the_pipeline() -> None:
 
 
 def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
 
     class Deleted(Pipeline):
         def find(self, plural: str, name: str) -> dict[str, Any] | None:
@@ -95,15 +98,36 @@ def test_a_file_that_is_no_kubeconfig_is_one_sentence(
 
 
 def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("learnloop_operator.cli.pipelines.POLL_SECONDS", 0.01)
-    waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing: create it", trainings=6)
+    monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
+    waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing:\ncreate it", trainings=6)
 
     class Waits(Pipeline):
         def get(self, plural: str, name: str) -> Any:
             return waiting
 
+        def find(self, plural: str, name: str) -> None:
+            return None
+
     options = {"wait": True, "timeout": 0.05}
     with pytest.raises(CommandError, match="la-7 has not ended"):
         train(Waits("Validated"), "la", **options)
     said = "la has not begun a run: RewardPolicy 'walker' is missing: create it\n"
-    assert capsys.readouterr().err == said, "once"
+    assert capsys.readouterr().err == said, "once, on one line"
+
+
+@pytest.mark.parametrize("status", [None, 429, 503])
+def test_a_pipeline_outlives_an_api_server_that_is_away(
+    status: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
+
+    class Away(Pipeline):
+        def find(self, plural: str, name: str) -> dict[str, Any] | None:
+            if self.looks == 1:
+                self.looks += 1
+                raise unreachable(ProtocolError("cut off")) if status is None else refusal(ApiException(status, "no"))
+            return super().find(plural, name)
+
+    assert train(Away("Validated"), "la", wait=True, timeout=30.0).startswith("la-7 Validated: ")
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.startswith("the API server") for line in printed] == [False, True], "each is printed once"

@@ -12,7 +12,6 @@ from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import main
 from learnloop_operator.cli.looking import trace, why
 from learnloop_operator.cli.objects import CommandError
-from learnloop_operator.cli.pipelines import train
 from learnloop_operator.cli.steering import (
     abort,
     approve,
@@ -24,6 +23,7 @@ from learnloop_operator.cli.steering import (
     resume,
     retry,
     skip,
+    train,
     undo,
 )
 from learnloop_operator.rollout.model.snapshot import revision_of
