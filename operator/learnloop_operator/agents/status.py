@@ -8,8 +8,7 @@ from learnloop_api.kinds.learning_agent import AgentModel, LearningAgentStatus
 from learnloop_operator.agents.problems import Problem
 from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.agents.triggers import TriggerVerdict, rewarded_since
-from learnloop_operator.core import anomalies as anomaly_condition
-from learnloop_operator.core.anomalies import ReturnAnomalies, watch
+from learnloop_operator.core.anomalies import ReturnAnomalies, judged, watch
 from learnloop_operator.core.conditions import TRUE, condition, merge, ready_triplet
 
 
@@ -100,7 +99,7 @@ def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
             generation,
         ),
         _served(facts),
-        *anomaly_condition.judged(_watched(facts), [item.to_kube() for item in world.before.conditions], generation),
+        *judged(_watched(facts), [item.to_kube() for item in world.before.conditions], generation),
     ]
     return merge([item.to_kube() for item in world.before.conditions], wanted, world.time)
 

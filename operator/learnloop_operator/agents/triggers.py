@@ -1,4 +1,4 @@
-"""Triggers of training: a person, a request, episodes, the clock."""
+"""Triggers of training: a person, a request, episodes, the clock; and the pause after runs in a row without gain."""
 
 import re
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from croniter import croniter
 
+from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LastTraining
-from learnloop_api.names import ANNOTATION_TRAIN
-from learnloop_operator.agents.backoff import backoff
 from learnloop_operator.agents.snapshot import AgentSnapshot
+from learnloop_operator.core.manifests import revision
 from learnloop_operator.core.times import parse, seconds_since
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")
@@ -57,7 +57,7 @@ def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule)
     paused = backoff(world, last) if fired else None
     if paused:
-        return TriggerVerdict(waiting=paused.sentence, again_after=max(1.0, paused.seconds))
+        return paused
     if fired and rest <= 0:
         return TriggerVerdict(fired)
     if fired:
@@ -77,9 +77,9 @@ def rewarded_since(world: AgentSnapshot, last: LastTraining | None) -> int | Non
 
 def _asked(world: AgentSnapshot) -> Trigger | None:
     # An emptied annotation asks for nothing: it could not be told from one that was never obeyed, run after run.
-    value = world.annotations.get(ANNOTATION_TRAIN)
+    value = world.annotations.get(names.ANNOTATION_TRAIN)
     if value and value != world.before.observed_train:
-        return Trigger("annotation", f"{ANNOTATION_TRAIN}={value[:300]}")
+        return Trigger("annotation", f"{names.ANNOTATION_TRAIN}={value[:300]}")
     request = world.stats.training_request if world.stats else None
     if request is not None and request != world.before.observed_training_request:
         reason = world.stats.training_wish.reason if world.stats and world.stats.training_wish else ""
@@ -130,3 +130,45 @@ def _wanted(world: AgentSnapshot, last: LastTraining | None) -> str:
         if triggers and triggers.schedule
         else f"`kubectl learnloop train {world.name}` starts the next run"
     )
+
+
+NOTE_WITHOUT_GAIN = f"{names.GROUP}/without-gain"
+"""Annotation of a TrainingJob: number of fruitless runs before it, and a digest of what they were asked."""
+PATIENCE = 3
+FIRST_SECONDS, LONGEST_SECONDS = 600.0, 86_400.0
+
+
+def note_without_gain(world: AgentSnapshot) -> str:
+    """The annotation of a run that begins now."""
+    return f"{without_gain(world)}/{_digest(world)}"
+
+
+def without_gain(world: AgentSnapshot) -> int:
+    """Number of newest runs in a row that ended without a validated model, under this spec, policy and environment."""
+    newest = next((job for job in reversed(world.jobs) if job.finished), None)
+    if newest is None or newest.phase == "Validated":
+        return 0
+    count, _, digest = (newest.notes or {}).get(NOTE_WITHOUT_GAIN, "").partition("/")
+    return int(count) + 1 if digest == _digest(world) and count.isdecimal() and len(count) < 7 else 0
+
+
+def backoff(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict | None:
+    """The pause left after PATIENCE runs without gain; it doubles with each further run."""
+    count = without_gain(world)
+    if count < PATIENCE or last is None:
+        return None
+    ended = next((job.finished_at for job in reversed(world.jobs) if job.finished_at), None) or last.at
+    pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(count - PATIENCE, 20))
+    left = pause - seconds_since(ended, world.now)
+    if left <= 0:
+        return None
+    waiting = (
+        f"{count} runs in a row brought no better model: the next one begins in {left:.0f} s, after a change of the "
+        "spec, environment code or reward policy, or when asked"
+    )
+    return TriggerVerdict(waiting=waiting, again_after=max(1.0, left))
+
+
+def _digest(world: AgentSnapshot) -> str:
+    spec = {key: part for key, part in world.spec.to_kube().items() if key != "suspend"}
+    return revision({"spec": spec, "policy": world.policy.revision, "code": world.environment_code})

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from learnloop_operator.cli.objects import Cluster, Object, number, rows
-from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.objects import Cluster, Object, number, rows, status_of
 
 EVENTS = 20
 

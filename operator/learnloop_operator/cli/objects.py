@@ -44,14 +44,14 @@ class VersionGoneError(CommandError):
     """The API server no longer has the changes since that version: list again."""
 
 
-def status(body: Object) -> Object:
+def status_of(body: Object) -> Object:
     """The object's status, empty before the operator has seen it."""
     return body.get("status") or {}
 
 
 def condition(body: Object, type_: str) -> Object:
     """A condition of the object; empty when it is not reported."""
-    return next((item for item in status(body).get("conditions", []) if item["type"] == type_), {})
+    return next((item for item in status_of(body).get("conditions", []) if item["type"] == type_), {})
 
 
 WIDEST = 100_000

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from learnloop_operator.cli.data_plane import DataPlaneAccess
-from learnloop_operator.cli.objects import Cluster, Object, condition, rows, table
-from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.objects import Cluster, Object, condition, rows, status_of, table
 
 SUSPECTED = "RewardHackingSuspected"
 BIAS = "BiasSuspected"

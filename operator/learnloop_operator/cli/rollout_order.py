@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.names import verb_annotation
-from learnloop_operator.cli.objects import Cluster, CommandError, Object
-from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.objects import Cluster, CommandError, Object, status_of
 from learnloop_operator.rollout.model.snapshot import Desired, agent_status, resolve
 
 

@@ -11,8 +11,15 @@ import typer
 
 from learnloop_api.names import ANNOTATION_TRAIN
 from learnloop_common.foreign_text import one_line
-from learnloop_operator.cli.objects import Cluster, CommandError, NoAnswerError, Object, UsageError, condition
-from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.objects import (
+    Cluster,
+    CommandError,
+    NoAnswerError,
+    Object,
+    UsageError,
+    condition,
+    status_of,
+)
 from learnloop_operator.cli.rollout_order import look, signed
 from learnloop_operator.core.plan import LONGEST_NOTE
 from learnloop_operator.rollout.model.overrides import LONGEST, NONE

@@ -10,7 +10,6 @@ from dataclasses import replace
 from learnloop_operator.core import allowed_pods, times
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.core.times import next_look
 from learnloop_operator.training import attempts, gates
 from learnloop_operator.training.attempts import (
     HELD_UP,
@@ -272,7 +271,7 @@ def watch(world: TrainingSnapshot, _: Backends) -> Plan | None:
     if cause:
         verdict = StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
         news = told(world, "PodsHeldUp", cause)
-        again = next_look(world.status.get("attemptStartedAt"), world.now, HELD_UP)
+        again = times.next_look(world.status.get("attemptStartedAt"), world.now, HELD_UP)
         return Plan(status=status(world, verdict, **fields), events=news, requeue_after=again)
     verdict = StatusVerdict(phase=phase, reason=phase, message=_working(world))
     return Plan(status=status(world, verdict, **fields), requeue_after=SOON)

@@ -10,11 +10,8 @@ from learnloop_api.wire.training import Manifest as Proof
 from learnloop_api.wire.training import ReturnEstimate
 from learnloop_api.wire.training_request import TrainingStatus
 from learnloop_common import foreign_text
-from learnloop_operator.core import anomalies as anomaly_condition
-from learnloop_operator.core import conditions, times
-from learnloop_operator.core.anomalies import watch
+from learnloop_operator.core import anomalies, conditions, times
 from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manifest
-from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.training import gates
 from learnloop_operator.training.snapshot import TrainingSnapshot
 
@@ -52,7 +49,7 @@ def status(world: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Ma
     beat = world.heartbeat
     held = world.status.get("conditions") or ()
     if beat is not None and beat.returns:
-        wanted += anomaly_condition.judged({"": watch(beat.returns)}, held, generation)
+        wanted += anomalies.judged({"": anomalies.watch(beat.returns)}, held, generation)
     why = "Suspended" if verdict.suspended else "NotSuspended"
     wanted.append(conditions.condition("Suspended", verdict.suspended, why, "", generation))
     result = {
@@ -166,15 +163,15 @@ def announcements(
     Args:
         last_heard: of the run's newest heartbeat, of any attempt: what tells one wait from the one before.
     """
-    ended = parse(state.get("finishedAt"))
+    ended = times.parse(state.get("finishedAt"))
     if ended is not None:
-        fresh = seconds_since(state.get("finishedAt"), world.now) <= NEWS_SECONDS
+        fresh = times.seconds_since(state.get("finishedAt"), world.now) <= NEWS_SECONDS
         return (_ended(world, state, spec, agent),) if fresh else ()
     # A run that has made way, or lost its admission, is queued again: heartbeats would leave it at "running".
     waits = state.get("queuedAt") or not world.status.get("startedAt")
     if world.deleting or not waits:
         return ()
-    message = _told(world, state, spec, agent, phase="queued", status="queued", at=stamp(world.now))
+    message = _told(world, state, spec, agent, phase="queued", status="queued", at=times.stamp(world.now))
     return (replace(message, identity=f"{message.identity} after {last_heard or 'nothing'}"),)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.main import VERBS
-from learnloop_operator.cli.objects import Cluster, CommandError, Object
-from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.objects import Cluster, CommandError, Object, status_of
 from learnloop_operator.cli.steering import (
     abort,
     approve,

@@ -6,8 +6,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from learnloop_operator.cli.objects import KINDS, Cluster, CommandError, NoAnswerError, Object, VersionGoneError
-from learnloop_operator.cli.objects import status as status_of
+from learnloop_operator.cli.objects import (
+    KINDS,
+    Cluster,
+    CommandError,
+    NoAnswerError,
+    Object,
+    VersionGoneError,
+    status_of,
+)
 from learnloop_operator.statistics.betting import Counts, mean_interval
 
 CHANGES = ("ADDED", "MODIFIED", "DELETED")
