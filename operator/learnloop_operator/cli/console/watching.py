@@ -64,8 +64,9 @@ class ChangeLog:
             self.put(plural, body)
 
     def wake(self) -> None:
-        """Wake waiting readers, though no object changed."""
+        """Let every reader look again, though no object changed: also one that is not waiting yet."""
         with self._moved:
+            self._number += 1
             self._moved.notify_all()
 
     def read(self, since: int | None, seconds: float) -> ReadChanges:

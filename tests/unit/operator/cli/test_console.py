@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop_operator.cli.cluster import KubernetesCluster
+from learnloop_operator.cli.console import server as console_server
 from learnloop_operator.cli.console import watching as cluster_watch
 from learnloop_operator.cli.console.access import Gate
 from learnloop_operator.cli.console.requests import ORDERS
@@ -310,7 +311,10 @@ def test_an_api_server_that_goes_and_comes_back_wakes_the_readers(monkeypatch: p
     assert states[:2] == ["it does not answer", ""]
 
 
-def test_a_reader_is_told_that_nothing_can_be_known_and_when_it_can_again(pair: tuple[Console, Browser]) -> None:
+def test_a_reader_is_told_that_nothing_can_be_known_and_when_it_can_again(
+    pair: tuple[Console, Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_server, "HEARTBEAT_SECONDS", 600.0)
     console, browser = pair
     why = ["away"]
     console.away = lambda: why[0]
