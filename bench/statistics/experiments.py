@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnloop_operator.rollout.experiments.evidence import bar, beaten_by, fresh, look
 from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.several_arms import bar, beaten_by, fresh, look
 
 MIN_EPISODES = 50
 PER_LOOK = 25

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_operator.rollout.evidence import ArmEvidence
-from learnloop_operator.rollout.experiments.evidence import bar
+from learnloop_operator.statistics.several_arms import bar
 from testing.simulation.rollout_cluster import Cluster, digest, uri
 
 FLOOR = 5

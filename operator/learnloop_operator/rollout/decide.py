@@ -22,10 +22,10 @@ from learnloop_operator.rollout.children.manifests import (
 )
 from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
 from learnloop_operator.rollout.children.serving_announcement import announcements, verdict_calls
-from learnloop_operator.rollout.experiments.flow import outcome
-from learnloop_operator.rollout.experiments.state import asked_for
+from learnloop_operator.rollout.experiments import outcome
 from learnloop_operator.rollout.judging.analysis import DRAIN_SECONDS, replicas
 from learnloop_operator.rollout.model import orders
+from learnloop_operator.rollout.model.experiment_state import asked_for
 from learnloop_operator.rollout.model.overrides import hear, next_end, with_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image

@@ -1,12 +1,12 @@
 """Effects of each order on a rollout, and the reasons to refuse it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.decision import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiments.flow import let_win, take_out
+from learnloop_operator.rollout.experiments import let_win, take_out
 from learnloop_operator.rollout.judging.analysis import judge_canary, observed, young
 from learnloop_operator.rollout.judging.gates import canary_waits, closed, gates_of, untimely_word
 from learnloop_operator.rollout.judging.shadow import judge_shadow
@@ -15,7 +15,7 @@ from learnloop_operator.rollout.model.rollout_state import (
     ArmState,
     NextState,
     State,
-    happened,
+    done,
     named,
     of_revision,
     shown,
@@ -32,105 +32,96 @@ from learnloop_operator.rollout.steps.rollback_and_guard import (
     waiting,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to an order. `move` alone: it is under way and will be answered when it is done."""
-
-    outcome: Outcome | None
-    message: str
-    move: NextState | None = None
+Answer = tuple[Outcome, str]
+Effect = NextState | Answer | None
+"""The move that obeys an order, or an answer that moves nothing; None: it is too early for one, or another rule's
+turn. A move that is Degraded waits for pods: its order is answered when it is done."""
+OrderRule = Callable[[Snapshot, State, OrderAnnotation], Effect]
 
 
-def ignored(message: str) -> Answer:
-    """It fits nothing that is there."""
-    return Answer("ignored", message)
-
-
-def answer(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    """The answer to one value; None while it is too early to give one."""
+def effect(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    """The first rule of its verb that has an answer."""
     if word.problem:
-        return ignored(word.problem)
-    alone = one_pair(snapshot, word)
-    return Answer("refused", alone) if alone else _ORDERS[word.verb](snapshot, state, word)
+        return "ignored", word.problem
+    if alone := one_pair(snapshot, word):
+        return "refused", alone
+    return next((result for rule in ORDERS[word.verb] if (result := rule(snapshot, state, word))), None)
 
 
-def _stray(state: State, word: OrderAnnotation) -> Answer | None:
-    """The answer to a value that does not name the canary, or not the step it is at."""
+def _stray(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    """A value that does not name the canary, or not the step it is at."""
     if state.canary is None:
-        return ignored(f"{word.revision} is not being rolled out: no canary is under way")
+        return "ignored", f"{word.revision} is not being rolled out: no canary is under way"
     if word.revision != state.canary.revision:
-        return ignored(f"{word.revision} is not being rolled out: the canary is {state.canary.revision}")
+        return "ignored", f"{word.revision} is not being rolled out: the canary is {state.canary.revision}"
     if word.step is not None and word.step != (state.step or 0) + 1:
-        return ignored(f"step {word.step} is not the current one: the canary is at step {(state.step or 0) + 1}")
+        return "ignored", f"step {word.step} is not the current one: the canary is at step {(state.step or 0) + 1}"
     return None
 
 
-def _is_blocked(state: State, word: OrderAnnotation) -> Answer | None:
+def _is_blocked(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     pin = of_revision(state.pins, word.revision)
-    return Answer("obeyed", f"{word.revision} is rolled back: {pin.message}") if pin else None
+    return ("obeyed", f"{word.revision} is rolled back: {pin.message}") if pin else None
 
 
-def _rolling_back(move: NextState, sentence: str) -> Answer:
-    return Answer("obeyed" if move.phase == "RolledBack" else None, sentence, move)
+def _goes_back(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    if state.hand is None or state.hand.verb != "undo":
+        return None
+    return "refused", f"on the way back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
 
 
-def _abort(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    taken_out = take_out(snapshot, state, word.revision or "", who(snapshot, word))
-    if taken_out:
-        return Answer("obeyed", *taken_out)
+def _takes_out(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    return take_out(snapshot, state, word.revision or "", who(snapshot, word))
+
+
+def _aborts(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     why = f"aborted by {who(snapshot, word)}"
     if state.canary and state.canary.revision == word.revision:
-        return _rolling_back(roll_back(snapshot, state, state.canary, reasons.ABORTED, why), f"rolled back: {why}")
+        return roll_back(snapshot, state, state.canary, reasons.ABORTED, why)
     if state.previous and state.stable and state.stable.revision == word.revision:
-        move = swap_back(snapshot, state, state.stable, state.previous, reasons.ABORTED, why)
-        return _rolling_back(move, f"{state.previous.revision} serves again")
-    return _is_blocked(state, word) or _stray(state, word) or ignored("nothing to roll back")
+        return swap_back(snapshot, state, state.stable, state.previous, reasons.ABORTED, why)
+    return None
 
 
-def _reject(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    stray = _is_blocked(state, word) or _stray(state, word)
-    if stray or state.canary is None:
-        return stray
+def _rejects(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    assert state.canary is not None, "a stray order has its answer"
     step = state.step or 0
-    if canary_waits(snapshot, state):
-        why = f"its gates were rejected by {who(snapshot, word)}"
-        return _rolling_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"rolled back: {why}")
-    if not snapshot.spec.rollout.steps[step].pause and state.hand is None:
-        return ignored(
-            f"step {step + 1} waits for no approval; `kubectl learnloop abort {snapshot.name}` rolls back the canary"
-        )
-    why = f"step {step + 1} was rejected by {who(snapshot, word)}"
-    return _rolling_back(roll_back(snapshot, state, state.canary, reasons.REJECTED, why), f"rolled back: {why}")
+    at_gates = canary_waits(snapshot, state)
+    if not at_gates and not snapshot.spec.rollout.steps[step].pause and state.hand is None:
+        text = f"step {step + 1} waits for no approval; `kubectl learnloop abort {snapshot.name}` rolls back the canary"
+        return "ignored", text
+    subject = "its gates were" if at_gates else f"step {step + 1} was"
+    why = f"{subject} rejected by {who(snapshot, word)}"
+    return roll_back(snapshot, state, state.canary, reasons.REJECTED, why)
 
 
-def _undo(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    stable, why = state.stable, f"undone by {who(snapshot, word)}"
-    if stable is None or stable.revision != word.revision:
-        canary = state.canary and state.canary.revision == word.revision
-        return _is_blocked(state, word) or ignored(
-            f"{word.revision} was not promoted yet: `kubectl learnloop abort {snapshot.name}` rolls it back"
-            if canary
-            else f"{word.revision} does not serve: stable is {stable.revision if stable else 'none'}"
-        )
+def _does_not_serve(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    stable, canary = state.stable, state.canary
+    if stable and stable.revision == word.revision:
+        return None
+    if canary and canary.revision == word.revision:
+        text = f"{word.revision} was not promoted yet: `kubectl learnloop abort {snapshot.name}` rolls it back"
+        return _is_blocked(snapshot, state, word) or ("ignored", text)
+    text = f"{word.revision} does not serve: stable is {stable.revision if stable else 'none'}"
+    return _is_blocked(snapshot, state, word) or ("ignored", text)
+
+
+def _undoes(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    """Swap back to the old arm. Where its pods are gone, start the recorded model again, and leave as soon as it can
+    serve."""
+    stable, old, why = state.stable, state.last_stable, f"undone by {who(snapshot, word)}"
+    assert stable is not None, "what does not serve has its answer"
     if state.canary:
         if state.hand and state.hand.verb == "undo":
-            return Answer("obeyed", f"already on the way back to {state.canary.revision}")
-        return Answer("refused", f"the canary {state.canary.revision} is being rolled out: abort it first")
+            return "obeyed", f"already on the way back to {state.canary.revision}"
+        return "refused", f"the canary {state.canary.revision} is being rolled out: abort it first"
     if state.previous:
-        move = swap_back(snapshot, state, stable, state.previous, reasons.UNDONE, why)
-        return _rolling_back(move, f"{state.previous.revision} serves again")
-    return _cold(snapshot, state, word, stable, why)
-
-
-def _cold(snapshot: Snapshot, state: State, word: OrderAnnotation, stable: ArmState, why: str) -> Answer:
-    """The old arm's pods are gone: start the recorded model again, and leave as soon as it can serve."""
-    old = state.last_stable
+        return swap_back(snapshot, state, stable, state.previous, reasons.UNDONE, why)
     if old is None:
-        return Answer("refused", "no earlier model is on record: set spec.model to the one that shall serve")
+        return "refused", "no earlier model is on record: set spec.model to the one that shall serve"
     back = model_here(snapshot.spec, old.uri, old.sha256)
     if back.revision == stable.revision:
-        return Answer("refused", f"{stable.revision} is the earlier model already: set spec.model to go elsewhere")
+        return "refused", f"{stable.revision} is the earlier model already: set spec.model to go elsewhere"
     sentence = f"{stable.revision} is {why}; {back.revision} ({back.uri}) starts and serves as soon as its pods can"
     now = stamp(snapshot.now)
     after = replace(
@@ -141,126 +132,101 @@ def _cold(snapshot: Snapshot, state: State, word: OrderAnnotation, stable: ArmSt
         pins=with_pin(state.pins, pinned(snapshot, stable, reasons.UNDONE, f"RolledBack after its promotion: {why}")),
         hand=Hand(verb="undo", by=who(snapshot, word), at=now),
     )
-    events = happened(reasons.REVERTED, sentence, warning=True)
-    move = NextState(after, "Progressing", reasons.REVERTED, sentence, events, again_after=1.0)
-    return Answer("obeyed", sentence, move)
+    return done(after, "Progressing", reasons.REVERTED, sentence, warning=True, again_after=1.0)
 
 
-def _pause(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    stray = _stray(state, word)
-    if stray:
-        return stray
-    if state.hand and state.hand.verb == "undo":
-        return Answer(
-            "refused", f"on the way back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
-        )
+def _pauses(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     if state.hand and state.hand.verb == "pause":
-        return Answer("obeyed", f"already on hold since {state.hand.at}")
+        return "obeyed", f"already on hold since {state.hand.at}"
     by = who(snapshot, word)
     sentence = f"on hold at {state.weight} % by {by}; `kubectl learnloop resume {snapshot.name}` lets it go on"
     after = replace(state, hand=Hand(verb="pause", by=by, at=stamp(snapshot.now)))
-    return Answer("obeyed", sentence, NextState(after, "Paused", reasons.ON_HOLD, sentence, again_after=0.0, data=""))
+    return NextState(after, "Paused", reasons.ON_HOLD, sentence, again_after=0.0, data="")
 
 
-def _resume(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    stray = _stray(state, word)
-    if stray:
-        return stray
+def _resumes(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     if state.hand is None or state.hand.verb != "pause":
-        return ignored("it is not on hold")
-    sentence = f"goes on at {state.weight} %, as {who(snapshot, word)} says"
-    return Answer("obeyed", sentence, _stepping(replace(state, hand=None), sentence))
+        return "ignored", "it is not on hold"
+    return _stepping(replace(state, hand=None), f"goes on at {state.weight} %, as {who(snapshot, word)} says")
 
 
-def _restart(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    stray = _is_blocked(state, word) and ignored(
-        f"{word.revision} is blocked: `kubectl learnloop retry {snapshot.name}` tries it again"
-    )
-    stray = stray or _stray(state, word)
-    if stray or state.canary is None:
-        return stray
-    if state.hand and state.hand.verb == "undo":
-        return Answer(
-            "refused", f"on the way back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
-        )
+def _needs_retry(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    if of_revision(state.pins, word.revision) is None:
+        return None
+    return "ignored", f"{word.revision} is blocked: `kubectl learnloop retry {snapshot.name}` tries it again"
+
+
+def _restarts(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     sentence = f"canary {word.revision} starts over at the first step, as {who(snapshot, word)} says"
-    return Answer("obeyed", sentence, drop_canary(state, reasons.RESTARTED, sentence))
+    return drop_canary(state, reasons.RESTARTED, sentence)
 
 
-def _retry(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
+def _retries(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     pins, stable = state.pins, state.stable.model if state.stable else None
     gone = shown(pins, snapshot.desired.model, stable) if word.revision is None else of_revision(pins, word.revision)
     if not pins:
-        return ignored("nothing is blocked")
+        return "ignored", "nothing is blocked"
     if gone is None:
-        return ignored(f"{word.revision} is not blocked: {named(pins)} {'is' if len(pins) == 1 else 'are'}")
-    left = () if word.everything else without(pins, gone)
+        return "ignored", f"{word.revision} is not blocked: {named(pins)} {'is' if len(pins) == 1 else 'are'}"
     names = named(pins) if word.everything else gone.revision
-    sentence = f"{names} may try again, as {who(snapshot, word)} says"
-    events = happened(reasons.RETRYING, sentence)
     judged = state.gates if state.gates and state.gates.phase != "Failed" else None
-    after = replace(state, pins=left, gates=judged)
-    return Answer(
-        "obeyed", sentence, NextState(after, "Progressing", reasons.RETRYING, sentence, events, again_after=0.0)
-    )
+    after = replace(state, pins=() if word.everything else without(pins, gone), gates=judged)
+    return done(after, "Progressing", reasons.RETRYING, f"{names} may try again, as {who(snapshot, word)} says")
 
 
-def _skip(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    stopped = _ends_guard(snapshot, state, word) or _stray(state, word) or _too_bad(snapshot, state)
-    if stopped:
-        return stopped
-    if state.step is None:
-        return ignored("the canary's pods are not ready yet: no step can be skipped")
-    step, steps = state.step, snapshot.spec.rollout.steps
-    if step + 1 >= len(steps):
-        return _promote(snapshot, state, word)
-    sentence = f"step {step + 1}/{len(steps)} was skipped without its evidence by {who(snapshot, word)}"
-    return Answer("obeyed", sentence, _stepping(replace(state, step=step + 1), sentence))
-
-
-def _promote(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
-    if state.stable and state.stable.revision == word.revision and state.canary is None:
-        return Answer("obeyed", f"{word.revision} is stable already")
-    text = let_win(state, word.revision or "", who(snapshot, word))
-    if text:
-        return Answer("obeyed" if text[1] else "refused", *text)
-    stopped = _ends_guard(snapshot, state, word) or _stray(state, word) or _too_bad(snapshot, state)
-    if stopped:
-        return stopped
-    by = who(snapshot, word)
-    sentence = f"{by} promotes {word.revision} by hand, without the evidence of the remaining steps"
-    after = replace(state, hand=Hand(verb="promote", by=by, at=stamp(snapshot.now)))
-    return Answer("obeyed", sentence, _stepping(after, sentence))
-
-
-def _ends_guard(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
+def _ends_guard(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     """The model that waits for the guard's end is named: it begins now, as a canary without episodes."""
     model = waiting(snapshot, state)
     if model is None or model.revision != word.revision or state.stable is None or state.previous is None:
         return None
     result = ended(snapshot, state, state.stable, state.previous, who(snapshot, word))
-    return Answer("refused", result) if isinstance(result, str) else Answer("obeyed", result.sentence, result)
+    return ("refused", result) if isinstance(result, str) else result
 
 
-def _too_bad(snapshot: Snapshot, state: State) -> Answer | None:
+def _too_bad(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     """Refuses to raise the weight of a canary that is on hold, or that a check has just found bad."""
     if state.hand and state.hand.verb == "pause":
-        return Answer("refused", f"on hold by {state.hand.by}: resume it first")
+        return "refused", f"on hold by {state.hand.by}: resume it first"
     if state.hand:
-        return ignored(f"{state.hand.verb} is under way already")
-    begun = state.weight > 0 or (state.step or 0) > 0
-    if state.canary and not begun and closed(snapshot, state, state.canary.revision):
-        return Answer("refused", "its gates are not passed: wait for them")
+        return "ignored", f"{state.hand.verb} is under way already"
+    if _at_gates(snapshot, state, word):
+        return "refused", "its gates are not passed: wait for them"
     if state.canary is None or state.stable is None or state.step is None or young(snapshot, state):
         return None
     counted = observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
     copies = judge_shadow(snapshot, counted, shadow).breach if shadow else ""
     breach = copies or judge_canary(snapshot, counted, state.canary, state.stable).breach
-    return Answer("refused", f"a check is breached: {breach}") if breach else None
+    return ("refused", f"a check is breached: {breach}") if breach else None
 
 
-def _approve(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer | None:
+def _skips(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    if state.step is None:
+        return "ignored", "the canary's pods are not ready yet: no step can be skipped"
+    step, steps = state.step, snapshot.spec.rollout.steps
+    if step + 1 >= len(steps):
+        return _promotes(snapshot, state, word)
+    sentence = f"step {step + 1}/{len(steps)} was skipped without its evidence by {who(snapshot, word)}"
+    return _stepping(replace(state, step=step + 1), sentence)
+
+
+def _is_stable(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    same = state.stable and state.stable.revision == word.revision and state.canary is None
+    return ("obeyed", f"{word.revision} is stable already") if same else None
+
+
+def _wins(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    result = let_win(state, word.revision or "", who(snapshot, word))
+    return ("refused", result) if isinstance(result, str) else result
+
+
+def _promotes(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
+    by = who(snapshot, word)
+    sentence = f"{by} promotes {word.revision} by hand, without the evidence of the remaining steps"
+    return _stepping(replace(state, hand=Hand(verb="promote", by=by, at=stamp(snapshot.now))), sentence)
+
+
+def _approves(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     """An approval is used where it is waited for; here only those are answered that no pause will ever ask for."""
     model = snapshot.desired.model
     if state.canary is None and model is not None and word.revision == model.revision and not state.in_the_way(model):
@@ -268,10 +234,10 @@ def _approve(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Answer 
     gates = gates_of(snapshot, state)
     if gates is not None and word.step is None and _at_gates(snapshot, state, word):
         why = untimely_word(snapshot, state, gates, word)
-        return Answer("refused", why) if why else None
+        return ("refused", why) if why else None
     if word.step is not None and state.canary and word.step > (state.step or 0):
-        return _stray(state, replace(word, step=None))
-    return _stray(state, word)
+        return _stray(snapshot, state, replace(word, step=None))
+    return _stray(snapshot, state, word)
 
 
 def _at_gates(snapshot: Snapshot, state: State, word: OrderAnnotation) -> bool:
@@ -285,45 +251,38 @@ def _stepping(state: State, sentence: str) -> NextState:
     return NextState(state, "Progressing", reasons.STEPPING, sentence, again_after=0.0, data="")
 
 
-_ORDERS: Mapping[Verb, Callable[[Snapshot, State, OrderAnnotation], Answer | None]] = {
-    "abort": _abort,
-    "reject": _reject,
-    "undo": _undo,
-    "pause": _pause,
-    "restart": _restart,
-    "retry": _retry,
-    "resume": _resume,
-    "skip": _skip,
-    "promote": _promote,
-    "approve": _approve,
+ORDERS: Mapping[Verb, tuple[OrderRule, ...]] = {
+    "abort": (_takes_out, _aborts, _is_blocked, _stray),
+    "reject": (_is_blocked, _stray, _rejects),
+    "undo": (_does_not_serve, _undoes),
+    "pause": (_stray, _goes_back, _pauses),
+    "restart": (_needs_retry, _stray, _goes_back, _restarts),
+    "retry": (_retries,),
+    "resume": (_stray, _resumes),
+    "skip": (_ends_guard, _stray, _too_bad, _skips),
+    "promote": (_is_stable, _wins, _ends_guard, _stray, _too_bad, _promotes),
+    "approve": (_approves,),
 }
-
-
-# What people said since the last look: the most cautious order is obeyed, every value is answered once.
+"""The rules of each order, in their order: the first one that answers decides."""
 
 
 def listen(snapshot: Snapshot, state: State, to: frozenset[str] | None = None) -> tuple[State, NextState | None]:
-    """The state with its answers on record, and the move of the order that is obeyed, if there is one. `to`: the verbs
-    that are heard at present, all when left out; the others stay unanswered."""
-    order: tuple[OrderAnnotation, Answer] | None = None
+    """The state with the answers to all that people said since the last look, and the move of the most cautious order,
+    if there is one. `to`: the verbs that are heard at present, all when left out; the others stay unanswered."""
+    order: tuple[OrderAnnotation, NextState] | None = None
     for word in unanswered(snapshot.annotations, state.decisions):
-        if to is not None and word.verb not in to:
-            continue
-        result = answer(snapshot, state, word)
-        if result is None:
-            continue
-        if result.move is not None and order is not None:
-            state = noted(snapshot, state, word, "ignored", f"{order[0].verb} was set at the same time and comes first")
-        elif result.move is not None:
-            order = (word, result)
-        elif result.outcome is not None:
-            state = noted(snapshot, state, word, result.outcome, result.message)
-    if order is None or order[1].move is None:
+        result = effect(snapshot, state, word) if to is None or word.verb in to else None
+        if isinstance(result, NextState):
+            if order is not None:
+                text = f"{order[0].verb} was set at the same time and comes first"
+                state = noted(snapshot, state, word, "ignored", text)
+            order = order or (word, result)
+        elif result is not None:
+            state = noted(snapshot, state, word, *result)
+    if order is None:
         return state, None
-    word, result = order
+    word, move = order
+    if move.phase != "Degraded":
+        state = noted(snapshot, state, word, "obeyed", move.sentence)
     # The move was made from the state before the answers: they go with it.
-    if result.outcome is not None:
-        state = noted(snapshot, state, word, result.outcome, result.message)
-    move = result.move
-    assert move is not None, "an order moves the rollout"
     return state, replace(move, state=replace(move.state, decisions=state.decisions))

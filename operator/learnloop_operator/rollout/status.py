@@ -11,14 +11,13 @@ from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatu
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiments.state import asked_for
-from learnloop_operator.rollout.experiments.state import save as save_experiment
 from learnloop_operator.rollout.judging import fast_lane_breaches
 from learnloop_operator.rollout.judging.analysis import episode_rate, replicas, world
 from learnloop_operator.rollout.judging.gates import canary_waits
 from learnloop_operator.rollout.judging.shadow import figures, mirror_for
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, save
+from learnloop_operator.rollout.model.experiment_state import asked_for, save_experiment
 from learnloop_operator.rollout.model.overrides import in_force, sentence
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot

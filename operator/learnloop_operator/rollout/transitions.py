@@ -5,13 +5,11 @@ from dataclasses import replace
 
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiments.flow import advance as advance_experiment
-from learnloop_operator.rollout.experiments.flow import begin as begin_experiment
-from learnloop_operator.rollout.experiments.flow import due
+from learnloop_operator.rollout.experiments import advance_experiment, begin_experiment, due
 from learnloop_operator.rollout.judging.analysis import hopeless, look_at_pods, observed, ready, world
 from learnloop_operator.rollout.judging.gates import closed, pass_gates
 from learnloop_operator.rollout.model import rollout_state
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past, sentence
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, past, sentence
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.rollout.order_effects import listen
 from learnloop_operator.rollout.steps.canary_steps import advance
@@ -71,14 +69,7 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
     if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
         sentence = f"{model.revision} is the first model and serves every episode"
         first = ArmState(model, stamp(snapshot.now), was_ready=arm.ready > 0)
-        return NextState(
-            replace(state, stable=first),
-            "Healthy",
-            reasons.FIRST_MODEL,
-            sentence,
-            happened(reasons.FIRST_MODEL, sentence),
-            again_after=0.0,
-        )
+        return done(replace(state, stable=first), "Healthy", reasons.FIRST_MODEL, sentence)
     text = f": {arm.message}" if arm.message else ""
     sentence = f"waiting for the pods of the first model {model.revision}{text}"
     return NextState(
@@ -149,10 +140,7 @@ def _without_stable(
         return replace(onward, sentence=text, degraded=True)
     sentence = f"{canary.revision} serves every episode: the stable arm {stable.revision} has lost its pods{words}"
     after = replace(state.without_canary(), stable=canary, last_stable=past(stable))
-    message = happened(reasons.STABLE_LOST, sentence, warning=True)
-    return NextState(
-        after, "Healthy", reasons.STABLE_LOST, sentence, message, again_after=0.0, keep_table=True, data=""
-    )
+    return done(after, "Healthy", reasons.STABLE_LOST, sentence, warning=True, keep_table=True, data="")
 
 
 def _is_undone(state: State) -> bool:
@@ -202,14 +190,7 @@ def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
         promoted_at=None,
         rollout_started_at=now,
     )
-    return NextState(
-        after,
-        "Progressing",
-        reasons.CANARY_CREATED,
-        sentence,
-        happened(reasons.CANARY_CREATED, sentence),
-        again_after=5.0,
-    )
+    return done(after, "Progressing", reasons.CANARY_CREATED, sentence, again_after=5.0)
 
 
 def start_due_experiment(snapshot: Snapshot, state: State) -> NextState | None:

@@ -42,6 +42,11 @@ class Counts:
         return Counts(self.n - other.n, self.total - other.total)
 
     @property
+    def mean(self) -> float:
+        """The mean outcome; 0 without any."""
+        return self.total / self.n if self.n > 0.0 else 0.0
+
+    @property
     def possible(self) -> bool:
         """Whether any outcomes at all can have given these numbers."""
         return math.isfinite(self.n) and math.isfinite(self.total) and 0.0 <= self.total <= self.n

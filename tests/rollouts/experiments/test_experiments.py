@@ -10,7 +10,7 @@ import pytest
 from learnloop_api import names
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
-from learnloop_operator.rollout.experiments import evidence as experiment_evidence
+from learnloop_operator.statistics import several_arms
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster, arms_of
 from testing.simulation.rollout_cluster import MODES, digest, uri
@@ -91,6 +91,7 @@ def test_a_winner_waits_for_a_person_and_keeps_its_share() -> None:
         cluster.run(25)
     cluster.run(60)
     assert (cluster.status["phase"], cluster.weights()) == ("Paused", {uri(0): 75, uri(1): 25})
+    assert cluster.events.count("ExperimentWon") == 1, "a person who follows the events has to know that it waits"
     revision = cluster.arm("a")["revision"]
     assert "waiting for `kubectl learnloop promote md`" in cluster.status["verdict"]
     cluster.annotations[names.ANNOTATION_PROMOTE] = "ffffffff"
@@ -249,16 +250,16 @@ def test_a_quiet_experiment_costs_no_write() -> None:
 def play(source: np.random.Generator, chances: list[float], alpha: float, looks: int) -> set[int]:
     """The arms still in the race after `looks` at 40 new episodes each."""
     size = len(chances)
-    tallies, racing = experiment_evidence.fresh(size), frozenset(range(size))
+    tallies, racing = several_arms.fresh(size), frozenset(range(size))
     n, total = np.zeros(size), np.zeros(size)
     for _ in range(looks):
-        tallies = experiment_evidence.look(
+        tallies = several_arms.look(
             tallies,
             tuple(
                 Counts(a, b) if i in racing or not i else None for i, (a, b) in enumerate(zip(n, total, strict=True))
             ),
         )
-        racing -= set(experiment_evidence.beaten_by(tallies, racing, experiment_evidence.bar(size, alpha), 40))
+        racing -= set(several_arms.beaten_by(tallies, racing, several_arms.bar(size, alpha), 40))
         if len(racing) <= 1:
             break
         new = source.multinomial(40, np.full(size, 1 / size))
@@ -281,11 +282,11 @@ def test_the_best_arm_wins_a_clear_race() -> None:
 
 
 def test_impossible_counters_and_those_that_fall_change_no_evidence() -> None:
-    tallies = experiment_evidence.look(experiment_evidence.fresh(2), (Counts(0, 0), Counts(0, 0)))
-    tallies = experiment_evidence.look(tallies, (Counts(50, 25), Counts(50, 45)))
+    tallies = several_arms.look(several_arms.fresh(2), (Counts(0, 0), Counts(0, 0)))
+    tallies = several_arms.look(tallies, (Counts(50, 25), Counts(50, 45)))
     fell = Counts(3, 1), Counts(70, 60)
     for seen in ((Counts(60, math.nan), Counts(60, 50)), (Counts(60, 70), Counts(60, 50)), fell):
-        assert experiment_evidence.look(tallies, seen) == tallies
+        assert several_arms.look(tallies, seen) == tallies
 
 
 def test_in_gateway_mode_the_route_splits_among_all_arms_and_leads_each_episode_back_to_its_own() -> None:

@@ -13,8 +13,8 @@ from learnloop_operator.prometheus.gather_evidence import shadow_evidence
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence
-from learnloop_operator.rollout.experiments import evidence as experiment_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.statistics import several_arms
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
@@ -135,8 +135,8 @@ def without(role: int) -> Change:
     [
         (changed(1, mean_return=nan), reasons.NOT_A_NUMBER, "return: no number for "),
         (changed(1, mean_return=None), reasons.EMPTY_RESULT, "nothing was counted"),
-        (without(1), reasons.EMPTY_RESULT, "Prometheus has no series of it"),
-        (without(0), reasons.EMPTY_RESULT, "return: no number for stable: Prometheus has no series of it"),
+        (without(1), reasons.EMPTY_RESULT, "return: Prometheus has no series of a yet"),
+        (without(0), reasons.EMPTY_RESULT, "return: Prometheus has no series of stable yet"),
         (clock(-600.0), reasons.CLOCK_SKEW, "Prometheus' clock is about 10m00s behind the operator's"),
         (lambda *_: Evidence(unavailable="gone"), reasons.PROVIDER_DOWN, "no evidence: gone"),
     ],
@@ -173,9 +173,9 @@ def test_time_that_is_up_while_nobody_can_tell_ends_no_experiment() -> None:
 
 
 def test_an_arm_that_was_silent_is_not_compared_by_what_it_played_meanwhile() -> None:
-    tallies = experiment_evidence.look(experiment_evidence.fresh(3), (Counts(0, 0),) * 3)
-    tallies = experiment_evidence.look(tallies, (Counts(50, 25), Counts(50, 25), Counts(50, 25)))
-    tallies = experiment_evidence.look(tallies, (Counts(100, 50), Counts(100, 50), None))
-    again = experiment_evidence.look(tallies, (Counts(150, 75), Counts(150, 75), Counts(150, 125)))
+    tallies = several_arms.look(several_arms.fresh(3), (Counts(0, 0),) * 3)
+    tallies = several_arms.look(tallies, (Counts(50, 25), Counts(50, 25), Counts(50, 25)))
+    tallies = several_arms.look(tallies, (Counts(100, 50), Counts(100, 50), None))
+    again = several_arms.look(tallies, (Counts(150, 75), Counts(150, 75), Counts(150, 125)))
     assert [tally.better for tally in again] == [tally.better for tally in tallies]
     assert again[2].judged == Counts(50, 25)

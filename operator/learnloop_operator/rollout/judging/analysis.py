@@ -20,8 +20,8 @@ from learnloop_operator.rollout.checks.against_stable import (
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.checks.unfinished_episodes import steady, unfinished
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Verdict, Window, hold, lost
-from learnloop_operator.rollout.experiments.state import ExperimentState
 from learnloop_operator.rollout.metrics.metric_types import type_of
+from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Snapshot
 

@@ -6,10 +6,10 @@ from typing import Any
 from learnloop_api.names import PORT_PROBES
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiments.state import ExperimentState
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_copies, of_episodes
 from learnloop_operator.rollout.judging.analysis import ready
 from learnloop_operator.rollout.judging.shadow import shadow_of
+from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 

@@ -11,9 +11,8 @@ from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import parse, stamp
 from learnloop_operator.rollout.checks.against_stable import Comparison
-from learnloop_operator.rollout.experiments.state import ExperimentState as Experiment
-from learnloop_operator.rollout.experiments.state import load as load_experiment
 from learnloop_operator.rollout.model import evidence_codec
+from learnloop_operator.rollout.model.experiment_state import ExperimentState, load_experiment
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
 
 MOST = 256
@@ -127,7 +126,7 @@ class State:
     """What people said and what became of it, newest last."""
     comparisons: tuple[Comparison, ...] = ()
     """What the rollout under way has compared with stable."""
-    experiment: Experiment | None = None
+    experiment: ExperimentState | None = None
     """The experiment under way, or the last one."""
     gates: GatesStatus | None = None
     """What the gates have found of the last candidate."""
@@ -183,6 +182,11 @@ class State:
             hand=None,
             gates=self.gates if self.gates and self.gates.judged_at else None,
         )
+
+    def promoted(self, arm: ArmState, now: datetime) -> "State":
+        """The same with this arm as stable; the one that was stays warm."""
+        old = self.stable
+        return replace(self.without_canary(), stable=arm, previous=old, last_stable=past(old), promoted_at=stamp(now))
 
 
 def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
@@ -271,6 +275,22 @@ class NextState:
 def happened(reason: str, sentence: str, *, warning: bool = False) -> tuple[Notice, ...]:
     """One event."""
     return (Notice("Warning" if warning else "Normal", reason, sentence[:1024]),)
+
+
+def done(
+    state: State,
+    phase: str,
+    reason: str,
+    sentence: str,
+    *,
+    warning: bool = False,
+    again_after: float = 0.0,
+    keep_table: bool = False,
+    data: str | None = None,
+) -> NextState:
+    """A change, with its event for the same reason."""
+    events = happened(reason, sentence, warning=warning)
+    return NextState(state, phase, reason, sentence, events, again_after, keep_table, data=data)
 
 
 def wait(state: State, reason: str, sentence: str, after: float, data: str) -> NextState:

@@ -26,7 +26,7 @@ from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.rollout.judging.gates import canary_waits, closed, pass_gates
 from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders import noted, who
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, past, wait
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
 from learnloop_operator.rollout.steps.waits import (
@@ -68,17 +68,8 @@ def _promoted(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) ->
         f"promoted {canary.revision} by hand by {hand.by} after {counted.episodes if counted else 0} episodes, "
         f"without its full evidence; the old arm stays warm for {snapshot.spec.rollout.keep_for_seconds} s"
     )
-    after = replace(
-        state.without_canary(),
-        stable=canary,
-        previous=state.stable,
-        last_stable=past(state.stable),
-        promoted_at=stamp(snapshot.now),
-    )
-    events = happened(reasons.PROMOTED_BY_HAND, sentence, warning=True)
-    return NextState(
-        after, "Guarding", reasons.PROMOTED_BY_HAND, sentence, events, again_after=0.0, keep_table=True, data=""
-    )
+    after, reason = state.promoted(canary, snapshot.now), reasons.PROMOTED_BY_HAND
+    return done(after, "Guarding", reason, sentence, warning=True, keep_table=True, data="")
 
 
 def _returned(state: State, canary: ArmState, hand: Hand) -> NextState:
@@ -86,14 +77,7 @@ def _returned(state: State, canary: ArmState, hand: Hand) -> NextState:
     gone = state.stable.revision if state.stable else "none"
     sentence = f"back on {canary.revision} as {hand.by} said; {gone} goes and stays blocked"
     after = replace(state.without_canary(), stable=canary, previous=None, last_stable=None)
-    return NextState(
-        after,
-        "Progressing",
-        reasons.REVERTED,
-        sentence,
-        happened(reasons.REVERTED, sentence),
-        again_after=0.0,
-    )
+    return done(after, "Progressing", reasons.REVERTED, sentence)
 
 
 # The way up: from a canary without pods to the last step.
@@ -131,8 +115,7 @@ def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
         if first.weight and not held and not gated:
             return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
-        ready = happened(reasons.CANARY_READY, sentence)
-        return NextState(state, "Progressing", reasons.CANARY_READY, sentence, ready, again_after=0.0)
+        return done(state, "Progressing", reasons.CANARY_READY, sentence)
     waited = seconds_since(state.rollout_started_at, snapshot.now)
     given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
@@ -277,23 +260,8 @@ def _promote(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     mean = f", mean return {counted.mean_return:.1f}" if counted and counted.mean_return is not None else ""
     count = counted.episodes if counted else 0
     sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_kept(snapshot, state)}"
-    after = replace(
-        state.without_canary(),
-        stable=canary,
-        previous=state.stable,
-        last_stable=past(state.stable),
-        promoted_at=stamp(snapshot.now),
-    )
-    return NextState(
-        after,
-        "Guarding",
-        reasons.PROMOTED,
-        sentence,
-        happened(reasons.PROMOTED, sentence),
-        again_after=0.0,
-        keep_table=True,
-        data="",
-    )
+    after = state.promoted(canary, snapshot.now)
+    return done(after, "Guarding", reasons.PROMOTED, sentence, keep_table=True, data="")
 
 
 def _kept(snapshot: Snapshot, state: State) -> str:

@@ -8,7 +8,15 @@ from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging.analysis import judge_promoted, ready
 from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, of_revision, with_pin
+from learnloop_operator.rollout.model.rollout_state import (
+    ArmState,
+    NextState,
+    State,
+    done,
+    happened,
+    of_revision,
+    with_pin,
+)
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
 
 
@@ -43,9 +51,7 @@ def blocked(after: State, pin: BlockedRevision, event: str) -> NextState:
 
 def drop_canary(state: State, reason: str, sentence: str) -> NextState:
     """Withdraw a canary that is not wanted any more; it is not blocked."""
-    return NextState(
-        state.without_canary(), "Progressing", reason, sentence, happened(reason, sentence), again_after=0.0
-    )
+    return done(state.without_canary(), "Progressing", reason, sentence)
 
 
 def adopt(snapshot: Snapshot, state: State) -> NextState | None:
@@ -145,9 +151,7 @@ def ended(snapshot: Snapshot, state: State, new: ArmState, old: ArmState, by: st
         f"the guard of {new.revision} was ended by {by}, {seconds_since(state.promoted_at, snapshot.now):.0f} of its "
         f"{snapshot.spec.rollout.keep_for_seconds} s after the promotion; the old arm {old.revision} goes"
     )
-    after = replace(state, previous=None)
-    message = happened(reasons.GUARD_OVER, sentence, warning=True)
-    return NextState(after, "Progressing", reasons.GUARD_OVER, sentence, message, again_after=0.0)
+    return done(replace(state, previous=None), "Progressing", reasons.GUARD_OVER, sentence, warning=True)
 
 
 def revert(state: State, old: ArmState) -> NextState:
@@ -155,9 +159,7 @@ def revert(state: State, old: ArmState) -> NextState:
     bad = state.stable.revision if state.stable else "none"
     sentence = f"back to {old.revision} as asked; it was still warm, {bad} goes"
     after = replace(state.without_canary(), stable=old, previous=None, promoted_at=None)
-    return NextState(
-        after, "Progressing", reasons.REVERTED, sentence, happened(reasons.REVERTED, sentence), again_after=0.0
-    )
+    return done(after, "Progressing", reasons.REVERTED, sentence)
 
 
 def _end(state: State, keep: int) -> str:

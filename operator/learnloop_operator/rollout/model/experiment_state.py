@@ -15,11 +15,12 @@ from learnloop_api.kinds.rollouts.experiment import (
     ExperimentStatus,
 )
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout.experiments.evidence import ArmRecord, fresh
+from learnloop_operator.rollout.evidence import number
 from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
 from learnloop_operator.statistics.betting import Counts, mean_interval
 from learnloop_operator.statistics.canary_against_stable import chance
+from learnloop_operator.statistics.several_arms import ArmRecord, fresh
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
@@ -85,7 +86,7 @@ class ExperimentState:
         return replace(self, players=(*self.players[:index], player, *self.players[index + 1 :]))
 
 
-def asked_for(spec: ModelDeploymentSpec, trial: "ExperimentState | ExperimentStatus") -> Experiment | None:
+def asked_for(spec: ModelDeploymentSpec, trial: ExperimentState | ExperimentStatus) -> Experiment | None:
     """spec.experiment, if it is the one that this state carries out; None where it was changed or removed."""
     wanted = spec.experiment
     return wanted if wanted and id_of(wanted) == trial.id else None
@@ -98,7 +99,7 @@ def id_of(experiment: Experiment) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:8]
 
 
-def load(status: ExperimentStatus | None) -> ExperimentState | None:
+def load_experiment(status: ExperimentStatus | None) -> ExperimentState | None:
     """The persisted experiment; damaged numbers start over."""
     if status is None:
         return None
@@ -116,7 +117,7 @@ def load(status: ExperimentStatus | None) -> ExperimentState | None:
     )
 
 
-def save(trial: ExperimentState | None, experiment: Experiment | None) -> ExperimentStatus | None:
+def save_experiment(trial: ExperimentState | None, experiment: Experiment | None) -> ExperimentStatus | None:
     """The experiment for the status."""
     if trial is None:
         return None
@@ -137,7 +138,7 @@ def save(trial: ExperimentState | None, experiment: Experiment | None) -> Experi
 def check_of(metric: ExperimentMetric) -> MetricThreshold:
     """The check of a rollout that measures the same: how numbers are read is written once."""
     return MetricThreshold.model_construct(
-        name="experiment", type=metric.type, test="sequential", return_range=metric.return_range
+        name="experiment", type=metric.type, test="sequential", return_range=metric.return_range, min_episodes=1
     )
 
 
@@ -145,6 +146,23 @@ def in_unit(metric: ExperimentMetric, value: float) -> float:
     """A mean of outcomes in 0..1 in the metric's own unit."""
     check = check_of(metric)
     return type_of(check).in_unit(check, value)
+
+
+def standings(asked: Experiment, trial: ExperimentState) -> str:
+    """`success rate: b 0.71 [0.66, 0.75] over 400 episodes, …`: every arm with its confidence sequence, best first."""
+    order = sorted(trial.players, key=lambda player: -player.tally.judged.mean)
+    text = ", ".join(_figures(asked, player, asked.alpha / len(trial.players)) for player in order)
+    return f"{type_of(check_of(asked.metric)).noun}: {text}"
+
+
+def _figures(asked: Experiment, player: Player, alpha: float) -> str:
+    judged = player.tally.judged
+    if player.standing == "withdrawn" or judged.n <= 0.0:
+        return f"{player.name} {'withdrawn' if player.standing == 'withdrawn' else 'not compared yet'}"
+    low, high = sorted(in_unit(asked.metric, end) for end in mean_interval(judged, alpha))
+    mean = number(in_unit(asked.metric, judged.mean))
+    beaten = ", beaten" if player.standing == "beaten" else ""
+    return f"{player.name} {mean} [{number(low)}, {number(high)}] over {int(judged.n)} episodes{beaten}"
 
 
 def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentArmStatus:
@@ -161,7 +179,7 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
         since=player.since or None,
         message=player.message[:1024] or None,
         episodes=int(judged.n),
-        mean=round(in_unit(metric, judged.total / judged.n), 4) if played else None,
+        mean=round(in_unit(metric, judged.mean), 4) if played else None,
         low=round(ends[0], 4) if played else None,
         high=round(ends[1], 4) if played else None,
         chance_better=round(chance(player.tally.better[0]), 6) if player.name != STABLE and played else None,

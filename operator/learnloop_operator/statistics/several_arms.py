@@ -1,4 +1,4 @@
-"""Evidence of an experiment: pairwise e-values of "this arm is better than that one"."""
+"""Pairwise evidence of several arms that serve at the same time: e-values of "this arm is better than that one"."""
 
 import math
 from dataclasses import dataclass, replace
@@ -99,14 +99,3 @@ def beaten_by(
         if stronger:
             result[loser] = max(stronger, key=lambda index: records[index].better[loser])
     return result
-
-
-def proven(records: tuple[ArmRecord, ...], best: int, worst: int, enough: float) -> bool:
-    """Whether `best` is proven better than `worst`, directly or by way of arms in between."""
-    reached, waiting = {best}, [best]
-    while waiting:
-        here = waiting.pop()
-        onward = {index for index, log in enumerate(records[here].better) if log >= enough} - reached
-        reached |= onward
-        waiting.extend(onward)
-    return worst in reached

@@ -1,0 +1,398 @@
+"""spec.experiment from its beginning to its end: n challengers next to stable, and the last arm in the race wins.
+
+The winner is promoted like a canary, immediately or when a person says so. No arm is promoted without evidence against
+every other one that is left. Every experiment ends: with a winner, with stable left alone, or at maxEpisodes or
+maxSeconds without a winner.
+"""
+
+import math
+from dataclasses import replace
+
+from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
+from learnloop_operator.core.artifacts import foreign
+from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.against_stable import alpha_of_bound
+from learnloop_operator.rollout.checks.thresholds import broken_ratios, check
+from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
+from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
+from learnloop_operator.rollout.judging.analysis import SHORTEST, hopeless, is_steady, world
+from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
+from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
+from learnloop_operator.rollout.model.experiment_state import (
+    STABLE,
+    ExperimentState,
+    Player,
+    asked_for,
+    check_of,
+    id_of,
+    standings,
+)
+from learnloop_operator.rollout.model.rollout_state import (
+    ArmState,
+    NextState,
+    State,
+    done,
+    happened,
+    load_pins,
+    of_revision,
+)
+from learnloop_operator.rollout.model.rollout_state import sentence as why_blocked
+from learnloop_operator.rollout.model.snapshot import Desired, Snapshot, model_here
+from learnloop_operator.statistics.betting import NONE, Counts
+from learnloop_operator.statistics.several_arms import bar, beaten_by, fresh, look
+
+# How it begins.
+
+
+def due(snapshot: Snapshot, state: State) -> Experiment | None:
+    """The experiment that has not run yet. It waits for a rollout and its guard to be over."""
+    wanted = snapshot.spec.experiment
+    if wanted is None or state.canary or state.previous:
+        return None
+    return wanted if state.experiment is None or state.experiment.id != id_of(wanted) else None
+
+
+def begin_experiment(snapshot: Snapshot, state: State, stable: ArmState, asked: Experiment) -> NextState:
+    """Create the arms. They get no episode before all of them have pods."""
+    now = stamp(snapshot.now)
+    tallies = fresh(len(asked.arms) + 1)
+    players = [
+        Player(arm.name, model_here(snapshot.spec, arm.uri, arm.sha256), arm.weight, since=now, tally=tally)
+        for arm, tally in zip(asked.arms, tallies, strict=False)
+    ]
+    for index, player in enumerate(players):
+        if problem := _problem(snapshot, state, stable, player):
+            sentence = f"spec.experiment.arms[{index}]{problem}"
+            return NextState(state, "Degraded", reasons.EXPERIMENT_INVALID, sentence, degraded=True)
+    left = 100 - sum(player.weight for player in players)
+    named = ", ".join(f"{player.name} {player.weight} %" for player in players)
+    players.insert(0, Player(STABLE, stable.model, left, ready=stable.was_ready, since=now, tally=tallies[-1]))
+    sentence = f"experiment {id_of(asked)} begins: {named}, stable {left} %; waiting for the arms' pods"
+    trial = ExperimentState(id_of(asked), "Starting", tuple(players), started_at=now, message=sentence)
+    after = replace(state, experiment=trial)
+    return done(after, "Progressing", reasons.EXPERIMENT_STARTED, sentence, again_after=5.0)
+
+
+def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player) -> str:
+    """Why the arm cannot take part, as the rest of its field's path; "" when it can."""
+    if player.model.revision == stable.revision:
+        return f": {player.name} is the model that stable serves: stable is an arm already, remove it"
+    if why := foreign(player.model.uri, snapshot.namespace):
+        return f".uri: {why}"
+    if pin := state.in_the_way(player.model):
+        why = why_blocked(pin, player.model)
+        return f": {player.name} was rolled back ({why}): remove it, or unblock {pin.revision} by retry"
+    return ""
+
+
+# One look at it: challengers that break their bars are withdrawn, arms that are proven worse are beaten.
+#
+# Stable is never withdrawn, but it can be beaten. It keeps its share until a winner has taken over.
+
+
+def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState) -> NextState:
+    """One look at an experiment that has arms with pods."""
+    wanted = asked_for(snapshot.spec, trial)
+    if wanted is None:
+        return _over(snapshot, state, trial, f"experiment {trial.id} withdrawn with its spec; stable keeps serving")
+    before, trial = trial, _looked(snapshot, state, wanted, trial)
+    left = [
+        f"{now.name} {'withdrawn: ' if now.standing == 'withdrawn' else ''}{now.message}"
+        for was, now in zip(before.players, trial.players, strict=True)
+        if now.standing not in (was.standing, "playing")
+    ]
+    if not trial.challengers():
+        text = "; ".join(left or [f"{player.name} {player.message}" for player in trial.players[1:]])
+        return _over(snapshot, state, replace(trial, winner=None), f"experiment over, stable keeps serving: {text}")
+    starting = trial.phase == "Starting"
+    onward = _starting(snapshot, state, trial, left) if starting else _judged(snapshot, state, wanted, trial)
+    events = [note for text in left for note in happened(reasons.ARM_WITHDRAWN, f"experiment: {text}", warning=True)]
+    return replace(onward, events=(*events, *onward.events))
+
+
+def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState) -> ExperimentState:
+    """The experiment after a look, as far as there is evidence."""
+    young = seconds_since(trial.started_at, snapshot.now) < SHORTEST
+    judged = trial.phase != "Starting" and not snapshot.evidence.unavailable and not young
+    for index, player in enumerate(trial.players):
+        player = player.observed(world(snapshot, player.model.revision), snapshot.now)
+        if index and player.standing == "playing":
+            why = _unfit(snapshot, state, player)
+            if judged and not why:
+                why = _breach(snapshot, player, len(trial.players) - 1)
+            player = player.out("withdrawn", why, snapshot.now) if why else player
+        trial = trial.with_player(index, player)
+    if trial.phase != "Running" or not judged:
+        return trial
+    playing = [player.model.revision for player in trial.challengers()]
+    if not is_steady(snapshot, replace(state, experiment=trial), *playing):
+        return trial.started_over()
+    return _compared(snapshot, asked, trial)
+
+
+def _unfit(snapshot: Snapshot, state: State, player: Player) -> str:
+    """Why a challenger goes whatever Prometheus says: its own counters break a bound, or its pods cannot serve."""
+    if gross := gross_breach(snapshot, state, player.model.revision, player.name):
+        return gross
+    live, deadline = world(snapshot, player.model.revision), snapshot.spec.rollout.progress_deadline_seconds
+    if hopeless(live):
+        return f"its pod gave up after {live.restarts} starts: {live.message}"
+    if not player.ready and seconds_since(player.since, snapshot.now) >= deadline:
+        return f"its pods were not ready within {deadline} s: {live.message or 'they gave no reason'}"
+    return ""
+
+
+def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
+    """The hard bounds that a challenger certainly breaks, and episodes that it leaves open. Ratios are left to the
+    comparison of the arms, which is not misled by the noise of the first episodes."""
+    arm, analysis = snapshot.evidence.arms.get(player.model.revision), snapshot.spec.analysis
+    alpha, alone = alpha_of_bound(analysis, arms), {"min_ratio": None, "max_ratio": None}
+    results = [
+        check(metric.model_copy(update=alone), arm, None, alpha, subject_is=player.name)
+        for metric in analysis.metrics
+        if metric.min is not None or metric.max is not None
+    ]
+    stable = snapshot.before.stable
+    reference = snapshot.evidence.arms.get(stable.revision) if stable else None
+    if hung := unfinished(analysis, arm, reference, player.name, "stable", passing=False):
+        results.append(hung)
+    return "; ".join(result.sentence for result in results if result.verdict is Verdict.BREACH)
+
+
+def _compared(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> ExperimentState:
+    """An arm that is proven worse than one still in the race is beaten."""
+    counted = tuple(_counts(snapshot, asked.metric, player) for player in trial.players)
+    records = look(tuple(player.tally for player in trial.players), counted)
+    players = [replace(player, tally=record) for player, record in zip(trial.players, records, strict=True)]
+    trial = replace(trial, players=tuple(players))
+    able = frozenset(range(len(players))) - _silences(snapshot, asked, trial).keys()
+    enough = bar(len(players), asked.alpha)
+    for loser, winner in beaten_by(records, _racing(trial), enough, asked.min_episodes, able).items():
+        why = f"beaten by {players[winner].name}"
+        trial = trial.with_player(loser, trial.players[loser].out("beaten", why, snapshot.now))
+    return trial
+
+
+def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Counts | None:
+    """Outcomes and the sum of their values, 0 for the worst and 1 for the best; None for an arm that gets no episodes,
+    or without a number.
+
+    A challenger whose mean return lies below the range counts as one that always returns the lowest: it may lose by
+    that and cannot win. Stable below it, and any arm above it, show that the range is wrong: no number.
+    """
+    arm = snapshot.evidence.arms.get(player.model.revision)
+    if arm is None or arm.gap or (player.standing != "playing" and player.name != STABLE):
+        return None
+    if arm.episodes <= 0:
+        return NONE
+    wanted = check_of(metric)
+    result = type_of(wanted).outcomes(wanted, arm, PLAIN)
+    if result is None or not math.isfinite(result.n) or not math.isfinite(result.total):
+        return None
+    result, strays = fitted(result), side(result)
+    if strays and (strays is Side.ABOVE or player.name == STABLE):
+        return None
+    return Counts(result.n, min(result.n, max(0.0, result.total)))
+
+
+def _silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> dict[int, Missing]:
+    """By index, why an arm has no current number of the metric: its proofs wait, and so does it.
+    Without stable's number no arm can be compared."""
+    evidence, result = snapshot.evidence, dict[int, Missing]()
+    everyone = range(len(trial.players))
+    if evidence.unavailable:
+        return dict.fromkeys(everyone, Missing(evidence.reason, f"no evidence: {evidence.unavailable}"))
+    for index, player in enumerate(trial.players):
+        if player.standing != "playing" and player.name != STABLE:
+            continue
+        arm = evidence.arms.get(player.model.revision)
+        missing = untimely(evidence.clock, arm.seen_at if arm else None, snapshot.now, player.name)
+        if missing is None and _counts(snapshot, asked.metric, player) is None:
+            why = check(check_of(asked.metric), arm, None, asked.alpha, subject_is=player.name)
+            missing = Missing(why.reason, why.sentence)
+        if missing is not None:
+            for mute in everyone if player.name == STABLE else (index,):
+                result.setdefault(mute, missing)
+    return result
+
+
+def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState) -> NextState:
+    trial = _with_stable_again(asked, trial)
+    left_in, mute = _racing(trial), _silences(snapshot, asked, trial)
+    if trial.phase == "Won" or (len(left_in) == 1 and not left_in & mute.keys()):
+        return _won(snapshot, state, asked, trial, trial.players[next(iter(left_in))])
+    if limit := _exhausted(snapshot, asked, trial):
+        sentence = f"experiment over after {limit} without a winner: {standings(asked, trial)}; stable keeps serving"
+        return _over(snapshot, state, trial, sentence)
+    interval, problem = float(snapshot.spec.analysis.interval_seconds), snapshot.evidence.unavailable
+    if problem:
+        sentence = f"experiment: no evidence: {problem}; the split stays as it is"
+        return replace(_going_on(state, trial, snapshot.evidence.reason, sentence, interval), data=problem)
+    missing = _lacking(asked, trial, mute)
+    sentence = f"experiment: {standings(asked, trial)}{f'; {missing.text}' if missing else ''}"
+    onward = _going_on(state, trial, reasons.EXPERIMENT_RUNNING, sentence, interval)
+    return replace(onward, data=missing.text if missing else "", data_reason=missing.reason if missing else "")
+
+
+def _starting(snapshot: Snapshot, state: State, trial: ExperimentState, left: list[str]) -> NextState:
+    playing = trial.challengers()
+    missing = [player.name for player in playing if not world(snapshot, player.model.revision).ready]
+    if missing:
+        waits = "; ".join([*left, f"waiting for the pods of {', '.join(missing)}"])
+        return _going_on(state, trial, reasons.WAITING_FOR_PODS, f"experiment: {waits}", 5.0)
+    begun = replace(trial, phase="Running", started_at=stamp(snapshot.now))
+    sentence = f"experiment: every arm has its pods, the episodes are split among {len(playing) + 1} arms"
+    # The shares are persisted first: the routing table never runs ahead of the status.
+    return replace(_going_on(state, begun, reasons.EXPERIMENT_RUNNING, sentence, 0.0), keep_table=True)
+
+
+def _going_on(state: State, trial: ExperimentState, reason: str, sentence: str, again_after: float) -> NextState:
+    after = replace(state, experiment=replace(trial, message=sentence))
+    return NextState(after, "Progressing", reason, sentence, again_after=again_after)
+
+
+def _lacking(asked: Experiment, trial: ExperimentState, mute: dict[int, Missing]) -> Missing | None:
+    """Everything that keeps an experiment from its numbers, in one sentence: silences first, then too few episodes."""
+    if mute:
+        texts = list(dict.fromkeys(item.text for item in mute.values()))
+        return Missing(next(iter(mute.values())).reason, "; ".join(texts))
+    short = [item for item in trial.players if item.standing == "playing" and item.tally.judged.n < asked.min_episodes]
+    words = ", ".join(f"{item.name} {int(item.tally.judged.n)}" for item in short)
+    text = f"episodes compared so far: {words}; each arm needs {asked.min_episodes}"
+    return Missing(reasons.NOT_ENOUGH_DATA, text) if short else None
+
+
+# The race: who is in it, and when it ends without a winner.
+
+
+def _racing(trial: ExperimentState) -> frozenset[int]:
+    return frozenset(index for index, player in enumerate(trial.players) if player.standing == "playing")
+
+
+def _with_stable_again(asked: Experiment, trial: ExperimentState) -> ExperimentState:
+    """Stable races again when no arm is left that is proven better: the one that beat it has been withdrawn."""
+    stable, enough = trial.players[0], bar(len(trial.players), asked.alpha)
+    if stable.standing != "beaten" or any(trial.players[index].tally.better[0] >= enough for index in _racing(trial)):
+        return trial
+    return trial.with_player(0, replace(stable, standing="playing", message=""))
+
+
+def _exhausted(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> str:
+    """The limit that the experiment has reached; "" for none, and without evidence."""
+    if snapshot.evidence.unavailable:
+        return ""
+    if sum(player.tally.judged.n for player in trial.players) >= asked.max_episodes:
+        return f"{asked.max_episodes} episodes"
+    over = seconds_since(trial.started_at, snapshot.now) >= asked.max_seconds
+    return f"{asked.max_seconds} s" if over else ""
+
+
+# How it ends: with a winner that takes over or waits for a person, or without one.
+
+
+def _over(snapshot: Snapshot, state: State, trial: ExperimentState, sentence: str) -> NextState:
+    after = replace(state, experiment=_finished(snapshot, trial, sentence))
+    return done(after, "Progressing", reasons.EXPERIMENT_OVER, sentence)
+
+
+def _finished(snapshot: Snapshot, trial: ExperimentState, sentence: str) -> ExperimentState:
+    """The experiment without arms of its own; the figures stay on record."""
+    now = stamp(snapshot.now)
+    players = tuple(replace(player, since=now) if player.standing == "playing" else player for player in trial.players)
+    return replace(trial, phase="Finished", players=players, finished_at=now, message=sentence)
+
+
+def _won(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState, best: Player) -> NextState:
+    """The winner waits for its pods, and for a person where the spec says so; then it is promoted."""
+    fresh_winner = trial.phase != "Won"
+    if fresh_winner:
+        if why := _breaks_a_ratio(snapshot, trial.players[0], best):
+            sentence = f"experiment over, stable keeps serving: {best.name} won and may not serve: {why}"
+            return _over(snapshot, state, replace(trial, winner=None), sentence)
+        sentence = f"experiment won by {best.name} ({best.model.revision}): {standings(asked, trial)}"
+        if asked.on_winner == "wait":
+            sentence += f"; waiting for `kubectl learnloop promote {snapshot.name}`"
+        trial = replace(trial, phase="Won", winner=best.name, message=sentence)
+    events = happened(reasons.EXPERIMENT_WON, trial.message) if fresh_winner else ()
+    waiting = _going_on(state, trial, reasons.WAITING_FOR_APPROVAL, trial.message, 5.0)
+    promoted = _promoted(snapshot, state, asked, trial, best)
+    return promoted or replace(waiting, phase="Paused", events=events)
+
+
+def _breaks_a_ratio(snapshot: Snapshot, stable: Player, best: Player) -> str:
+    """Why an arm that has won does not serve: as a canary it would be rolled back for a ratio; "" where it may."""
+    arms = snapshot.evidence.arms
+    own, reference = arms.get(best.model.revision), arms.get(stable.model.revision)
+    if own is None or reference is None:
+        return ""
+    metrics = snapshot.spec.analysis.metrics
+    return "; ".join(text for metric in metrics for text in broken_ratios(metric, own, reference, best.name))
+
+
+def _promoted(
+    snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState, best: Player
+) -> NextState | None:
+    """Promote the winner, once it may be and has the pods for it: the arm becomes stable as it is, no pod restarts,
+    and the old one stays warm. None: not yet."""
+    enough = world(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
+    if not (trial.approved_by or asked.on_winner == "promote") or not enough or not best.ready or state.stable is None:
+        return None
+    by = f", as {trial.approved_by} says" if trial.approved_by else ""
+    sentence = f"promoted {best.name} ({best.model.revision}){by}: {standings(asked, trial)}"
+    after = replace(
+        state.promoted(ArmState(best.model, best.since, was_ready=True), snapshot.now),
+        rollout_started_at=trial.started_at,
+        experiment=replace(_finished(snapshot, trial, sentence), promoted_over=state.stable.revision),
+    )
+    return done(after, "Guarding", reasons.PROMOTED, sentence, keep_table=True, data="")
+
+
+def outcome(snapshot: Snapshot) -> Desired:
+    """The model to serve: an experiment's winner instead of the model it was promoted over.
+
+    spec.model is the user's and stays as it is. So the outcome holds as long as the experiment stands in the spec and
+    spec.model means what it meant then. A winner that was rolled back is not wanted any more.
+    """
+    wanted, result = snapshot.desired, snapshot.before.experiment
+    if result is None or asked_for(snapshot.spec, result) is None or wanted.model is None:
+        return wanted
+    arm = next((arm for arm in result.arms if arm.name == result.winner), None)
+    if arm is None or result.promoted_over != wanted.model.revision:
+        return wanted
+    if of_revision(load_pins(snapshot.before), arm.revision):
+        return wanted
+    return replace(wanted, model=replace(wanted.model, revision=arm.revision, uri=arm.uri, sha256=arm.sha256))
+
+
+# What a person may say to an experiment: take an arm out, or promote the arm that has won.
+
+
+def take_out(snapshot: Snapshot, state: State, revision: str, by: str) -> NextState | None:
+    """Withdraw one challenger; the others go on. None where the revision is not one."""
+    trial, index = state.experiment, _place(state.experiment, revision)
+    if trial is None or index is None:
+        return None
+    player, why = trial.players[index], f"aborted by {by}"
+    sentence = f"experiment: {player.name} withdrawn: {why}"
+    after = replace(trial.with_player(index, player.out("withdrawn", why, snapshot.now)), message=sentence)
+    return done(replace(state, experiment=after), "Progressing", reasons.ARM_WITHDRAWN, sentence)
+
+
+def let_win(state: State, revision: str, by: str) -> NextState | str | None:
+    """Promote the winner that waits for it, or say why not. None where the revision is not a challenger."""
+    trial, index = state.experiment, _place(state.experiment, revision)
+    if trial is None or index is None:
+        return None
+    arm = f"{trial.players[index].name} ({revision})"
+    if trial.phase != "Won":
+        return f"{arm} has not won the experiment: set spec.model to roll it out in steps instead"
+    after = replace(state, experiment=replace(trial, approved_by=by))
+    sentence = f"experiment: the winner {arm} is promoted, as {by} says"
+    return done(after, "Progressing", reasons.EXPERIMENT_RUNNING, sentence)
+
+
+def _place(trial: ExperimentState | None, revision: str) -> int | None:
+    if trial is None or revision not in [player.model.revision for player in trial.challengers()]:
+        return None
+    return next(index for index, player in enumerate(trial.players) if index and player.model.revision == revision)

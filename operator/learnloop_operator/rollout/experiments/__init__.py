@@ -1,1 +1,0 @@
-"""Experiments: several models compared side by side, and the winner promoted."""
