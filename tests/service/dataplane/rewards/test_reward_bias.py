@@ -67,4 +67,4 @@ async def test_a_check_without_a_rule_or_with_a_persons_label_is_refused_with_th
     assert refused["error"]["field"] == "policy.bias"
     person = {"policy": BIASED | {"bias": {"groupBy": ["metadata.user_id"]}}}
     refused = await api.call("POST", "/api/v1/rewards/bias", 422, json=person)
-    assert "a person is no group" in refused["error"]["message"]
+    assert "a person, not a group" in refused["error"]["message"]

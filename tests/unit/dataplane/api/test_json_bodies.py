@@ -31,7 +31,7 @@ def test_timestamps_are_text_and_lone_surrogates_are_taken_where_they_are_mended
     assert asked.as_of == datetime(2026, 1, 31, 11, tzinfo=UTC)
     with pytest.raises(RequestValidationError):
         JsonBody(Retrieve).read(body)
-    with pytest.raises(RequestValidationError, match="a number is no timestamp"):
+    with pytest.raises(RequestValidationError, match="invalid timestamp, a number"):
         JsonBody(Retrieve).read(b'{"agent_id": "a", "context": "x", "as_of": 5}')
     with pytest.raises(RequestValidationError) as refusal:
         JsonBody(StoreMemory).read(

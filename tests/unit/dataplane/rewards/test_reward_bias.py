@@ -173,7 +173,7 @@ async def test_a_check_waits_for_no_other_namespace_and_not_for_ever(monkeypatch
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"groupBy": ["metadata.user_id"]}, "a person is no group"),
+        ({"groupBy": ["metadata.user_id"]}, "a person, not a group"),
         ({"groupBy": ["user"]}, "pattern"),
         ({"groupBy": []}, "at least 1"),
         ({"groupBy": [LANGUAGE, LANGUAGE]}, "twice"),
