@@ -127,7 +127,7 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     say("quality …")
     for part in (quality.precision, quality.junk):
         figures |= part(product)
-    figures |= await forgetting.lived(product, watcher) | forgetting.pure()
+    figures |= await forgetting.lived(product, watcher)
     await watcher.close()
     return figures
 

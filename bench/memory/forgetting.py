@@ -3,8 +3,7 @@
 `python -m bench.memory.forgetting` is this part alone; its last line is one JSON object.
 
 Of 1,000 memories each is needed so and so often a month, few of them often. The oracle keeps the 500 that are needed
-most; the clairvoyant knows the very draws, which nobody can (the oracle itself reaches 0.97 of that). Once through the
-service (`lived`), and once by the formula alone on columns made up, many times (`pure`).
+most; the clairvoyant knows the very draws, which nobody can (the oracle itself reaches 0.97 of that).
 """
 
 import asyncio
@@ -20,17 +19,18 @@ from uuid import UUID
 
 import asyncpg
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.arguments import numbers
 from bench.memory import load
 from bench.memory.data import word
 from bench.memory.filling import say
-from learnloop_dataplane.lifecycle.forgetting import Floats, MemoryWorths, surplus, value
 from testing.servers.data_plane_process import Product, postgres
 
 API = "/api/v1/memory/"
 CLIENTS = 8
-MEMORIES, BUDGET, HALF_LIFE_DAYS = 1000, 500, 7.0  # an episodic memory's
+MEMORIES, BUDGET = 1000, 500
+Floats = NDArray[np.float64]
 PAST = "UPDATE agent_memories SET created_at = now() - $2::interval WHERE id = $1"
 LAST_USED = "UPDATE memory_use SET last_accessed = now() - $2::interval WHERE memory_id = $1"
 
@@ -78,29 +78,6 @@ class Needs:
         )
 
 
-def pure(seed: int = 13, runs: int = 20) -> dict[str, float]:
-    """By the formula alone: what it decides on made-up columns, without a service or a database."""
-    rng, found = np.random.default_rng(seed), []
-    for _ in range(runs):
-        needs = Needs.draw(rng)
-        held = MemoryWorths(
-            importance=needs.importance,
-            used=needs.used.astype(float),
-            helped=needs.helped.astype(float),
-            hurt=needs.hurt.astype(float),
-            idle_days=needs.idle,
-            half_life_days=np.full(MEMORIES, HALF_LIFE_DAYS),
-            pinned=np.zeros(MEMORIES, bool),
-        )
-        found.append(needs.shares(np.setdiff1d(np.arange(MEMORIES), surplus(value(held), BUDGET))))
-    ours, draws, age_alone = np.mean(found, axis=0)
-    return {
-        "forgetting_keeps_of_oracle_pure": round(float(ours), 4),
-        "forgetting_keeps_of_clairvoyant_pure": round(float(draws), 4),
-        "forgetting_by_age_keeps_of_oracle": round(float(age_alone), 4),
-    }
-
-
 async def lived(product: Product, watcher: Any, seed: int = 13, runs: int = 2) -> dict[str, float]:
     """Through the API: stored with their importance, recalled and judged as often as they were needed, then given a
     budget of half. Only the past is written into the database, for no request can be of last month.
@@ -118,10 +95,11 @@ async def lived(product: Product, watcher: Any, seed: int = 13, runs: int = 2) -
             await watcher.executemany(statement, ago)
         left = await asyncio.to_thread(_kept, product, agent)
         found.append(needs.shares(np.flatnonzero([one in left for one in ids])))
-    ours, draws, _ = np.mean(found, axis=0)
+    ours, draws, age_alone = np.mean(found, axis=0)
     return {
         "forgetting_keeps_of_oracle": round(float(ours), 4),
         "forgetting_keeps_of_clairvoyant": round(float(draws), 4),
+        "forgetting_by_age_keeps_of_oracle": round(float(age_alone), 4),
     }
 
 
@@ -190,7 +168,7 @@ def main() -> None:
         say("living …")
         with Product(dsn, Path(server.pgdata), Path(directory)) as product:
             found = asyncio.run(measure(product))
-    print(json.dumps(found | pure()))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

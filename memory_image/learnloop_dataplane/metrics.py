@@ -105,11 +105,6 @@ GAUGES = {
         (),
         "1 while the vector store takes what it is given, 0 while large agents are scanned.",
     ),
-    "vectors_lag": (
-        "learnloop_vector_store_lag_seconds",
-        NAMESPACE,
-        "For how long the vector store has lacked something of a namespace; nothing is lost, it takes it in later.",
-    ),
 }
 
 
@@ -188,10 +183,6 @@ class Metrics:
         self._count("consolidations", namespace).inc()
         self._count("consolidated", namespace, "junk").inc(junk)
         self._count("consolidated", namespace, "distilled").inc(distilled)
-
-    def vector_lag(self, namespace: str, lag: float) -> None:
-        """Records for how many seconds the vector store has lacked something of a namespace."""
-        self._tell("vectors_lag", namespace, lag)
 
     def stream(self, name: str, limit: int, size: int, unread: int, waiting: float) -> None:
         """Records a stream: bytes it may hold and holds, unread messages, and the share of its room that they take."""

@@ -64,7 +64,7 @@ class MemoryParts:
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self.rewrites = OneEach("a rollback", HEAVY_AT_ONCE)
         self.consolidation = Consolidation(
-            db, _distiller(config), analyzer, shared.metrics, config.consolidate_seconds, waiting
+            db, _distiller(config), analyzer, shared.metrics, self.recall_log, config.consolidate_seconds, waiting
         )
         self.episodes = EpisodeMemories(db, analyzer, shared.step_cipher)
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from learnloop_dataplane.errors import ConfigError
 
 Vector = NDArray[np.float32]
-FEW = 4  # texts that are quicker one by one
 
 
 class Embedder(Protocol):

@@ -11,46 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
 
-from learnloop_dataplane.embedding.embedder import FEW, Vector
+from learnloop_dataplane.embedding.embedder import Vector
 from learnloop_dataplane.errors import ConfigError
 
 BATCH = 32
 MOST_TOGETHER = 1024  # tokens that run together, padding included: a recall waits for one such run, not for all
-
 MAX_TOKENS = 256
-UNKNOWN, BEGIN, END, PAD = "[UNK]", "[CLS]", "[SEP]", "[PAD]"
-LONGEST = 100  # characters of a word; a longer one is unknown
-
-
-class WordPiece:
-    """BERT's uncased tokenizer: words and punctuation, then the longest pieces of the vocabulary.
-
-    Args:
-        vocabulary: a `vocab.txt`, a piece a line.
-
-    Raises:
-        ConfigError: a piece that every such vocabulary has is missing.
-    """
-
-    def __init__(self, vocabulary: str) -> None:
-        self._ids = {piece: place for place, piece in enumerate(vocabulary.splitlines())}
-        for piece in (UNKNOWN, BEGIN, END, PAD):
-            if piece not in self._ids:
-                raise ConfigError(f"the vocabulary has no {piece}; give that of a BERT model")
-        self.pad = self._ids[PAD]
-        model = models.WordPiece(vocab=self._ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST)
-        self._tokenizer = Tokenizer(model)
-        self._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of at most 256 tokens, begin and end included."""
-        # A piece comes from at least one character, so the rest of a very long text is not read.
-        beginning = text[: MAX_TOKENS * LONGEST].encode(errors="replace").decode()
-        ids: list[int] = self._tokenizer.encode(beginning, add_special_tokens=False).ids
-        return [self._ids[BEGIN], *ids[: MAX_TOKENS - 2], self._ids[END]]
+MOST_TEXT = 100 * MAX_TOKENS  # characters: a longer word than 100 is unknown
 
 
 class OnnxEmbedder:
@@ -65,22 +34,23 @@ class OnnxEmbedder:
         try:
             import onnxruntime
 
-            content, pieces = model.read_bytes(), vocabulary.read_text(encoding="utf-8")
+            content = model.read_bytes()
+            self._tokens = BertWordPieceTokenizer.from_file(str(vocabulary))
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = 1
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own errors have no common class
             raise ConfigError(f"LEARNLOOP_EMBEDDER: {directory} holds no ONNX model: {error}") from error
-        self._tokens = WordPiece(pieces)
+        self._tokens.enable_truncation(MAX_TOKENS)
         self._inputs = {item.name for item in self._session.get_inputs()}
-        self.dimensions = len(self._run([self._tokens.encode("")])[0])
+        self.dimensions = len(self._run(self._cut([""]))[0])
         # The content's hash, not the path: another model under the same path embeds everything again.
         self.name = f"onnx:{hashlib.sha256(content).hexdigest()[:12]}:{self.dimensions}"
         self._one = asyncio.Lock()
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See Embedder. Callers take turns run by run: who asks for one vector never waits for another's thousand."""
-        rows = self._cut(texts) if len(texts) < FEW else await asyncio.to_thread(self._cut, texts)
+        rows = await asyncio.to_thread(self._cut, texts)
         vectors: list[Vector] = [np.zeros(self.dimensions, np.float32)] * len(texts)
         for places in batches([len(row) for row in rows]):
             async with self._one:
@@ -91,11 +61,13 @@ class OnnxEmbedder:
         return vectors
 
     def _cut(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self._tokens.encode(text) for text in texts]
+        # UTF-8, which the library wants, cannot hold a lone surrogate.
+        sent = [text[:MOST_TEXT].encode(errors="replace").decode() for text in texts]
+        return [encoding.ids for encoding in self._tokens.encode_batch(sent)]
 
     def _run(self, rows: Sequence[list[int]]) -> list[Vector]:
         width = max(len(row) for row in rows)
-        ids = np.full((len(rows), width), self._tokens.pad, dtype=np.int64)
+        ids = np.zeros((len(rows), width), dtype=np.int64)
         mask = np.zeros((len(rows), width), dtype=np.int64)
         for place, row in enumerate(rows):
             ids[place, : len(row)], mask[place, : len(row)] = row, 1

@@ -27,6 +27,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.redaction import redact_text
 from learnloop_dataplane.recall.memory_groups import AGENTS
 from learnloop_dataplane.recall.memory_types import POLICIES
+from learnloop_dataplane.recall.recall_log import RecallLog
 from learnloop_dataplane.text.analysis import Analyzer
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Consolidation:
 
     Args:
         distiller: makes facts and procedures of episodes.
+        recall_log: what was recalled until now is in it before a pass looks for echoes.
         every: seconds between two scheduled passes over the same agent.
         stored: called with a namespace that has new memories.
     """
@@ -104,6 +106,7 @@ class Consolidation:
         distiller: Distiller,
         analyzer: Analyzer,
         metrics: Metrics,
+        recall_log: RecallLog,
         every: float,
         stored: Callable[[str], None],
     ) -> None:
@@ -111,6 +114,7 @@ class Consolidation:
         self._distiller = distiller
         self._analyzer = analyzer
         self._metrics = metrics
+        self._recall_log = recall_log
         self._every = every
         self._stored = stored
         self._turns = OneEach("consolidation", AGENTS_AT_ONCE)
@@ -123,6 +127,7 @@ class Consolidation:
             Unavailable: nothing was changed.
         """
         with self._turns.turn(namespace, agent):
+            await self._recall_log.flush()
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_LOCK, namespace, agent)
                 done = await self._pass(connection, namespace, agent, dry_run=dry_run)

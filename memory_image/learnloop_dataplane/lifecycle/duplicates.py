@@ -25,6 +25,7 @@ SHORTEST_ECHO = 6  # words; shorter texts repeat by chance
 ECHO_SECONDS = 3600.0  # between a recall and the storing of its echo
 MOST_ALIKE = 50  # recalled texts of the same words that an echo is compared with
 _BETWEEN = re.compile(r"[\s\"“”„«»()\[\]{}]+|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
+_SAYS_NOTHING = "the"
 _ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
 _EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»)]*$")
 # Phrases that may stand before recalled text; of these only "as noted" behind it.
@@ -109,30 +110,23 @@ class Comparison:
             if source is not None:
                 self._echoes.append(Superfluous(item.id, source, "echo"))
             elif words:
-                key = _digest([item.memory_type, item.about, words])
-                fields = frozenset({_digest(sorted(item.details)).hex()} if item.details else ())
-                self._alike[key].append(replace(item, text="", details=fields))
+                key = _digest([item.memory_type, item.about, words, sorted(item.details)])
+                self._alike[key].append(replace(item, text="", details=frozenset()))
 
     def junk(self) -> list[Superfluous]:
         """Echoes, and all duplicates but the one with the best standing, the oldest of equals.
 
-        Duplicates have the same fields besides the text, or none. None ends in favour of a memory that begins later or
-        ends sooner, and none in favour of an echo.
+        Duplicates have the same fields besides the text. None ends in favour of a memory that begins later or ends
+        sooner, and none in favour of an echo.
         """
         junk = list(self._echoes)
         for alike in self._alike.values():
-            alike.sort(key=_order)
-            lasting: dict[frozenset[str], Item] = {}  # by fields, and of all under none
-            for item in alike:
-                other = lasting.get(item.details)
-                if other is not None and other.ends >= item.ends:
-                    if not item.fixed:
-                        junk.append(Superfluous(item.id, other.id, "duplicate"))
-                    continue
-                lasting[item.details] = item
-                plain = lasting.setdefault(frozenset(), item)
-                if item.ends > plain.ends:
-                    lasting[frozenset()] = item
+            lasting: Item | None = None
+            for item in sorted(alike, key=_order):
+                if lasting is None or lasting.ends < item.ends:
+                    lasting = item
+                elif not item.fixed:
+                    junk.append(Superfluous(item.id, lasting.id, "duplicate"))
         return junk
 
     def _source(self, words: tuple[str, ...], item: Item) -> UUID | None:
@@ -149,10 +143,10 @@ def _unframed(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def said(text: str) -> tuple[str, ...]:
-    """The words and symbols of a text, in order, without case, quotes and the ends of sentences."""
+    """The words and symbols of a text, in order, without case, quotes, ends of sentences and "the"."""
     plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
     words = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).split())
-    return tuple(filter(None, words))
+    return tuple(word for word in words if word and word != _SAYS_NOTHING)
 
 
 def _begins(words: tuple[str, ...], phrase: tuple[str, ...]) -> bool:
@@ -172,8 +166,7 @@ def details(content: dict[str, Any]) -> frozenset[str]:
 
 
 def _order(item: Item) -> tuple[Any, ...]:
-    standing = not item.fixed, -item.standing, item.created, item.id.bytes
-    return item.begins, -item.ends, -len(item.details), *standing
+    return item.begins, -item.ends, not item.fixed, -item.standing, item.created, item.id.bytes
 
 
 def _digest(value: Any) -> bytes:

@@ -7,14 +7,11 @@ agents; the smallest limit holds. Background work forgets what exceeds it; no st
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse
 from learnloop_dataplane.audit.chain import note, note_memories
@@ -27,22 +24,33 @@ from learnloop_dataplane.recall.memory_types import POLICIES
 from learnloop_dataplane.strict_json import StrictReader
 
 log = logging.getLogger(__name__)
-Floats = NDArray[np.float64]
 UNLIMITED = MemoryBudget()
 REASONS_SHOWN = 50
-READ_AT_ONCE = 1000  # rows between two of which requests are answered
 SECONDS = 60.0
 
 SIZE = "pg_column_size(m.content) + pg_column_size(m.text)"
 """What the budget counts of a memory: neither is unpacked for it."""
 # Two processes that forgot by the same count would forget twice as many.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('forget/' || $1 || '/' || $2, 0))"
-_WORTHS = f"""
-SELECT m.id, m.memory_type, m.importance, m.pinned, {SIZE} AS size,
-    coalesce(u.access_count, 0) AS used, coalesce(u.helped, 0) AS helped, coalesce(u.hurt, 0) AS hurt,
-    extract(epoch FROM now() - greatest(m.created_at, u.last_accessed))::float8 AS idle_seconds
-FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
-WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
+_HALF_LIVES = " ".join(f"WHEN '{name}' THEN {policy.half_life_days}" for name, policy in POLICIES.items())
+# Value: importance as its writer judged it, raised by use (each doubling counts the same) and moved by what the rewards
+# say it did. Freshness halves every half-life since it was stored or last recalled, and never below a tenth: an old
+# memory that earned its place outlives a new one that did not.
+_SURPLUS = f"""
+WITH held AS (
+    SELECT m.id, m.pinned, {SIZE} AS size,
+        (m.importance * (1 + 0.25 * ln(1 + coalesce(u.access_count, 0)) / ln(2)) + greatest(i.outcome, 0))
+        * (1 + 0.9 * least(i.outcome, 0)) * (0.1 + 0.9 * power(0.5, least(i.half_lives, 100))) AS value
+    FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
+    CROSS JOIN LATERAL (SELECT coalesce((u.helped - u.hurt) / (u.helped + u.hurt + 1), 0) AS outcome,
+        greatest(extract(epoch FROM now() - greatest(m.created_at, u.last_accessed))::float8 / 86400, 0)
+        / CASE m.memory_type {_HALF_LIVES} END AS half_lives) i
+    WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
+), ranked AS (
+    SELECT id, pinned, value, row_number() OVER best AS place, sum(size) OVER best AS total
+    FROM held WINDOW best AS (ORDER BY pinned DESC, value DESC, id ROWS UNBOUNDED PRECEDING)
+)
+SELECT id, value FROM ranked WHERE NOT pinned AND (place > $3 OR total > $4) ORDER BY value, id
 """
 _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 _PUT = """
@@ -77,59 +85,6 @@ WHERE (b.memories, b.bytes, b.pinned, b.pinned_above) IS DISTINCT FROM
 
 
 @dataclass(frozen=True)
-class MemoryWorths:
-    """Columns float64 [n] of n memories; `pinned` is 1 or 0."""
-
-    importance: Floats
-    used: Floats
-    helped: Floats
-    hurt: Floats
-    idle_days: Floats
-    half_life_days: Floats
-    pinned: NDArray[np.bool_] | Floats
-
-
-def value(worth: MemoryWorths) -> Floats:
-    """value × freshness of each memory, float64 [n], pinned ones infinite.
-
-    Value: importance as its writer judged it, raised by use (each doubling counts the same) and moved by what the
-    rewards say it did. Freshness halves every half-life since it was stored or last recalled, and never below a
-    tenth: an old memory that earned its place outlives a new one that did not.
-    """
-    outcome = (worth.helped - worth.hurt) / (worth.helped + worth.hurt + 1.0)
-    earned = worth.importance * (1.0 + 0.25 * np.log2(1.0 + worth.used)) + np.maximum(outcome, 0.0)
-    earned *= 1.0 + np.minimum(outcome, 0.0) * 0.9
-    freshness = 0.1 + 0.9 * np.exp2(-worth.idle_days / worth.half_life_days)
-    return np.where(worth.pinned.astype(bool), np.inf, earned * freshness)
-
-
-def surplus(values: Floats, budget: int) -> NDArray[np.intp]:
-    """Indices of what has to go, the least valuable first; pinned memories stay even above the budget."""
-    order = np.argsort(values, kind="stable")[: max(len(values) - budget, 0)]
-    chosen: NDArray[np.intp] = order[np.isfinite(values[order])]
-    return chosen
-
-
-def above(values: Floats, sizes: Floats, budget: MemoryBudget) -> NDArray[np.intp]:
-    """Indices of what has to go under both limits of a budget, the least valuable first; pinned memories stay.
-
-    Args:
-        values: of n memories, float64 [n], pinned ones infinite.
-        sizes: bytes, float64 [n].
-    """
-    gone = np.zeros(len(values), dtype=bool)
-    if budget.memories is not None:
-        gone[surplus(values, budget.memories)] = True
-    if budget.bytes is not None and (excess := sizes[~gone].sum() - budget.bytes) > 0:
-        left = np.flatnonzero(~gone & np.isfinite(values))
-        order = left[np.argsort(values[left], kind="stable")]
-        gone[order[: np.searchsorted(np.cumsum(sizes[order]), excess) + 1]] = True
-    chosen = np.flatnonzero(gone)
-    ranked: NDArray[np.intp] = chosen[np.argsort(values[chosen], kind="stable")]
-    return ranked
-
-
-@dataclass(frozen=True)
 class ForgottenMemories:
     """Result of forgetting: counts, and the first fifty memories with their value and text."""
 
@@ -144,51 +99,24 @@ class ForgottenMemories:
 async def forget(
     db: Database, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool = False
 ) -> ForgottenMemories:
-    """Brings one agent's memory down to its budget.
+    """Brings one agent's memory down to its budget: the least valuable go, and pinned ones stay even above it.
 
     Raises:
         Unavailable: nothing was forgotten.
     """
     async with db.tenant(namespace) as connection:
         await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
-        ids, sizes, worth = await _worths(connection, namespace, agent)
-        values = value(worth)
-        chosen = above(values, sizes, budget)
-        shown = {ids[index]: float(values[index]) for index in chosen[:REASONS_SHOWN]}
+        holding = (await held(connection, namespace, [agent])).get(agent) or Held()
+        limits = budget.memories, budget.bytes
+        surplus = await connection.fetch(_SURPLUS, namespace, agent, *limits, timeout=SECONDS)
+        shown = {row["id"]: row["value"] for row in surplus[:REASONS_SHOWN]}
         texts = {row["id"]: row["text"] for row in await connection.fetch(_TEXTS, namespace, list(shown))}
-        gone = [ids[index] for index in chosen]
+        gone = [row["id"] for row in surplus]
         if not dry_run:
             gone = await retire(connection, namespace, agent, gone, "forgotten")
             await note_memories(connection, namespace, "memory.forgotten", agent, gone)
     examples = [{"id": one, "value": round(worth, 6), "text": texts.get(one, "")} for one, worth in shown.items()]
-    return ForgottenMemories(agent, len(ids), budget.memories, len(gone), dry_run, examples)
-
-
-async def _worths(connection: Any, namespace: str, agent: str) -> tuple[list[UUID], Floats, MemoryWorths]:
-    """Ids, bytes and worth of an agent's memories; requests are answered between two pages of a large one."""
-    ids: list[UUID] = []
-    columns: list[Floats] = []
-    cursor = await connection.cursor(_WORTHS, namespace, agent, timeout=SECONDS)
-    while rows := await cursor.fetch(READ_AT_ONCE, timeout=SECONDS):
-        ids += [row["id"] for row in rows]
-        columns.append(np.array([_numbers(row) for row in rows], dtype=np.float64).T)
-    sizes, *others = np.concatenate(columns, axis=1) if columns else np.zeros((8, 0))
-    worth = MemoryWorths(**{item.name: column for item, column in zip(fields(MemoryWorths), others, strict=True)})
-    return ids, sizes, worth
-
-
-def _numbers(row: Any) -> tuple[float, ...]:
-    """Size, and the columns of `MemoryWorths` in their order."""
-    return (
-        row["size"],
-        row["importance"],
-        row["used"],
-        row["helped"],
-        row["hurt"],
-        max(row["idle_seconds"], 0.0) / 86_400.0,
-        POLICIES[row["memory_type"]].half_life_days,
-        row["pinned"],
-    )
+    return ForgottenMemories(agent, holding.memories, budget.memories, len(gone), dry_run, examples)
 
 
 class BudgetFile:

@@ -78,6 +78,7 @@ class MemoryIndex(SQLModel, table=True):
     __table_args__ = (
         Index("ix_memory_index_said", "namespace", "agent_id", "listed", "session", "position", "said_at", "memory_id"),
         Index("ix_memory_index_neighbours", "namespace", "agent_id", "session", "position", "said_at", "memory_id"),
+        Index("ix_memory_index_standing", "namespace", "agent_id", "said_at", postgresql_where=text("kind >= 2")),
     )
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)

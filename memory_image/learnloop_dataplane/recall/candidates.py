@@ -36,9 +36,9 @@ _FACTS = np.dtype(
 SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 # $5 and $6 are the embedder and the question's vector, or NULL.
 _READ = """
-SELECT x.*, EXISTS(SELECT 1 FROM memory_word_counts c
-    WHERE c.namespace = s.namespace AND c.agent_id = ANY($2::text[]) AND c.word = -1) AS large
-{scope}, LATERAL (SELECT count(*)::int AS n,
+SELECT x.*, l.large {scope}, LATERAL (SELECT EXISTS(SELECT 1 FROM memory_word_counts c
+    WHERE c.namespace = s.namespace AND c.agent_id = ANY($2::text[]) AND c.word = -1) AS large) l,
+LATERAL (SELECT count(*)::int AS n,
     string_agg(uuid_send(v.memory_id), '') AS ids,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
@@ -54,7 +54,7 @@ FROM (SELECT m.*, CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.
         AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) AND {which}
     ORDER BY m.agent_id, m.session, m.position, m.said_at, m.memory_id) v) x
 """
-_EVERYTHING = _READ.format(scope=SCOPE, which="NOT m.listed")
+_EVERYTHING = _READ.format(scope=SCOPE, which="NOT m.listed AND NOT l.large")
 _NAMED = _READ.format(scope=SCOPE, which="m.memory_id = ANY($7::uuid[])")
 _COUNTS = f"""
 SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
@@ -85,7 +85,7 @@ UNION SELECT n.memory_id FROM best b, LATERAL (
 UNION SELECT v.memory_id FROM memory_index v
     WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND NOT v.listed
 UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
-    AND v.kind >= 2 LIMIT {BY_WORDS})
+    AND v.kind >= 2 ORDER BY v.said_at DESC LIMIT {BY_WORDS})
 """
 _SIZES = f"""
 SELECT x.* {SCOPE}, LATERAL (SELECT agent_id, count(*)::int AS n FROM memory_index
@@ -164,7 +164,7 @@ class Candidates:
         words = question.stems.astype(np.int64).tolist()
         rows = await self._db.fetch_as(wanted.namespace, _COUNTS, wanted.agents, [*words, ALL, STEMS])
         counts = {each["word"]: each["n"] for each in rows}
-        size = int(counts.get(ALL, 0)) + row["n"]
+        size = int(counts.get(ALL, 0))
         frequency = np.array([counts.get(word, 0.0) for word in words])
         rarity = np.log1p((np.maximum(size - frequency, 0) + 0.5) / (frequency + 0.5))
         looked_at = _rarest(frequency)

@@ -5,9 +5,9 @@ reads every proposed row in PostgreSQL, under row-level security, before it rank
 costs recall, never truth.
 """
 
-import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -15,10 +15,11 @@ from pgvector import HalfVector
 
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder
-from learnloop_dataplane.errors import ConfigError, StoreAway, Unavailable
+from learnloop_dataplane.errors import ConfigError, StoreAway
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 
+T = TypeVar("T")
 GRPC_PORT = 50051
 _NEAREST = """
 SELECT memory_id FROM memory_index
@@ -122,35 +123,19 @@ class Following:
 
     Args:
         store: None without an embedder: nothing to do.
-        clock: seconds, monotonic.
     """
 
-    def __init__(
-        self, store: VectorStore | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, store: VectorStore | None, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._clock = clock
-        self._current: dict[str, float] = {}
-        self._behind: dict[str, str] = {}
-        self._away = ""
-
-    @property
-    def problem(self) -> str:
+        self.problem = ""
         """Why the store does not take what it should; empty while it does."""
-        return self._away or next(iter(self._behind.values()), "")
 
     async def ping(self) -> None:
         """Notice a store that is away before anything is written to it."""
-        if self._store is None:
-            return
-        try:
-            await self._store.ping()
-        except StoreAway as error:
-            self._away = str(error) or type(error).__name__
-        else:
-            self._away = ""
-        self._metrics.vectors_up.set(not self.problem)
+        if self._store is not None:
+            with suppress(StoreAway):
+                await self._noted(self._store.ping())
 
     async def run(self, namespace: str) -> int:
         """Has the store take in what changed; returns how many memories that was.
@@ -159,20 +144,16 @@ class Following:
             Unavailable: PostgreSQL does not answer.
             StoreAway: the store does not; PostgreSQL does its work until it does.
         """
-        if self._store is None:
-            return 0
-        begun = self._clock()
+        return 0 if self._store is None else await self._noted(self._store.follow(namespace))
+
+    async def _noted(self, work: Awaitable[T]) -> T:
         try:
-            changed = await self._store.follow(namespace)
-        except (Unavailable, StoreAway) as error:
-            self._behind[namespace] = str(error) or type(error).__name__
+            done = await work
+        except StoreAway as error:
+            self.problem = str(error) or type(error).__name__
             raise
         else:
-            self._behind.pop(namespace, None)
-            self._current[namespace] = self._clock()
+            self.problem = ""
+            return done
         finally:
             self._metrics.vectors_up.set(not self.problem)
-            behind = namespace in self._behind
-            since = self._current.setdefault(namespace, begun)
-            self._metrics.vector_lag(namespace, self._clock() - since if behind else 0.0)
-        return changed

@@ -38,7 +38,6 @@ PAUSE_SECONDS = 5.0  # between a failure and the next request
 PREFIX = "LearnloopMemory"
 CONNECT_SECONDS, ASK_SECONDS = 5, 5
 GIVE_UP_SECONDS = 15.0  # of a request and the client's own repetitions, which go on for a minute
-RECONNECT_SECONDS = 3.0  # between two connections
 IDS_AT_ONCE = 1000
 _MISSING = ("tenant not found", "could not find class", "class not found", "collection not found")
 _TRANSIENT = (WeaviateBaseError, grpc.RpcError, httpx.HTTPError, OSError, TimeoutError)
@@ -87,8 +86,6 @@ class WeaviateTenants:
             skip_init_checks=True,  # they ask a package registry which version of the client is the newest
         )
         self._connecting = asyncio.Lock()
-        self._broken = False
-        self._connected = 0.0
         self._made: set[str] = set()
 
     async def ping(self) -> None:
@@ -184,25 +181,16 @@ class WeaviateTenants:
     async def _request(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(GIVE_UP_SECONDS):
-                await self._connect()
+                async with self._connecting:
+                    if not self._client.is_connected():
+                        await self._client.connect()
                 yield
         except _TRANSIENT as error:
             message = f"Weaviate: {type(error).__name__}: {error}".splitlines()[0][:300]
             if any(text in str(error).lower() for text in _MISSING):
                 self._made.clear()
                 raise StoreLost(message) from error
-            self._broken = True
             raise StoreAway(message) from error
-
-    async def _connect(self) -> None:
-        """Connects again after a failure: a channel that could not connect a few times waits up to two minutes before
-        it tries again, however soon Weaviate is back."""
-        async with self._connecting:
-            if self._broken and time.monotonic() - self._connected > RECONNECT_SECONDS and self._client.is_connected():
-                await self._client.close()
-            if not self._client.is_connected():
-                await self._client.connect()
-                self._broken, self._connected = False, time.monotonic()
 
 
 def collection_of(embedder: str) -> str:

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import open_embedder
-from learnloop_dataplane.embedding.onnx_model import MOST_TOGETHER, OnnxEmbedder, WordPiece, batches
+from learnloop_dataplane.embedding.onnx_model import MOST_TOGETHER, OnnxEmbedder, batches
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.redaction import use_keys
@@ -48,9 +48,11 @@ def model(directory: Path, seed: int = 0, dimensions: int = 8) -> Path:
     return directory
 
 
-def test_words_are_cut_into_the_longest_known_pieces() -> None:
-    assert WordPiece("\n".join(VOCABULARY)).encode("The CATS, a bird!") == [2, 7, 4, 6, 1, 8, 1, 9, 3]
-    assert len(WordPiece("\n".join(VOCABULARY)).encode("cat " * 1000)) == 256
+def test_words_are_cut_into_the_longest_known_pieces(tmp_path: Path) -> None:
+    short, long, odd = OnnxEmbedder(model(tmp_path / "m"))._cut(["The CATS, a bird!", "cat " * 1000, "cat \ud800"])
+    assert short == [2, 7, 4, 6, 1, 8, 1, 9, 3]
+    assert len(long) == 256
+    assert odd[:2] == [2, 4]
 
 
 async def test_a_model_on_disk_embeds_the_same_whatever_it_is_batched_with(tmp_path: Path) -> None:

@@ -138,8 +138,12 @@ async def test_a_budget_is_kept_while_recalls_and_stores_go_on(swift: Api) -> No
     for index in range(20):
         await store(swift, "busy", [f"late {index}"], importance=1.0)
         await swift.call("POST", "/api/v1/memory/retrieve", json={"agent_id": "busy", "context": "late line"})
-    found = await used(swift, "busy", 100)
-    assert found["forgotten"] == 920
+
+    async def held() -> bool:
+        found = await swift.call("GET", path("busy"))
+        return (found["memories"], found["forgotten"]) == (100, 920)
+
+    await eventually(held)
     left = await swift.call("GET", "/api/v1/memory/entries?agent_id=busy&limit=500")
     assert sum(item["content"]["text"].startswith("late") for item in left["memories"]) == 20
 

@@ -4,15 +4,11 @@ import json
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from learnloop_dataplane.erasure.retention import Retention
 from learnloop_dataplane.lifecycle import moving
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
-from learnloop_dataplane.lifecycle.forgetting import MemoryWorths, surplus, value
 
 from ..conftest import Api, superuser
 from ..recall.test_recall import ask, store
@@ -26,31 +22,6 @@ async def texts(api: Api, agent: str, question: str = "x", **changes: Any) -> se
 
 async def post(api: Api, path: str, status: int = 200, **body: Any) -> Any:
     return await api.call("POST", f"{BASE}/{path}", status, json=body)
-
-
-def worth(n: int, **changes: Any) -> MemoryWorths:
-    columns = {name: np.zeros(n) for name in ("used", "helped", "hurt", "idle_days")}
-    base = {"importance": np.full(n, 0.5), "half_life_days": np.full(n, 7.0), "pinned": np.zeros(n, bool)}
-    return MemoryWorths(**(columns | base | changes))
-
-
-def test_the_useful_outlive_the_new_and_the_pinned_outlive_all() -> None:
-    held = worth(4, helped=np.array([5.0, 0, 0, 0]), idle_days=np.array([60.0, 0, 60, 60]))
-    values = value(held)
-    assert values[0] > values[2]
-    assert values[1] > values[2]
-    pinned = worth(2, pinned=np.array([True, False]), importance=np.array([0.0, 1.0]))
-    assert surplus(value(pinned), 1).tolist() == [1]
-    assert surplus(value(pinned), 0).tolist() == [1], "a pinned memory stays above the budget"
-
-
-@given(st.lists(st.floats(0, 10), max_size=30), st.integers(0, 30))
-def test_no_more_goes_than_the_budget_asks_and_never_the_better_one(values: list[float], budget: int) -> None:
-    column = np.array(values)
-    gone = set(surplus(column, budget).tolist())
-    assert len(gone) == max(len(values) - budget, 0)
-    if gone and len(gone) < len(values):
-        assert max(values[i] for i in gone) <= min(values[i] for i in range(len(values)) if i not in gone)
 
 
 async def test_one_lucky_episode_is_no_procedure() -> None:
@@ -80,6 +51,32 @@ async def test_forgetting_says_first_what_would_go(api: Api) -> None:
     assert [memory["state"] for memory in ended["memories"]].count("forgotten") == 8
 
 
+async def test_the_useful_outlive_the_new_and_the_helpful_those_that_hurt(api: Api, dsn: str) -> None:
+    names = ["old", "useful", "used", "new", "helpful", "hurtful"]
+    ids = await store(api, "worthy", names, memory_type="episodic")
+    uses = {"useful": (0, 5.0, 0.0), "used": (30, 0.0, 0.0), "helpful": (0, 3.0, 1.0), "hurtful": (0, 1.0, 3.0)}
+    async with superuser(dsn) as connection:
+        await connection.execute(
+            "UPDATE agent_memories SET created_at = now() - interval '60 days' WHERE id = ANY($1::uuid[])", ids[:3]
+        )
+        for name, values in uses.items():
+            await connection.execute(
+                "INSERT INTO memory_use (namespace, memory_id, access_count, helped, hurt)"
+                " VALUES ('team-a', $1, $2, $3, $4)",
+                ids[names.index(name)],
+                *values,
+            )
+    plan = await post(api, "forget", agent_id="worthy", budget=0, dry_run=True)
+    order = [example["text"] for example in plan["examples"]]
+    assert order == ["old", "used", "useful", "hurtful", "new", "helpful"]
+    values = [example["value"] for example in plan["examples"]]
+    assert values == sorted(values)
+    assert [example["text"] for example in (await post(api, "forget", agent_id="worthy", budget=4))["examples"]] == [
+        "old",
+        "used",
+    ]
+
+
 async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> None:
     agent = "messy"
     await store(api, agent, ["the printer on floor two jams on mondays"] * 3)
@@ -99,7 +96,6 @@ async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> Non
 async def test_an_echo_of_a_recalled_memory_ends_at_consolidation(api: Api) -> None:
     await store(api, "parrot", ["the harbour crane needs an inspection in the second week of may"])
     await ask(api, "parrot", "crane")
-    await api.memory.recall_log.flush()
     await store(api, "parrot", ["as noted the harbour crane needs an inspection in the second week of may"])
     assert (await post(api, "consolidate", agent_id="parrot"))["echoes"] == 1
 

@@ -39,10 +39,7 @@ def each_with_each(items: list[Item]) -> set[object]:
     """The rule as it reads, at the price of a square."""
     ranked = sorted(
         items,
-        key=lambda one: (
-            *(one.begins, -one.ends, not one.details, not one.fixed, -one.standing, one.created),
-            one.id.bytes,
-        ),
+        key=lambda one: (one.begins, -one.ends, not one.fixed, -one.standing, one.created, one.id.bytes),
     )
     staying: list[Item] = []
     gone: set[object] = set()
@@ -58,7 +55,7 @@ def says_the_same(other: Item, item: Item) -> bool:
     return (
         bool(said(item.text))
         and (other.memory_type, other.about) == (item.memory_type, item.about)
-        and item.details in (frozenset(), other.details)
+        and item.details == other.details
         and other.begins <= item.begins
         and other.ends >= item.ends
         and said(item.text) == said(other.text)

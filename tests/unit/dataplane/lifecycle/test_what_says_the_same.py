@@ -124,6 +124,30 @@ def test_case_quotes_and_the_end_of_a_sentence_make_no_second_memory(again: str)
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("the gate opens at the noon bell", "gate opens at noon bell"),
+        ("Kunden schätzen the new line", "kunden schätzen new line"),
+        ("we met at Hague station on monday", "We met at The Hague station on Monday."),
+    ],
+)
+def test_the_alone_makes_no_second_memory(one: str, other: str) -> None:
+    assert len(junk([item(one), item(other, 1.0)])) == 1
+
+
+@pytest.mark.parametrize(
+    "filler", ["a", "an", "no", "not", "das", "le", "la", "het", "um", "not the", "just", "nicht", "не", "不", "ليس"]
+)
+def test_any_other_word_that_is_added_makes_two(filler: str) -> None:
+    text = "every valve of pump two stays open at night"
+    for place in range(len(text.split())):
+        words = text.split()
+        longer = " ".join([*words[:place], filler, *words[place:]])
+        assert junk([item(text), item(longer, 1.0)]) == []
+        assert junk([item(longer, 160.0)], [RecalledMemory([100.0], uuid4(), text)]) == []
+
+
+@pytest.mark.parametrize(
     ("better", "other"),
     [
         ({"ends": 3600.0}, {}),
@@ -131,6 +155,7 @@ def test_case_quotes_and_the_end_of_a_sentence_make_no_second_memory(again: str)
         ({"about": "person-1"}, {"about": "person-2"}),
         ({"about": "person-1"}, {}),
         ({"details": frozenset({'["gate",4]'})}, {"details": frozenset({'["gate",5]'})}),
+        ({"details": frozenset({'["gate",4]'})}, {}),
     ],
 )
 def test_nothing_ends_for_what_goes_sooner_comes_later_or_says_less(better: dict, other: dict) -> None:
@@ -138,9 +163,9 @@ def test_nothing_ends_for_what_goes_sooner_comes_later_or_says_less(better: dict
     assert two.id not in {found.id for found in junk([one, two])}
 
 
-def test_the_one_with_more_details_and_the_longer_life_stays() -> None:
-    short, detailed = item(SAID, standing=0.9, ends=100.0), item(SAID, details=frozenset({'["gate",4]'}))
-    assert [(found.id, found.by) for found in junk([short, detailed])] == [(short.id, detailed.id)]
+def test_the_one_with_the_longer_life_stays() -> None:
+    short, long = item(SAID, standing=0.9, ends=100.0), item(SAID)
+    assert [(found.id, found.by) for found in junk([short, long])] == [(short.id, long.id)]
 
 
 @pytest.mark.parametrize(

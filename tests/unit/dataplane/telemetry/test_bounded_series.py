@@ -33,7 +33,6 @@ def tell_all(metrics: Metrics, space: str, agent: str) -> None:
     metrics.budget(space, agent, 5, 50, 1)
     metrics.consolidations_due(space, 1)
     metrics.consolidated(space, 1, 1)
-    metrics.vector_lag(space, 1.0)
     metrics.no_room(space)
     metrics.warehoused(space, 1)
     metrics.over_quota(space, "memories")
