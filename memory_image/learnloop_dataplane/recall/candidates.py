@@ -63,14 +63,14 @@ SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FRO
 _CHOSEN = f"""
 WITH top AS MATERIALIZED (
     SELECT x.* {SCOPE}, LATERAL (
-        SELECT w.agent_id, w.memory_id, sum(q.rarity) AS worth
+        SELECT w.memory_id, sum(q.rarity) AS worth
         FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
         JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
-        GROUP BY w.agent_id, w.memory_id ORDER BY worth DESC, w.memory_id LIMIT {BY_WORDS}) x
+        GROUP BY w.memory_id ORDER BY worth DESC, w.memory_id LIMIT {BY_WORDS}) x
 ), best AS MATERIALIZED (
     SELECT v.agent_id, v.session, v.position, v.said_at, v.memory_id
     FROM (SELECT * FROM top ORDER BY worth DESC, memory_id LIMIT {AROUND}) t
-    JOIN memory_index v ON v.namespace = $1 AND v.agent_id = t.agent_id AND v.memory_id = t.memory_id
+    JOIN memory_index v ON v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND v.memory_id = t.memory_id
     WHERE v.session <> 0
 )
 SELECT memory_id FROM top
