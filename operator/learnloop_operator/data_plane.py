@@ -55,7 +55,6 @@ class DataPlane:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the session."""
         if self._session is not None:
             await self._session.close()
             self._session = None

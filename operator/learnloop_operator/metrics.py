@@ -97,7 +97,6 @@ class LoopMetrics:
         self._rollouts = BoundedLabels(self._forget_rollout)
 
     def count(self, happenings: Sequence[Happening]) -> None:
-        """Each of them once."""
         for item in happenings:
             labels = (*self._agent((item.namespace, item.agent)), item.result[:63])
             self._counters[item.what].labels(*labels).inc()
@@ -123,7 +122,6 @@ class LoopMetrics:
                     self._missing.labels(*pair).set(since)
 
     def gone(self, kind: str, namespace: str, name: str) -> None:
-        """The object was deleted."""
         if kind == "LearningAgent":
             self._agents.drop((namespace, name))
         elif kind == "ModelDeployment":
@@ -210,9 +208,7 @@ class OperatorMetrics:
         )
 
     def cut(self, plural: str) -> None:
-        """Count one answer that broke off."""
         self.cuts.labels(resource=plural).inc()
 
     def written(self, verb: str, kind: str) -> None:
-        """Count one write (the client's callback)."""
         self.writes.labels(kind=kind, verb=verb).inc()

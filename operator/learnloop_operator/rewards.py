@@ -100,7 +100,6 @@ def _warnings(world: RewardPolicySnapshot, judged: list[Mapping[str, Any]]) -> t
 
 
 def content_revision(spec: RewardPolicySpec) -> str:
-    """The revision this content is published under."""
     return revision(content(spec), REVISION_DIGITS)
 
 

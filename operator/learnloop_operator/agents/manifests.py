@@ -62,7 +62,6 @@ ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
 def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifest:
-    """The run `la-N`."""
     training, task = world.spec.training, world.spec.task
     assert training is not None
     wish = world.stats.training_wish if world.stats else None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import gt, lt, ne
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -14,18 +15,6 @@ from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_operator.core.times import parse, stamp
 
 WORDS: Mapping[bool, str] = {True: "true", False: "false"}
-
-
-def _above(wanted: Any, limit: Any) -> bool:
-    return bool(wanted > limit)
-
-
-def _below(wanted: Any, limit: Any) -> bool:
-    return bool(wanted < limit)
-
-
-def _differs(wanted: Any, limit: Any) -> bool:
-    return bool(wanted != limit)
 
 
 def _beyond(wanted: list[str], limit: list[str]) -> bool:
@@ -54,20 +43,20 @@ class Bound(NamedTuple):
 FILTER = "data.filter"
 AT_MOST, AT_LEAST, LEAVE, ONLY = "ask for at most that", "ask for at least that", "leave it out", "name only those"
 BOUNDS = (
-    Bound("compute.total_steps", "template.totalSteps", _above, "above", AT_MOST),
-    Bound("compute.workers", "template.workers", _above, "above", AT_MOST),
-    Bound("compute.deadline_seconds", "template.deadlineSeconds", _above, "above", AT_MOST),
-    Bound("evaluation.episodes", "template.evaluation.episodes", _below, "below", AT_LEAST),
-    Bound("evaluation.min_return", "template.gates.minReturn", _below, "below", AT_LEAST),
-    Bound("evaluation.min_improvement", "template.gates.minImprovement", _below, "below", AT_LEAST),
-    Bound("evaluation.significant", "template.gates.significant", _below, "below", AT_LEAST),
+    Bound("compute.total_steps", "template.totalSteps", gt, "above", AT_MOST),
+    Bound("compute.workers", "template.workers", gt, "above", AT_MOST),
+    Bound("compute.deadline_seconds", "template.deadlineSeconds", gt, "above", AT_MOST),
+    Bound("evaluation.episodes", "template.evaluation.episodes", lt, "below", AT_LEAST),
+    Bound("evaluation.min_return", "template.gates.minReturn", lt, "below", AT_LEAST),
+    Bound("evaluation.min_improvement", "template.gates.minImprovement", lt, "below", AT_LEAST),
+    Bound("evaluation.significant", "template.gates.significant", lt, "below", AT_LEAST),
     Bound("dataset.since", f"{FILTER}.since", _before, "wider than", "ask for a later time"),
     Bound("dataset.until", f"{FILTER}.until", _after, "wider than", "ask for an earlier time"),
-    Bound("dataset.max_age_seconds", f"{FILTER}.maxAgeSeconds", _above, "wider than", AT_MOST),
-    Bound("dataset.min_reward", f"{FILTER}.minReward", _below, "wider than", AT_LEAST),
-    Bound("dataset.max_reward", f"{FILTER}.maxReward", _above, "wider than", AT_MOST),
-    Bound("dataset.success", f"{FILTER}.success", _differs, "wider than", LEAVE),
-    Bound("dataset.opted_in", f"{FILTER}.optedIn", _differs, "wider than", LEAVE),
+    Bound("dataset.max_age_seconds", f"{FILTER}.maxAgeSeconds", gt, "wider than", AT_MOST),
+    Bound("dataset.min_reward", f"{FILTER}.minReward", lt, "wider than", AT_LEAST),
+    Bound("dataset.max_reward", f"{FILTER}.maxReward", gt, "wider than", AT_MOST),
+    Bound("dataset.success", f"{FILTER}.success", ne, "wider than", LEAVE),
+    Bound("dataset.opted_in", f"{FILTER}.optedIn", ne, "wider than", LEAVE),
     Bound("dataset.tasks", f"{FILTER}.tasks", _beyond, "wider than", ONLY),
     Bound("dataset.model_revisions", f"{FILTER}.modelRevisions", _beyond, "wider than", ONLY),
 )
@@ -83,7 +72,6 @@ class Narrowed:
 
     @property
     def sentence(self) -> str:
-        """All refusals."""
         return "; ".join(self.refusals)
 
 

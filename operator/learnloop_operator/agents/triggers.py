@@ -139,7 +139,6 @@ FIRST_SECONDS, LONGEST_SECONDS = 600.0, 86_400.0
 
 
 def note_without_gain(world: AgentSnapshot) -> str:
-    """The annotation of a run that begins now."""
     return f"{without_gain(world)}/{_digest(world)}"
 
 

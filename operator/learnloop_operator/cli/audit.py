@@ -36,7 +36,6 @@ def audit(
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="erase: an agent")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="erase: do not ask")] = False,
 ) -> str:
-    """Verify, export or erase."""
     belongs = {"export": ("action", "subject", "after", "output"), "erase": ("user", "agent", "yes", "output")}
     given = {"action": action, "subject": subject, "after": after, "user": user, "agent": agent, "yes": yes or None}
     for option, value in (given | {"output": output}).items():

@@ -127,7 +127,6 @@ class KubernetesCluster:
         return cast(Object, body)
 
     def every(self, plural: str) -> list[Object]:
-        """All objects of the namespace."""
         return self.list_objects(plural, self.namespace)[1]
 
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
@@ -267,7 +266,6 @@ def refusal(error: ApiException, plural: str = "") -> CommandError:
 
 
 def unreachable(error: HTTPError) -> CommandError:
-    """The error for a request without an answer."""
     return NoAnswerError(f"the API server does not answer: {error}")
 
 

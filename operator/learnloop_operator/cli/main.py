@@ -94,7 +94,6 @@ PLANE = {
 
 
 def load(name: str) -> Callable[..., str]:
-    """Import a verb's function."""
     verb: Callable[..., str] = getattr(import_module(f"{PACKAGE}.{VERBS[name].module}"), name)
     return verb
 
@@ -174,7 +173,6 @@ def options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status."""
     try:
         app(sys.argv[1:] if arguments is None else list(arguments), prog_name=PROGRAM)
     except SystemExit as end:

@@ -65,7 +65,6 @@ def rows(pairs: Iterable[tuple[str, Any]]) -> str:
 
 
 def number(value: Any) -> str | None:
-    """A figure, or None where there is none yet."""
     return None if value is None else f"{float(value):.1f}"
 
 

@@ -22,12 +22,10 @@ class RolloutOrder:
 
     @property
     def canary(self) -> Object | None:
-        """The arm on trial."""
         return self.status.get("canary")
 
     @property
     def held(self) -> Object | None:
-        """The person's order in force."""
         return self.status.get("hand")
 
     @property
@@ -89,7 +87,6 @@ class RolloutOrder:
         return CommandError(f"ModelDeployment {self.name!r} {why} ({self.status.get('phase') or 'new'}): {verdict}")
 
     def order(self, verb: str, what: str) -> None:
-        """Write the decision."""
         self.cluster.annotate("modeldeployments", self.name, {verb_annotation(verb): signed(self.cluster, what)})
 
 

@@ -58,7 +58,6 @@ def reject(cluster: Cluster, name: Name) -> str:
 
 
 def pause(cluster: Cluster, name: Name) -> str:
-    """Hold the canary at its weight."""
     rollout = look(cluster, name)
     revision, held = rollout.trial()["revision"], rollout.held
     if held and held["verb"] == "pause":
@@ -69,7 +68,6 @@ def pause(cluster: Cluster, name: Name) -> str:
 
 
 def resume(cluster: Cluster, name: Name) -> str:
-    """End a pause."""
     rollout = look(cluster, name)
     revision = rollout.trial()["revision"]
     if not rollout.held or rollout.held["verb"] != "pause":
@@ -95,7 +93,6 @@ def skip(cluster: Cluster, name: Name) -> str:
 
 
 def restart(cluster: Cluster, name: Name) -> str:
-    """Start over at the first step."""
     rollout = look(cluster, name)
     revision = rollout.trial()["revision"]
     rollout.order("restart", revision)
@@ -108,7 +105,6 @@ def retry(
     revision: Annotated[str | None, typer.Option(help="left out, the one that blocks the wished model")] = None,
     every: Annotated[bool, typer.Option("--all", help="all that are blocked")] = False,
 ) -> str:
-    """Unblock a revision."""
     if every and revision:
         raise UsageError("--all and --revision: give one of them")
     rollout = look(cluster, name)

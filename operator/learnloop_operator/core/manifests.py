@@ -59,7 +59,6 @@ def child(
 
 
 def controller_uid(manifest: Manifest) -> str | None:
-    """Uid of the object's controller, if it has one."""
     references = manifest["metadata"].get("ownerReferences") or ()
     return next((str(item["uid"]) for item in references if item.get("controller")), None)
 

@@ -88,17 +88,14 @@ class BaseSnapshot:
 
     @property
     def name(self) -> str:
-        """Name of the object."""
         return str(self.object["metadata"]["name"])
 
     @property
     def namespace(self) -> str:
-        """Namespace of the object."""
         return str(self.object["metadata"]["namespace"])
 
     @property
     def generation(self) -> int:
-        """Generation of the spec."""
         return int(self.object["metadata"].get("generation", 0))
 
     @property
@@ -108,7 +105,6 @@ class BaseSnapshot:
 
     @property
     def deleting(self) -> bool:
-        """The object is being deleted."""
         return "deletionTimestamp" in self.object["metadata"]
 
     @property

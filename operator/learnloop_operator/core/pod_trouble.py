@@ -107,7 +107,6 @@ def held_up(status: Status) -> str:
 
 
 def step_of(status: Status) -> str:
-    """Startup step of a pod without trouble."""
     for container in status.get("initContainerStatuses") or ():
         state = container.get("state") or {}
         if "running" in state:

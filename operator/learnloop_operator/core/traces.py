@@ -16,7 +16,6 @@ def of_object(kind: str, body: Mapping[str, Any]) -> str:
 
 
 def under_way(status: Status) -> bool:
-    """True while a rollout runs."""
     gates, experiment = status.get("gates") or {}, status.get("experiment") or {}
     at_gates = not status.get("stable") and gates.get("phase") in ("Running", "AwaitingApproval")
     tried = experiment.get("phase") in ("Starting", "Running")

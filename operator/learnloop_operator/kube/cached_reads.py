@@ -80,7 +80,6 @@ class CachedReads:
         self.cache.listed(kind, present, oldest)
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
-        """One object."""
         if not self.cache.complete(kind):
             return await self._kube.get(kind, namespace, name)
         result = self.cache.get(kind, namespace, name)

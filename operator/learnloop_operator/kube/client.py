@@ -53,11 +53,9 @@ class KubeClient:
         """Digest and generation of our last apply, by uid."""
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.http.close()
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
-        """One object."""
         return await self.http.request("GET", kind.path(namespace, name))
 
     async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
@@ -172,7 +170,6 @@ class KubeClient:
         return await self.http.request("PUT", path, body=manifest)
 
     async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
-        """JSON merge patch."""
         self._set_out("patch", kind.kind)
         return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
 

@@ -67,7 +67,6 @@ UNDECLARED = ("failed to create typed patch object", "field not declared in sche
 
 
 def error_for(status: int, message: str, reason: str = "", retry_after: float | None = None) -> KubeError:
-    """The typed error for an HTTP status."""
     kinds: dict[int, type[KubeError]] = {
         400: Invalid,
         401: Forbidden,

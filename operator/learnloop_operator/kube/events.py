@@ -6,7 +6,6 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -15,25 +14,18 @@ from learnloop_operator.core.plan import Manifest, Notice
 from learnloop_operator.core.pod_trouble import LONGEST, TOLD_BY_EVENTS, held_up, step_of
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.client import KubeClient
-from learnloop_operator.kube.errors import KubeError, NotFound
+from learnloop_operator.kube.errors import KubeError
 from learnloop_operator.kube.kinds import EVENT, JOB
 from learnloop_operator.kube.object_cache import Object
 
 log = logging.getLogger(__name__)
 
 CONTROLLER = "learnloop.dev/operator"
-SERIES_SECONDS = 360.0
-"""A repeat within this time extends the series; later it is a new event (client-go's finishTime)."""
+REPEAT_SECONDS = 360.0
+"""The same event is not sent again within this time (client-go's finishTime)."""
 MAX_NOTE = 1024
 PENDING = 1000
 REMEMBERED = 5000
-
-
-@dataclass(slots=True)
-class _Series:
-    name: str
-    count: int
-    last: float
 
 
 class _Noted(NamedTuple):
@@ -48,7 +40,7 @@ class EventRecorder:
     def __init__(self, kube: KubeClient, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube, self._instance, self._clock = kube, instance, clock
         self._queue: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
-        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
+        self._sent: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
     def note(self, regarding: Manifest, notice: Notice) -> None:
         """Record one event about an object; dropped when too many are pending."""
@@ -81,22 +73,16 @@ class EventRecorder:
         regarding, notice = noted.regarding, noted.notice
         metadata = regarding["metadata"]
         key = (str(metadata.get("uid")), notice.type, notice.reason, notice.message)
-        series, now = self._series.get(key), self._clock()
-        if series is not None and now - series.last < SERIES_SECONDS:
-            series.count, series.last = series.count + 1, now
-            body = {"series": {"count": series.count, "lastObservedTime": noted.at}}
-            try:
-                await self._kube.patch(EVENT, metadata["namespace"], series.name, body)
-                return
-            except NotFound:
-                pass  # expired in the API server: begin a new one
+        now = self._clock()
+        if now - self._sent.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return
         suffix = hashlib.sha256(f"{key}{time.time_ns()}".encode()).hexdigest()[:16]
         name = f"{metadata['name'][:200]}.{suffix}"
         await self._kube.create(self._event(noted, name))
-        self._series[key] = _Series(name, 1, now)
-        self._series.move_to_end(key)
-        while len(self._series) > REMEMBERED:
-            self._series.popitem(last=False)
+        self._sent[key] = now
+        self._sent.move_to_end(key)
+        while len(self._sent) > REMEMBERED:
+            self._sent.popitem(last=False)
 
     def _event(self, noted: _Noted, name: str) -> dict[str, Any]:
         regarding, notice = noted.regarding, noted.notice

@@ -52,7 +52,7 @@ MAX_RETRY_AFTER = 10.0
 class KubeHttp:
     """One connection pool to one API server, with at most REQUESTS requests under way besides watches.
 
-    `guard` is called before each attempt of a write, and again when its connection is ready.
+    `guard` is called before each attempt of a write.
     """
 
     def __init__(
@@ -67,7 +67,6 @@ class KubeHttp:
         self._api: ApiClient | None = None
 
     async def close(self) -> None:
-        """Close the pool."""
         if self._api is not None:
             await self._api.close()
             self._api = None
@@ -131,7 +130,8 @@ class KubeHttp:
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         if self._api is None:  # its session belongs to the running event loop
-            self._api = self._client()
+            self._api = ApiClient(self.configuration)
+            self._api.user_agent = "learnloop-operator"
         headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if body is not None else {})
         response: aiohttp.ClientResponse = await self._api.call_api(
             path,
@@ -144,23 +144,6 @@ class KubeHttp:
             _request_timeout=limits,
         )
         return response
-
-    def _client(self) -> ApiClient:
-        made = ApiClient(self.configuration)
-        made.user_agent = "learnloop-operator"
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(self._about_to_send)
-        trace.freeze()
-        made.rest_client.pool_manager.trace_configs.append(trace)
-        return made
-
-    async def _about_to_send(
-        self, _session: aiohttp.ClientSession, _context: object, sent: aiohttp.TraceRequestHeadersSentParams
-    ) -> None:
-        # Called before the first byte. Waiting for a connection can take seconds, and aiohttp repeats a PUT or DELETE
-        # by itself when the server has closed the connection it was sent on.
-        if sent.method != "GET":
-            self._guard()
 
 
 async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:

@@ -29,7 +29,6 @@ class ResourceKind:
         return "/".join([*parts, *([name] if name else []), *([subresource] if subresource else [])])
 
     def ref(self, namespace: str, name: str) -> ObjectRef:
-        """Address of one object of this kind."""
         return ObjectRef(self.api_version, self.kind, namespace, name)
 
 

@@ -53,7 +53,6 @@ class Leadership:
 
     @property
     def held(self) -> bool:
-        """True while this process leads."""
         return self._clock() < self._held_until
 
     def guard(self) -> None:

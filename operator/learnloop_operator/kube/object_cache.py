@@ -97,7 +97,6 @@ class ObjectCache:
         return _read(entry) if entry else None
 
     def has(self, kind: ResourceKind, namespace: str, name: str) -> bool:
-        """True if the cache has the object."""
         return name in self._places.get((kind.kind, namespace), {})
 
     def select(self, kind: ResourceKind, namespace: str, labels: Mapping[str, str]) -> list[Object]:
@@ -106,7 +105,6 @@ class ObjectCache:
         return [_read(entry) for _, entry in sorted(entries.items()) if pairs <= entry.labels]
 
     def names(self, kind: ResourceKind) -> list[tuple[str, str]]:
-        """Namespace and name of all objects of a kind."""
         return [(place[1], name) for place, result in self._places.items() if place[0] == kind.kind for name in result]
 
     def _forget(self, place: ObjectName, name: str) -> None:

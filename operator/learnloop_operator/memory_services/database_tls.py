@@ -41,10 +41,8 @@ def config(world: MemoryServiceSnapshot, labels: dict[str, str]) -> Manifest:
 
 
 def mounts() -> list[dict[str, Any]]:
-    """Mounts of the server."""
     return [CERTIFICATE_MOUNT, {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True}]
 
 
 def volumes(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
-    """Volumes of the pod."""
     return [certificate_volume(), {"name": CONFIG_VOLUME, "configMap": {"name": world.database_name}}]

@@ -34,7 +34,6 @@ MODEL_VOLUME, MODEL_DIRECTORY = "learnloop-embedder", "/models/embedder"
 
 
 def model_environment(spec: MemoryServiceSpec) -> dict[str, Any]:
-    """Environment of the service."""
     env: dict[str, Any] = {} if spec.language == "english" else {"LEARNLOOP_LANGUAGE": spec.language}
     if (embedder := spec.embedder) is not None:
         if embedder.volume is not None:
@@ -63,7 +62,6 @@ def model_volumes(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
 
 
 def model_mounts(spec: MemoryServiceSpec) -> list[dict[str, Any]]:
-    """Mount of the container."""
     return [{"name": item["name"], "mountPath": MODEL_DIRECTORY, "readOnly": True} for item in model_volumes(spec)]
 
 

@@ -96,7 +96,6 @@ class MemoryServiceSnapshot(BaseSnapshot):
 
     @property
     def budgets_name(self) -> str:
-        """ConfigMap with the budgets of its agents."""
         return budgets_config_map(self.name)
 
     @property
@@ -110,9 +109,7 @@ class MemoryServiceSnapshot(BaseSnapshot):
         return 0 if self.spec.suspend else self.spec.replicas
 
     def selector(self, component: str) -> dict[str, str]:
-        """Labels that pick the pods of one component."""
         return {names.LABEL_MEMORY: self.name, names.LABEL_COMPONENT: component}
 
     def labels(self, component: str) -> dict[str, str]:
-        """Labels of a child."""
         return standard_labels(component, {names.LABEL_MEMORY: self.name})

@@ -37,6 +37,8 @@ from learnloop_operator.reconcile.services import Services, answer, read_spec, r
 class LearningAgentController:
     """Keeps one agent's loop turning."""
 
+    kind: ResourceKind = LEARNING_AGENT
+
     def __init__(self, services: Services) -> None:
         self._kube, self._data_plane, self._clock = services.kube, services.data_plane, services.clock
         settings = services.settings
@@ -49,11 +51,6 @@ class LearningAgentController:
             settings.workload_network,
             settings.names_are_verified,
         )
-
-    @property
-    def kind(self) -> ResourceKind:
-        """LearningAgent."""
-        return LEARNING_AGENT
 
     async def gather(self, namespace: str, name: str) -> AgentSnapshot | None:
         """The agent and everything its loop consists of."""
@@ -121,7 +118,6 @@ class LearningAgentController:
         return first_trouble(pods) or creation_trouble(actors)
 
     def decide(self, snapshot: AgentSnapshot) -> Plan:
-        """Pure."""
         return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:

@@ -49,6 +49,8 @@ KEY_BYTES = 32
 class ModelDeploymentController:
     """Serves policies and rolls them out."""
 
+    kind: ResourceKind = MODEL_DEPLOYMENT
+
     def __init__(self, services: Services) -> None:
         self._kube: Reader = services.kube
         self._clock, self._ahead = services.clock, services.ahead
@@ -70,11 +72,6 @@ class ModelDeploymentController:
                 "llama.cpp": settings.llama_cpp_image,
             },
         )
-
-    @property
-    def kind(self) -> ResourceKind:
-        """ModelDeployment."""
-        return MODEL_DEPLOYMENT
 
     async def gather(self, namespace: str, name: str) -> Snapshot | None:
         """The object, its arms, its table, the model it follows, and the evidence of a running rollout."""
@@ -200,7 +197,6 @@ class ModelDeploymentController:
         return agent_status(await self._kube.find(LEARNING_AGENT, namespace, spec.model.learning_agent_ref.name))
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """Pure."""
         return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:

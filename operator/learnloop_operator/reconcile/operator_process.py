@@ -44,7 +44,6 @@ from learnloop_operator.settings import Settings
 
 
 def controllers(services: Services) -> list[Controller[Any]]:
-    """One per kind."""
     return [
         TrainingJobController(services),
         RewardPolicyController(services),
@@ -81,7 +80,6 @@ class ProbeServer:
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -24,7 +24,6 @@ class RewardPolicyController:
         self._services = services
 
     async def gather(self, namespace: str, name: str) -> RewardPolicySnapshot | None:
-        """The policy and the agents that name it."""
         live = await self._services.kube.find(REWARD_POLICY, namespace, name)
         if live is None:
             return None
@@ -52,7 +51,6 @@ class RewardPolicyController:
         )
 
     def decide(self, snapshot: RewardPolicySnapshot) -> Plan:
-        """See core.reward_policy."""
         return decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:

@@ -95,13 +95,11 @@ class WorkQueue:
         return key
 
     def done(self, key: ObjectKey) -> None:
-        """The pass is over."""
         self._busy.discard(key)
         if key in self._again:
             self.mark(key, first=self._again.pop(key))
 
     def close(self) -> None:
-        """Drop all timers."""
         for key in tuple(self._timers):
             self._cancel(key)
 
@@ -172,7 +170,6 @@ class Runtime:
             self.queue.mark(key, first=first)
 
     def namespaces(self) -> set[str]:
-        """Namespaces with objects of ours."""
         return {key.namespace for key in self.known}
 
     async def run(self) -> None:

@@ -56,7 +56,6 @@ class UnwrittenStatuses:
             self._kept.popitem(last=False)
 
     def drop(self, live: Manifest) -> None:
-        """Forget the draft: its status was written."""
         self._kept.pop(live["metadata"]["uid"], None)
 
 

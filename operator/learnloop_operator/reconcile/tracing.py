@@ -97,7 +97,6 @@ class Tracer:
 
 
 def exporting(endpoint: str, attributes: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Tracer:
-    """A tracer that sends by OTLP over HTTP."""
     ids = DerivedIds()
     provider = named.tracer_provider("learnloop-operator", endpoint, ids, headers=headers, attributes=attributes)
     return Tracer(provider, ids)

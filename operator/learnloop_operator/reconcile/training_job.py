@@ -216,7 +216,6 @@ class TrainingJobController:
         return await self._services.kube.find(LEARNING_AGENT, namespace, name)
 
     async def _deployment(self, namespace: str, agent: str | None, *, skip: bool) -> Object | None:
-        """The agent's ModelDeployment, of the same name."""
         if skip or agent is None:
             return None
         return await self._services.kube.find(MODEL_DEPLOYMENT, namespace, agent)

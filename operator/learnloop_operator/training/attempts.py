@@ -202,7 +202,6 @@ def _same(one: Manifest, other: Manifest) -> bool:
 
 
 def run_path(job: str) -> str:
-    """The run in the data plane's REST contract."""
     return f"/api/v1/training/runs/{job}"
 
 
@@ -328,7 +327,6 @@ def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
 
 
 def census(world: TrainingSnapshot) -> str:
-    """Number of running ranks."""
     running = sum(rank.running and not rank.deleting for rank in world.ranks)
     return f"{running} of {_expected(world)} ranks run"
 

@@ -74,7 +74,6 @@ DIGITS = 4
 
 
 def suite_status(found: SuiteResult) -> dict[str, Any]:
-    """SuiteStatus of a wire result."""
     fields = {
         "overall": None if found.overall is None else round(found.overall, DIGITS),
         "improvement": round(found.improvement.value, DIGITS),

@@ -178,7 +178,6 @@ def key_name(job: str) -> str:
 
 
 def key_volume(job: str) -> dict[str, Any]:
-    """Volume of that Secret."""
     return {"name": KEY_VOLUME, "secret": {"secretName": key_name(job), "defaultMode": 0o440}}
 
 
@@ -231,7 +230,6 @@ def training_spec(request: RunRequest) -> str:
 
 
 def labels(request: RunRequest) -> dict[str, str]:
-    """Labels of the gang and of its pods."""
     extra = {names.LABEL_TRAINING_JOB: request.job["metadata"]["name"]}
     if request.agent:
         extra[names.LABEL_AGENT] = request.agent

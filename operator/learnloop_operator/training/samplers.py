@@ -123,12 +123,10 @@ def with_samplers(world: TrainingSnapshot, plan: Plan, defaults: RankDefaults) -
 
 
 def deployment_name(job: str) -> str:
-    """Name of the Deployment of a TrainingJob's samplers."""
     return f"{job}-samplers"
 
 
 def service_name(job: str) -> str:
-    """Name of the Service by which samplers find the learner."""
     return f"{job}-learner"
 
 

@@ -108,7 +108,6 @@ class TrainingSnapshot(BaseSnapshot):
 
     @property
     def recorded(self) -> int:
-        """Attempts that status remembers."""
         return int(self.status.get("attempts") or 0)
 
     @property
@@ -139,11 +138,9 @@ class TrainingSnapshot(BaseSnapshot):
         return run is not None and not (run.heartbeat is None and run.checkpoint is None and run.manifest is None)
 
     def condition(self, type_: str) -> Mapping[str, Any]:
-        """The live condition; empty when there is none."""
         return find(self.status, type_)
 
     def holds(self, type_: str) -> bool:
-        """The live condition is True."""
         return self.condition(type_).get("status") == TRUE
 
     def since(self, field: str) -> float | None:

@@ -105,7 +105,6 @@ def percent(step: int, total: int) -> str:
 
 
 def estimate(value: ReturnEstimate) -> dict[str, Any]:
-    """ReturnStatus of a wire estimate."""
     return {
         "episodes": value.episodes,
         "mean": round(value.mean, DIGITS),

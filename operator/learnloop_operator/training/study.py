@@ -21,7 +21,6 @@ from learnloop_operator.training.snapshot import TrainingSnapshot
 
 
 def trial_name(job: str, number: int) -> str:
-    """The TrainingJob of a trial."""
     return f"{job}-t{number}"
 
 
@@ -50,7 +49,6 @@ class TrialJob:
 
 
 def job_of(body: Manifest) -> TrialJob:
-    """A Job of a live TrainingJob."""
     spec, status = body.get("spec") or {}, body.get("status") or {}
     return TrialJob(
         name=str(body["metadata"]["name"]),
@@ -79,13 +77,11 @@ class StudySnapshot(TrainingSnapshot):
 
     @property
     def study(self) -> Study:
-        """The study in the spec."""
         assert self.spec.study is not None
         return self.spec.study
 
     @property
     def owner(self) -> str:
-        """Owner of the study."""
         return str(self.object["metadata"]["uid"])
 
     def refused(self, name: str) -> str:
@@ -199,7 +195,6 @@ def sentence(world: StudySnapshot) -> str:
 
 
 def best_trial(world: StudySnapshot) -> Trial | None:
-    """The best complete trial so far."""
     state = world.state
     return None if state is None or state.best is None else state.trials[state.best]
 
@@ -225,12 +220,10 @@ class Orders:
 
 
 def path(job: str) -> str:
-    """The study in the data plane's REST contract."""
     return f"/api/v1/training/studies/{job}"
 
 
 def manifest(world: StudySnapshot, trial: Trial, *, suspend: bool) -> Manifest:
-    """The TrainingJob of a trial."""
     return child(
         world.object,
         api_version=names.API_VERSION,

@@ -66,7 +66,7 @@
 # list: why pods cannot be made, which nothing but events says.
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [list, create, patch]
+  verbs: [list, create]
 {{- end -}}
 
 {{/* Only possible cluster-wide: noticing that a kind of somebody else's appears. */}}

@@ -44,12 +44,10 @@ class ChangeLog:
         self._moved = threading.Condition()
 
     def put(self, plural: str, body: Object) -> None:
-        """Add or replace an object."""
         metadata = body["metadata"]
         self._note((plural, metadata["namespace"], metadata["name"]), _shown(plural, body))
 
     def remove(self, plural: str, namespace: str, name: str) -> None:
-        """Remove an object."""
         self._note((plural, namespace, name), None)
 
     def replace(self, plural: str, namespace: str | None, bodies: list[Object]) -> None:
@@ -147,7 +145,6 @@ class ClusterWatch:
                 return
 
     def stop(self) -> None:
-        """End with the next event."""
         self.stopped.set()
 
     def _watched(self) -> list[tuple[str, str | None]]:
