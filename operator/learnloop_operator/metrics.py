@@ -155,57 +155,49 @@ class OperatorMetrics:
         self.loop = LoopMetrics(self.registry)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.reconciles = Counter(
-            "learnloop_reconcile",
-            "Passes over objects; result: ok, gone, error, held (data plane), not_leading",
-            ["kind", "result"],
-            registry=self.registry,
+        self.reconciles = self._counter(
+            "reconcile",
+            "Passes over objects; result: ok, gone, error, not_leading",
+            "kind",
+            "result",
         )
-        self.seconds = Histogram(
-            "learnloop_reconcile_seconds",
-            "Duration of one pass: gather, decide, apply",
-            ["kind"],
-            buckets=BUCKETS,
-            registry=self.registry,
+        self.seconds = self._histogram("reconcile_seconds", "Duration of one pass: gather, decide, apply", "kind")
+        self.depth = self._gauge("queue_depth", "Objects waiting for a pass")
+        self.cuts = self._counter(
+            "watch_cut", "Watches and lists that broke off or failed, and were asked for again", "resource"
         )
-        self.depth = Gauge("learnloop_queue_depth", "Objects waiting for a pass", registry=self.registry)
-        self.cuts = Counter(
-            "learnloop_watch_cut",
-            "Watches and lists that broke off or failed, and were asked for again",
-            ["resource"],
-            registry=self.registry,
-        )
-        self.writes = Counter(
-            "learnloop_api_writes", "Writes sent to the API server", ["kind", "verb"], registry=self.registry
-        )
-        self._fast_lane()
-        self.decisions = Counter(
-            "learnloop_decisions",
-            "What people decided by annotation; outcome: obeyed, ignored, refused",
-            ["kind", "verb", "outcome"],
-            registry=self.registry,
-        )
-        self.certificate_expiry = Gauge(
-            "learnloop_certificate_expiry_timestamp_seconds",
-            "When the operator's certificate ends, which is renewed with those of all parts, Unix time; 0 without TLS.",
-            registry=self.registry,
-        )
-        self.leader = Gauge("learnloop_leader", "1 while this process holds the Lease", registry=self.registry)
-
-    def _fast_lane(self) -> None:
-        self.lane_looks = Counter(
-            "learnloop_fast_lane_looks",
+        self.writes = self._counter("api_writes", "Writes sent to the API server", "kind", "verb")
+        self.lane_looks = self._counter(
+            "fast_lane_looks",
             "Looks at the pods of one arm; result: ok, some (not of all of them), PodsUnreachable, CountersUnusable",
-            ["result"],
-            registry=self.registry,
+            "result",
         )
-        self.lane_arms = Gauge("learnloop_fast_lane_arms", "Arms whose pods are read", registry=self.registry)
-        self.lane_seconds = Histogram(
-            "learnloop_fast_lane_breach_to_rollback_seconds",
+        self.lane_arms = self._gauge("fast_lane_arms", "Arms whose pods are read")
+        self.lane_seconds = self._histogram(
+            "fast_lane_breach_to_rollback_seconds",
             "From the look that showed a gross breach until the rollback was written and read again",
-            buckets=BUCKETS,
-            registry=self.registry,
         )
+        self.decisions = self._counter(
+            "decisions",
+            "What people decided by annotation; outcome: obeyed, ignored, refused",
+            "kind",
+            "verb",
+            "outcome",
+        )
+        self.certificate_expiry = self._gauge(
+            "certificate_expiry_timestamp_seconds",
+            "When the operator's certificate ends, which is renewed with those of all parts, Unix time; 0 without TLS.",
+        )
+        self.leader = self._gauge("leader", "1 while this process holds the Lease")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"learnloop_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"learnloop_{name}", text, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(f"learnloop_{name}", text, labels, buckets=BUCKETS, registry=self.registry)
 
     def cut(self, plural: str) -> None:
         self.cuts.labels(resource=plural).inc()

@@ -91,10 +91,10 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
     }
     return child(
         world.object,
-        api_version=names.API_VERSION,
-        kind="TrainingJob",
-        name=f"{world.name}-{number}",
-        labels=standard_labels("training", {names.LABEL_AGENT: world.name}),
+        names.API_VERSION,
+        "TrainingJob",
+        f"{world.name}-{number}",
+        standard_labels("training", {names.LABEL_AGENT: world.name}),
         annotations={key: value for key, value in notes.items() if value},
         spec=spec.to_kube(),
     )
@@ -128,10 +128,10 @@ def model_deployment(world: AgentSnapshot) -> Manifest:
     author = world.annotations.get(names.ANNOTATION_AUTHOR)
     return child(
         world.object,
-        api_version=names.API_VERSION,
-        kind="ModelDeployment",
-        name=world.name,
-        labels=standard_labels("model-deployment", {names.LABEL_AGENT: world.name}),
+        names.API_VERSION,
+        "ModelDeployment",
+        world.name,
+        standard_labels("model-deployment", {names.LABEL_AGENT: world.name}),
         annotations={names.ANNOTATION_AUTHOR: author} if author else None,
         spec=spec,
     )
@@ -153,10 +153,10 @@ def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) ->
     )
     return child(
         world.object,
-        api_version="apps/v1",
-        kind="Deployment",
-        name=f"{world.name}-actor",
-        labels=marks,
+        "apps/v1",
+        "Deployment",
+        f"{world.name}-actor",
+        marks,
         spec={
             "replicas": replicas,
             "revisionHistoryLimit": 1,

@@ -38,7 +38,6 @@ def standard_labels(component: str, extra: Mapping[str, str] | None = None) -> d
 
 def child(
     owner: Manifest,
-    *,
     api_version: str,
     kind: str,
     name: str,

@@ -110,10 +110,10 @@ def policy(
     """The policy of one kind of pods of an owner; `egress` None: what goes out is open."""
     return child(
         owner,
-        api_version="networking.k8s.io/v1",
-        kind="NetworkPolicy",
-        name=name,
-        labels=standard_labels(component, {key: val for key, val in selector.items() if key.startswith(names.GROUP)}),
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        name,
+        standard_labels(component, {key: val for key, val in selector.items() if key.startswith(names.GROUP)}),
         spec={
             "podSelector": {"matchLabels": dict(selector)},
             "policyTypes": ["Ingress"] if egress is None else ["Ingress", "Egress"],

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from learnloop_operator.core.manifests import child
-from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import CERTIFICATE_DIRECTORY, CERTIFICATE_MOUNT, certificate_volume
 from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
 
@@ -26,18 +24,6 @@ CURRENT = f'[ ! {CERTIFICATE_DIRECTORY}/tls.crt -nt "$PGDATA/postmaster.pid" ]'
 takes a second, long before the old certificate ends. Clients connect again."""
 VERIFIED = f"?sslmode=verify-full&sslrootcert={CERTIFICATE_DIRECTORY}/ca.crt"
 """Query of the memory service's address of it."""
-
-
-def config(world: MemoryServiceSnapshot, labels: dict[str, str]) -> Manifest:
-    """The ConfigMap with who may connect how."""
-    return child(
-        world.object,
-        api_version="v1",
-        kind="ConfigMap",
-        name=world.database_name,
-        labels=labels,
-        data={"pg_hba.conf": HBA},
-    )
 
 
 def mounts() -> list[dict[str, Any]]:

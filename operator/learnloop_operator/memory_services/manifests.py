@@ -80,43 +80,27 @@ POSTGRES_NEEDS = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"me
 BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets"
 
 
+def _child(
+    world: MemoryServiceSnapshot, api_version: str, kind: str, name: str, component: str, **body: Any
+) -> Manifest:
+    return child(world.object, api_version, kind, name, world.labels(component), **body)
+
+
 def credentials(world: MemoryServiceSnapshot) -> Manifest:
     """The Secret with the password, made once. A rotation writes a line before it."""
-    labels = world.labels(POSTGRES)
-    return child(
-        world.object,
-        api_version="v1",
-        kind="Secret",
-        name=world.credentials_name,
-        labels=labels,
-        type="Opaque",
-        stringData={PASSWORD_KEY: world.fresh_password},
-    )
+    text = {PASSWORD_KEY: world.fresh_password}
+    return _child(world, "v1", "Secret", world.credentials_name, POSTGRES, type="Opaque", stringData=text)
 
 
 def audit_key(world: MemoryServiceSnapshot) -> Manifest:
     """The Secret with what signs the audit chain, made once: a new key would vouch for nothing from before."""
-    return child(
-        world.object,
-        api_version="v1",
-        kind="Secret",
-        name=world.audit_name,
-        labels=world.labels(SERVER),
-        type="Opaque",
-        stringData={AUDIT_KEY: world.fresh_audit_key},
-    )
+    text = {AUDIT_KEY: world.fresh_audit_key}
+    return _child(world, "v1", "Secret", world.audit_name, SERVER, type="Opaque", stringData=text)
 
 
 def budgets(world: MemoryServiceSnapshot) -> Manifest:
     """The ConfigMap with the budgets of its agents. Nothing of it is in the pods' template: they read it again."""
-    return child(
-        world.object,
-        api_version="v1",
-        kind="ConfigMap",
-        name=world.budgets_name,
-        labels=world.labels(SERVER),
-        data={BUDGETS_KEY: world.budgets},
-    )
+    return _child(world, "v1", "ConfigMap", world.budgets_name, SERVER, data={BUDGETS_KEY: world.budgets})
 
 
 def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, ...]:
@@ -138,42 +122,32 @@ def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, 
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
         "template": _database_pod(world, storage),
     }
-    labels = world.labels(POSTGRES)
-    name = world.database_name
-    pods = child(world.object, api_version="apps/v1", kind="StatefulSet", name=name, labels=labels, spec=spec)
-    return (*([database_tls.config(world, labels)] if world.tls else []), service, pods)
+    pods = _child(world, "apps/v1", "StatefulSet", world.database_name, POSTGRES, spec=spec)
+    hba = {"pg_hba.conf": database_tls.HBA}
+    config = (_child(world, "v1", "ConfigMap", world.database_name, POSTGRES, data=hba),) if world.tls else ()
+    return (*config, service, pods)
 
 
 def account(world: MemoryServiceSnapshot) -> Manifest:
     """The ServiceAccount of all pods, which may ask the API server nothing."""
-    return child(
-        world.object,
-        api_version="v1",
-        kind="ServiceAccount",
-        name=world.server_name,
-        labels=world.labels(SERVER),
-        automountServiceAccountToken=False,
-    )
+    return _child(world, "v1", "ServiceAccount", world.server_name, SERVER, automountServiceAccountToken=False)
 
 
 def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
     """Service and Deployment of the memory service itself."""
-    service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
     spec = {
         "replicas": world.replicas,
         "selector": {"matchLabels": world.selector(SERVER)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "template": _server_pod(world),
     }
-    labels, name = world.labels(SERVER), world.server_name
-    pods = child(world.object, api_version="apps/v1", kind="Deployment", name=name, labels=labels, spec=spec)
-    return service, pods
+    service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
+    return service, _child(world, "apps/v1", "Deployment", world.server_name, SERVER, spec=spec)
 
 
 def _service(world: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
     ports = [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}]
-    spec = {"selector": world.selector(component), "ports": ports}
-    return child(world.object, api_version="v1", kind="Service", name=name, labels=world.labels(component), spec=spec)
+    return _child(world, "v1", "Service", name, component, spec={"selector": world.selector(component), "ports": ports})
 
 
 def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import Counter
 
 from learnloop_operator.core import conditions
-from learnloop_operator.core.counted_transitions import Happening, agent_of, happenings
+from learnloop_operator.core.counted_transitions import agent_of, happenings
 from learnloop_operator.core.manifests import controller_uid
 from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
@@ -121,12 +121,9 @@ class Applier:
             Conflict: the snapshot is stale.
             KubeError, DataPlaneUnavailable, DataPlaneRefused: the pass failed and is to be repeated.
         """
-        manager, news = field_manager(kind), happenings(kind.kind, snapshot, plan)
-        before = snapshot.object
+        manager = field_manager(kind)
         if plan.status_first:
-            snapshot = replace(snapshot, object=await self._status(kind, snapshot, plan.status, manager))
-            self._tell(kind, snapshot, plan, news)
-            self._trace(kind, before, snapshot.now, plan)
+            snapshot = await self._record(kind, snapshot, plan, manager)
         try:
             await self._children(snapshot, plan, manager)
             for call in plan.calls:
@@ -140,9 +137,7 @@ class Applier:
             return
         self.drafts.drop(snapshot.object)
         if not plan.status_first:
-            await self._status(kind, snapshot, plan.status, manager)
-            self._tell(kind, snapshot, plan, news)
-            self._trace(kind, before, snapshot.now, plan)
+            await self._record(kind, snapshot, plan, manager)
         await self._outside(snapshot, plan, manager)
         if self.metrics is not None:
             agent = agent_of(snapshot.object, plan.status)
@@ -151,18 +146,19 @@ class Applier:
             for text in plan.announcements:
                 self.announcer.say(snapshot.namespace, text)
 
-    def _tell(self, kind: ResourceKind, snapshot: BaseSnapshot, plan: Plan, news: tuple[Happening, ...]) -> None:
+    async def _record(self, kind: ResourceKind, before: BaseSnapshot, plan: Plan, manager: str) -> BaseSnapshot:
+        """Write the status, then tell of it; returns the snapshot with the object as it is now."""
+        snapshot = replace(before, object=await self._status(kind, before, plan.status, manager))
         if self.metrics is not None:
-            self.metrics.count(news)
+            self.metrics.count(happenings(kind.kind, before, plan))
         for entry in plan.audit:
             self.audit.record(entry)
         for notice in plan.events:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)
-
-    def _trace(self, kind: ResourceKind, before: Manifest, began: datetime, plan: Plan) -> None:
         if self.tracer is not None:
-            self.tracer.decided(kind.kind, before, plan.status, plan.events, began, datetime.now(UTC))
+            self.tracer.decided(kind.kind, before.object, plan.status, plan.events, before.now, datetime.now(UTC))
+        return snapshot
 
     async def _children(self, snapshot: BaseSnapshot, plan: Plan, manager: str) -> None:
         live = {ref_of(child): child for child in snapshot.children}

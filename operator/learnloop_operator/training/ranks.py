@@ -118,10 +118,10 @@ def gang(backend: Backend, request: RunRequest, spec: Manifest) -> dict[str, Any
         queued[LABEL_PRIORITY] = queue.priority_class
     return child(
         request.job,
-        api_version=backend.api_version,
-        kind=backend.kind,
-        name=request.job["metadata"]["name"],
-        labels={**labels(request), **queued},
+        backend.api_version,
+        backend.kind,
+        request.job["metadata"]["name"],
+        {**labels(request), **queued},
         annotations={ANNOTATION_ATTEMPT: str(request.attempt)},
         spec=spec,
     )

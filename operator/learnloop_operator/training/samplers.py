@@ -64,10 +64,10 @@ def deployment(request: RunRequest, defaults: RankDefaults) -> Manifest:
     )
     return child(
         request.job,
-        api_version="apps/v1",
-        kind="Deployment",
-        name=deployment_name(job["name"]),
-        labels=marks,
+        "apps/v1",
+        "Deployment",
+        deployment_name(job["name"]),
+        marks,
         spec={
             "replicas": requested.count,
             "revisionHistoryLimit": 1,
@@ -138,19 +138,19 @@ def meeting_place(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest
     marks = standard_labels(SAMPLER, {names.LABEL_SAMPLED_JOB: name})
     key = child(
         request.job,
-        api_version="v1",
-        kind="Secret",
-        name=key_name(name),
-        labels=marks,
+        "v1",
+        "Secret",
+        key_name(name),
+        marks,
         type="Opaque",
         stringData={names.SAMPLERS_KEY: request.fresh_key},
     )
     service = child(
         request.job,
-        api_version="v1",
-        kind="Service",
-        name=service_name(name),
-        labels=marks,
+        "v1",
+        "Service",
+        service_name(name),
+        marks,
         spec={
             "clusterIP": "None",
             # The learner answers before any probe could say so, and has none.

@@ -226,10 +226,10 @@ def path(job: str) -> str:
 def manifest(world: StudySnapshot, trial: Trial, *, suspend: bool) -> Manifest:
     return child(
         world.object,
-        api_version=names.API_VERSION,
-        kind="TrainingJob",
-        name=trial_name(world.name, trial.number),
-        labels=standard_labels("training", {names.LABEL_STUDY: world.name}),
+        names.API_VERSION,
+        "TrainingJob",
+        trial_name(world.name, trial.number),
+        standard_labels("training", {names.LABEL_STUDY: world.name}),
         spec=trial_spec(world.spec, trial.parameters, suspend=suspend),
     )
 

@@ -88,7 +88,7 @@ def test_nothing_is_allowed_that_the_table_does_not_list(operator: Rights) -> No
     assert operator["", "secrets"] == {"create"}, "no Secret is read"
     assert operator["", "pods"] == READ
     assert ("", "persistentvolumeclaims") not in operator
-    assert operator["events.k8s.io", "events"] == {"list", "create", "patch"}
+    assert operator["events.k8s.io", "events"] == {"list", "create"}
     assert ("coordination.k8s.io", "leases") not in operator
 
 
