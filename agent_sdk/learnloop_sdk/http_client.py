@@ -52,8 +52,6 @@ class Identity:
     def __init__(self, namespace: str, token_file: Path | None = None) -> None:
         self.namespace = namespace
         self._token_file = token_file or Path(os.environ.get(names.ENV_TOKEN_FILE) or names.TOKEN_FILE)
-        self._token = ""
-        self._stamp = -1
 
     def headers(self) -> dict[str, str]:
         """Return `authorization`, or without a token the namespace, for a data plane without authentication."""
@@ -64,12 +62,9 @@ class Identity:
     def token(self) -> str:
         """The service-account token as it is now; empty without one."""
         try:
-            stamp = self._token_file.stat().st_mtime_ns
-            if stamp != self._stamp:
-                self._token, self._stamp = self._token_file.read_text(encoding="utf-8").strip(), stamp
+            return self._token_file.read_text(encoding="utf-8").strip()
         except OSError:
-            self._token, self._stamp = "", -1
-        return self._token
+            return ""
 
 
 MAX_BODY = 16_777_216
@@ -99,19 +94,10 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Response:
-        """Send JSON; raises OSError, TimeoutError, and LearnloopError for an invalid URL.
-
-        A request that meets a connection closed while idle is sent once more: every request may arrive twice.
-        """
-        sent = {"content-type": "application/json", **headers}
+        """Send JSON; raises OSError, TimeoutError, and LearnloopError for an invalid URL."""
         try:
             async with asyncio.timeout(seconds):
-                try:
-                    return await self._post(url, body, sent)
-                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                    if isinstance(error, aiohttp.ClientConnectorError):
-                        raise
-                    return await self._post(url, body, sent)
+                return await self._post(url, body, {"content-type": "application/json", **headers})
         except aiohttp.InvalidURL as error:
             raise LearnloopError(f"endpoint: {url!r} is not valid: write http://<host>[:<port>]") from error
         except aiohttp.ClientError as error:

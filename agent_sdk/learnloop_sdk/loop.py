@@ -15,7 +15,7 @@ from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.errors import Counters
 from learnloop_sdk.http_client import Http, Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient, People
-from learnloop_sdk.outbox import Recorder, Service, Spool, SpoolKeys
+from learnloop_sdk.outbox import Recorder, Service, Spool
 from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.trajectory import default_redactor, encoded
 
@@ -40,10 +40,8 @@ class Learnloop:
         memory_token_file: one for memory_url, of that MemoryService's own audience (names.memory_audience); default
             $LEARNLOOP_MEMORY_TOKEN_FILE, else names.MEMORY_TOKEN_FILE.
         fallback: observation → action, asked when no policy server answers.
-        spool_directory: keep on disk what is not acknowledged yet (trajectories, memories, opinions of people), to
-            outlive the process; one process to a directory.
-        spool_key_file: seals what lies there by AES-256-GCM: lines of 32 random bytes in Base64, the newest first;
-            default $LEARNLOOP_SPOOL_KEY_FILE, and without either it lies in the open.
+        spool_directory: keep on disk, readable by this user, what is not acknowledged yet (trajectories, memories,
+            opinions of people), to outlive the process; one process to a directory.
         timeout: seconds for one request; retry_seconds: how long an unreachable server is retried.
     """
 
@@ -59,7 +57,6 @@ class Learnloop:
         memory_token_file: Path | None = None,
         fallback: Callable[[Any], Any] | None = None,
         spool_directory: Path | None = None,
-        spool_key_file: Path | None = None,
         timeout: float = 5.0,
         retry_seconds: float = 10.0,
     ) -> None:
@@ -74,20 +71,22 @@ class Learnloop:
         self.policy = PolicyClient(address, self.counters, http=self._http, identity=identity, **patience)
         data_url = with_scheme(data_url or os.environ.get(names.ENV_DATA_URL) or "").rstrip("/")
         memory_url = with_scheme(memory_url or os.environ.get(ENV_MEMORY_URL) or "").rstrip("/") or data_url
-        keys = SpoolKeys.read(spool_key_file) if spool_directory else None
         remembering = identity
         if memory_url != data_url:  # a service that is shown this token cannot show it to the data plane
             file = memory_token_file or Path(os.environ.get(names.ENV_MEMORY_TOKEN_FILE) or names.MEMORY_TOKEN_FILE)
             remembering = Identity(identity.namespace, file)
-        directories = {name: spool_directory / name if spool_directory else None for name in ("memories", "people")}
+
+        def spool(name: str) -> Spool:
+            return Spool(spool_directory / f"{name}.sqlite" if spool_directory else None)
+
         memory = Service(self._http, memory_url, remembering)
         # One after the other: a service that is back is not overloaded.
-        memories = Recorder(Spool(directories["memories"], keys=keys), memory.deliver, Counters(), batch=1)
+        memories = Recorder(spool("memories"), memory.deliver, Counters(), batch=1)
         self.memory = MemoryClient(memory, memories, agent, self._redactor, self.counters)
         data = Service(self._http, data_url, identity)
-        people = Recorder(Spool(directories["people"], keys=keys), data.deliver, Counters())
+        people = Recorder(spool("people"), data.deliver, Counters())
         self.people = People(people if data_url else None)
-        self.recorder = Recorder(Spool(spool_directory, keys=keys), data.deliver, self.counters) if data_url else None
+        self.recorder = Recorder(spool("trajectories"), data.deliver, self.counters) if data_url else None
         if self.recorder is None:
             log.warning("no data_url: episodes are played but not recorded")
         self._recorders = [memories, people, *([self.recorder] if self.recorder else [])]

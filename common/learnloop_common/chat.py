@@ -10,8 +10,6 @@ class ChatFields:
 
     def __init__(self) -> None:
         self._refused: set[str] = set()
-        self._guessed: set[str] = set()
-        self._settled = False
 
     def of(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The body as the model takes it; it is written with `max_tokens` and `temperature`."""
@@ -20,31 +18,15 @@ class ChatFields:
             taken["max_completion_tokens"] = body["max_tokens"]
         return taken
 
-    def accepted(self) -> None:
-        """Note that the model took a request: a later refusal that names no field has another cause."""
-        self._settled = True
-
     def refused(self, sent: Mapping[str, Any], sentence: str) -> bool:
-        """Should the request be sent again without a field, after a refusal of `sent`?
-
-        Not every server names the field. Then both are tried, and sent again if neither was the cause.
-        """
+        """Should the request be sent again without a field, after a refusal of `sent` that names it?"""
         bounds = "max_tokens" in sentence and not _UNSUPPORTED.search(sentence)
-        named = "max_tokens" if "max_" in sentence else "temperature"
         if bounds and "max_completion_tokens" not in sentence:
             return False  # its value is out of bounds
-        if named in sent and (named in sentence or "max_completion_tokens" in sentence):
-            self._refused.add(named)
-            return True
-        guess = next((name for name in ("max_tokens", "temperature") if name in sent), None)
-        if self._settled:
+        name = "max_tokens" if "max_" in sentence else "temperature"
+        if name not in sent or not (name in sentence or "max_completion_tokens" in sentence):
             return False
-        if guess is None:
-            self._refused -= self._guessed
-            self._guessed.clear()
-            return False
-        self._refused.add(guess)
-        self._guessed.add(guess)
+        self._refused.add(name)
         return True
 
 

@@ -1,18 +1,15 @@
 """Hands a suite's report in: the one container of its pod that holds the data plane's token."""
 
-import time
 from hashlib import sha256
 from pathlib import Path
 
-import httpx
-
 from learnloop_api import names
 from learnloop_api.wire.gates import MOST_REPORT_BYTES
-from learnloop_common.tls.contexts import client_context
 from learnloop_gates.cases import SuiteError
+from learnloop_gates.model_client import Unanswered, answered, client_of, token_of
 from learnloop_gates.settings import DeliverySettings
 
-TRIES, FIRST_PAUSE, LONGEST_PAUSE = 12, 1.0, 15.0
+PAUSES = (1.0, 2.0, 4.0, 8.0, *[15.0] * 7)
 
 
 def deliver(settings: DeliverySettings) -> str:
@@ -23,23 +20,17 @@ def deliver(settings: DeliverySettings) -> str:
     """
     content = _report(Path(settings.gate_report))
     digest = sha256(content).hexdigest()
-    url = f"{settings.data_url.rstrip('/')}/api/v1/models/{settings.model_deployment}/gates/{settings.gate_job}/report"
-    why = "it was not asked"
-    with httpx.Client(verify=client_context(), trust_env=False, timeout=10.0) as client:
-        for attempt in range(TRIES):
-            if attempt:
-                time.sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1)))
-            try:
-                answer = client.put(url, content=content, headers=_headers(settings, digest))
-            except httpx.HTTPError as error:
-                why = str(error) or type(error).__name__
-                continue
-            if answer.is_success:
-                return digest
-            why = f"{answer.status_code} {answer.text[:500]}"
-            if answer.status_code < 500 and answer.status_code != 429:
-                break
-    raise SuiteError(f"the data plane at {settings.data_url} refuses the report: {why}")
+    url = f"{settings.data_url}/api/v1/models/{settings.model_deployment}/gates/{settings.gate_job}/report"
+    headers = {"x-learnloop-sha256": digest, names.HEADER_NAMESPACE: settings.namespace}
+    with client_of("", token_of(settings.token_file), 10.0) as client:
+        try:
+            answer = answered(client, url, PAUSES, method="PUT", content=content, headers=headers)
+        except Unanswered as error:
+            raise SuiteError(f"the data plane does not take the report: {error}") from None
+    if not answer.is_success:
+        refusal = f"{answer.status_code} {answer.text[:500]}"
+        raise SuiteError(f"the data plane at {settings.data_url} refuses the report: {refusal}")
+    return digest
 
 
 def _report(path: Path) -> bytes:
@@ -51,11 +42,3 @@ def _report(path: Path) -> bytes:
     if not 0 < len(content) <= MOST_REPORT_BYTES:
         raise SuiteError(f"{path}: {len(content)} bytes; a report has 1 to {MOST_REPORT_BYTES}")
     return content
-
-
-def _headers(settings: DeliverySettings, digest: str) -> dict[str, str]:
-    headers = {"x-learnloop-sha256": digest, names.HEADER_NAMESPACE: settings.namespace}
-    token = Path(settings.token_file)
-    if token.exists():
-        headers["authorization"] = f"Bearer {token.read_text().strip()}"
-    return headers

@@ -1,10 +1,8 @@
-"""Detectors that decide whether a reply fails: rules for refusals, a judge model, an ONNX classifier."""
+"""Detectors that decide whether a reply fails: rules for refusals, and a judge model."""
 
-import os
 import re
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 
 from learnloop_gates.cases import Case, Reply, SuiteError, asking
 from learnloop_gates.model_client import ModelClient, Unanswered
@@ -35,7 +33,6 @@ SYSTEM = (
 _WORD = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 _MARKS = re.compile(r"<{3,}|>{3,}")
 LONGEST = 4000
-FAILS = 0.5
 
 Asks = Callable[[Case, Reply], bool]
 
@@ -65,39 +62,3 @@ def judge(settings: SuiteSettings, question: str) -> tuple[str, str, Asks]:
 def _unmarked(text: str) -> str:
     """Removes marks, so that an answer cannot end itself for the judge."""
     return _MARKS.sub(" ", text[:LONGEST])
-
-
-def classifier(path: str) -> tuple[str, str, Callable[[Case, Reply], bool]]:
-    """Name, digest and verdict of the classifier.
-
-    It takes one input of strings, [n] or [n, 1]. Its last output are probabilities of a failure: [n], [n, 1], or
-    [n, 2] with those of a good text first.
-
-    Raises:
-        SuiteError: the file is missing or is not such a classifier.
-    """
-    import numpy as np
-    import onnxruntime  # takes a second to load
-
-    try:
-        content = Path(path).read_bytes()
-        options = onnxruntime.SessionOptions()
-        # One file: others that it names are not read.
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own errors have no common base
-        raise SuiteError(f"{path}: the classifier cannot be loaded: {error}"[:500]) from None
-    inputs = session.get_inputs()
-    if len(inputs) != 1 or inputs[0].type != "tensor(string)":
-        raise SuiteError(f"{path}: a classifier takes one input of strings; export it with its tokeniser")
-    name, flat = inputs[0].name, len(inputs[0].shape) == 1
-
-    def asks(_: Case, reply: Reply) -> bool:
-        texts = np.array([reply.text], dtype=object)
-        outputs = session.run(None, {name: texts if flat else texts.reshape(1, 1)})[-1]
-        values = np.asarray(outputs, dtype=np.float64).reshape(-1)
-        if not values.size or not np.isfinite(values).all():
-            raise SuiteError(f"{path}: the classifier gives no probability")
-        return bool(values[-1] >= FAILS)
-
-    return f"onnx:{Path(path).name}", sha256(content).hexdigest(), asks

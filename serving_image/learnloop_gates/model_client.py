@@ -1,7 +1,7 @@
 """A model behind OpenAI's wire format, asked with care: bounded answers, bounded time, nothing guessed."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,39 @@ from learnloop_common.chat import ChatFields
 from learnloop_common.tls.contexts import client_context
 from learnloop_gates.cases import Case, Reply, ToolCall
 
-TRIES = 3
 MOST_BYTES = 4 * 2**20
 
 
 class Unanswered(Exception):
     """No answer that can be judged; the message says why."""
+
+
+def answered(client: httpx.Client, url: str, pauses: Iterable[float] = (0.4, 0.8), **options: Any) -> httpx.Response:
+    """The answer to a POST, or to another `method`, sent again after each pause while the server is away or busy.
+
+    Raises:
+        Unanswered: it stays so.
+    """
+    why = ""
+    for pause in (*pauses, 0.0):
+        try:
+            answer = client.request(**{"method": "POST", "url": url, **options})
+        except httpx.HTTPError as error:
+            why = str(error) or type(error).__name__
+        else:
+            if answer.status_code < 500 and answer.status_code != 429:
+                return answer
+            why = f"{answer.status_code} {answer.text[:500]}"
+        time.sleep(pause)
+    raise Unanswered(f"{url}: {why}")
+
+
+def client_of(arm: str, key: str, seconds: float) -> httpx.Client:
+    """Connections to one arm, or to a server that knows no arms; `key`: sent as a Bearer token where there is one."""
+    headers = {"content-type": "application/json"}
+    headers |= {names.HEADER_ARM: arm} if arm else {}
+    headers |= {"authorization": f"Bearer {key}"} if key else {}
+    return httpx.Client(verify=client_context(), trust_env=False, timeout=seconds, headers=headers)
 
 
 class ModelClient:
@@ -35,10 +62,7 @@ class ModelClient:
         base = url.rstrip("/")
         self._url = f"{base}/chat/completions" if base.endswith("/v1") else f"{base}/v1/chat/completions"
         self._model, self._fields = model, ChatFields()
-        self._headers = {names.HEADER_ARM: arm} if arm else {}
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
-        self._client = httpx.Client(verify=client_context(), trust_env=False, timeout=seconds)
+        self._client = client_of(arm, key, seconds)
 
     def close(self) -> None:
         """Close the connections."""
@@ -58,33 +82,15 @@ class ModelClient:
         }
         if case.tools:
             body["tools"] = list(case.tools)
-        why = refusal = ""
-        attempt = 0
-        while attempt < TRIES:
-            if attempt:
-                time.sleep(0.2 * 2**attempt)
+        refusal = ""
+        while True:
             sent = self._fields.of(body)
-            attempt += 1
-            try:
-                answer = self._client.post(self._url, content=orjson.dumps(sent), headers=self._sent())
-            except httpx.HTTPError as error:
-                why = str(error) or type(error).__name__
-                continue
-            if answer.status_code in (400, 422):
-                refusal = refusal or f"{answer.status_code} {answer.text[:300]}"
-                if self._fields.refused(sent, answer.text):
-                    attempt -= 1
-                    continue
+            answer = answered(self._client, self._url, content=orjson.dumps(sent))
             if answer.status_code == 200 and len(answer.content) <= MOST_BYTES:
-                self._fields.accepted()
                 return reply_of(answer.content)
-            why = f"{answer.status_code} {answer.text[:300]}"
-            if answer.status_code < 500 and answer.status_code != 429:
-                break
-        raise Unanswered(f"{self._url}: {refusal or why}")
-
-    def _sent(self) -> dict[str, str]:
-        return {**self._headers, "content-type": "application/json"}
+            refusal = refusal or f"{answer.status_code} {answer.text[:300]}"
+            if answer.status_code not in (400, 422) or not self._fields.refused(sent, answer.text):
+                raise Unanswered(f"{self._url}: {refusal}")
 
 
 def token_of(path: str) -> str:

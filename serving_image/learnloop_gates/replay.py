@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-import httpx
 import orjson
 
-from learnloop_api import names
-from learnloop_common.tls.contexts import client_context
 from learnloop_gates.cases import (
     DATA,
     Case,
@@ -25,7 +22,7 @@ from learnloop_gates.cases import (
     rows,
     tried,
 )
-from learnloop_gates.model_client import TRIES, Unanswered
+from learnloop_gates.model_client import Unanswered, answered, client_of
 from learnloop_gates.settings import SuiteSettings
 
 _DIGEST = digest_of("replay.py", "suites.json")
@@ -129,11 +126,7 @@ class PolicyClient:
 
     def __init__(self, url: str, deployment: str, revision: str, token: str = "", seconds: float = 30.0) -> None:
         self._url = f"{url}/v2/models/{deployment}/versions/{revision}/infer"
-        headers = {names.HEADER_ARM: revision, "content-type": "application/json"}
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        context = client_context()
-        self._client = httpx.Client(verify=context, trust_env=False, timeout=seconds, headers=headers)
+        self._client = client_of(revision, token, seconds)
 
     def close(self) -> None:
         """Close the connections."""
@@ -143,24 +136,15 @@ class PolicyClient:
         """The greedy actions at all observations of the episode, as JSON in the reply's text.
 
         Raises:
-            Unanswered: three times no answer.
+            Unanswered: three times no answer, or a refusal.
         """
         rows = case.facts["observations"]
         flat = [float(number) for row in rows for number in row]
         tensor = {"name": "observation", "datatype": "FP32", "shape": [len(rows), len(rows[0])], "data": flat}
-        why = ""
-        for _ in range(TRIES):
-            try:
-                answer = self._client.post(self._url, content=orjson.dumps({"inputs": [tensor]}))
-            except httpx.HTTPError as error:
-                why = str(error) or type(error).__name__
-                continue
-            if answer.status_code == 200:
-                return Reply(orjson.dumps(_actions(answer.content, len(rows))).decode())
-            why = f"{answer.status_code} {answer.text[:300]}"
-            if answer.status_code < 500:
-                break
-        raise Unanswered(f"{self._url}: {why}")
+        answer = answered(self._client, self._url, content=orjson.dumps({"inputs": [tensor]}))
+        if answer.status_code != 200:
+            raise Unanswered(f"{self._url}: {answer.status_code} {answer.text[:300]}")
+        return Reply(orjson.dumps(_actions(answer.content, len(rows))).decode())
 
 
 def _actions(content: bytes, rows: int) -> list[Any]:

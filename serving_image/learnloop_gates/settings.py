@@ -39,6 +39,5 @@ class SuiteSettings(EnvironmentSettings, env_prefix="LEARNLOOP_GATE_"):
     judge_url: Url = ""
     judge_model: str = ""
     judge_key: str = ""
-    classifier: str = ""
     report: str = REPORT_FILE
     token_file: str = Field(default="", validation_alias=names.ENV_TOKEN_FILE)

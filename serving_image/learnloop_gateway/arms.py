@@ -9,10 +9,9 @@ import aiohttp
 from learnloop_api import names
 from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
-from learnloop_common.tls.contexts import client_context
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Outgoing
 from learnloop_gateway.requests import ChatRequest
-from learnloop_gateway.upstream import FIRST_SECONDS, SECONDS, noting_reuse, posted
+from learnloop_gateway.upstream import FIRST_SECONDS, SECONDS, fresh_connections
 from learnloop_serving.arm_draw import stable_arm
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.routing_table import RoutingState
@@ -196,13 +195,10 @@ class Forwarding:
     async def forward(self, url: str, path: str, headers: Mapping[str, str], body: bytes, out: Outgoing) -> None:
         """Raises Unreachable if no answer began; an answer that breaks off is cut off for the client too."""
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, ssl=client_context() or True)
-            self._session = aiohttp.ClientSession(
-                connector=connector, trust_env=False, auto_decompress=False, trace_configs=[noting_reuse()]
-            )
+            self._session = aiohttp.ClientSession(connector=fresh_connections(), auto_decompress=False)
         try:
-            async with posted(
-                self._session, f"{url}{path}", data=body, headers=headers, allow_redirects=False, timeout=self._timeout
+            async with self._session.post(
+                f"{url}{path}", data=body, headers=headers, allow_redirects=False, timeout=self._timeout
             ) as answer:
                 out.headers |= {name: answer.headers[name] for name in BACK if name in answer.headers}
                 kind = answer.headers.get("content-type", "application/json")

@@ -68,7 +68,6 @@ class Gateway:
         self._arms, self._episodes, self._upstream = arms, episodes, upstream
         self._own, self._fallback, self._sessions, self._language = own, fallback, sessions, language
         self._forwarding = Forwarding()
-        self._in_flight = 0
 
     @property
     def ready(self) -> bool:
@@ -92,23 +91,15 @@ class Gateway:
 
     async def complete(self, headers: Headers, body: bytes, out: Outgoing) -> None:
         """POST /v1/chat/completions. Raises ApiError and Refusal before an answer began."""
-        if self._in_flight >= self.settings.most_in_flight:
-            self._language.throttled.inc()
-            text = f"{self._in_flight} requests are being answered, as many as this gateway takes: try again"
-            raise ApiError(429, text, code="too_many_requests", retry_after=1)
-        self._in_flight += 1
-        try:
-            request = read_chat(body)
-            if request.model != self.settings.serving.model_deployment:
-                text = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
-                raise ApiError(404, text, param="model", code="model_not_found")
-            override = self._arms.override(self.settings.agent)
-            if override is not None and not self._judges(headers):
-                await self._by_person(override, request, headers, body, out)
-                return
-            await self._at(self._place(headers), headers, body, request, out)
-        finally:
-            self._in_flight -= 1
+        request = read_chat(body)
+        if request.model != self.settings.serving.model_deployment:
+            text = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
+            raise ApiError(404, text, param="model", code="model_not_found")
+        override = self._arms.override(self.settings.agent)
+        if override is not None and not self._judges(headers):
+            await self._by_person(override, request, headers, body, out)
+            return
+        await self._at(self._place(headers), headers, body, request, out)
 
     def _judges(self, headers: Headers) -> bool:
         """Is the caller an account that may choose an arm, as gates do?"""
@@ -220,7 +211,7 @@ class Gateway:
         existing = self._sessions.find(place.opening.episode_id) if touched else None
         if existing is not None and not existing.private:
             await self._sessions.drop(existing)
-        session = await self._sessions.part(self._session(place, request, touched=touched))
+        session = self._session(place, request, touched=touched)
         session.evidence = session.evidence and not place.helped
         out.headers[names.HEADER_TRAJECTORY] = session.trajectory_id
         session.busy += 1

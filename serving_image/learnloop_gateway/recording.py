@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from learnloop_gateway.session import Journal, Session
 from learnloop_sdk.errors import Counters, SinkDown
-from learnloop_sdk.outbox import Parcel, Recorder, Send, Spool, SpoolKeys
+from learnloop_sdk.outbox import Parcel, Recorder, Send, Spool
 from learnloop_sdk.trajectory import default_redactor, encoded, step
 
 log = logging.getLogger(__name__)
@@ -42,9 +43,8 @@ class Recording:
         self._is_clean = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
         self.counters = Counters()
         self.on = bool(agent) and send is not None
-        keys = SpoolKeys.read()
-        self._journal = Journal(folder / "turns", keys)
-        self._recorder = Recorder(Spool(folder / "spool", keys=keys), send or _nowhere, self.counters)
+        self._journal = Journal(folder)
+        self._recorder = Recorder(Spool(folder / "spool.sqlite"), send or _nowhere, self.counters)
 
     @property
     def pending(self) -> int:
@@ -63,10 +63,12 @@ class Recording:
         return self._is_clean(text) if len(text) <= LONGEST_CACHED else self._redactor(text) == text
 
     def turn(self, session: Session, step: dict[str, Any]) -> bool:
-        """Write a turn to disk before returning; False, counted and logged, if that fails."""
+        """Write a turn to disk before returning; False if that fails, counted and logged, or if it is one too many."""
+        if session.full or session.closed:
+            return False
         try:
             self._journal.write(session, step)
-        except OSError as error:  # an agent gets its answer in spite of a full disk
+        except sqlite3.Error as error:  # an agent gets its answer in spite of a full disk
             self.counters.trajectories_dropped += 1
             log.error("a turn of %s is lost, it cannot be written: %s", session.episode_id, error)
             return False
@@ -78,7 +80,7 @@ class Recording:
             return
         try:
             self._journal.mark(session)
-        except OSError as error:
+        except sqlite3.Error as error:
             log.error("what was asked of %s cannot be written: %s", session.episode_id, error)
 
     async def close(
@@ -93,7 +95,7 @@ class Recording:
             body = await asyncio.to_thread(self._sealed, session, status, success, episode_return)
             if body is not None:
                 await self._recorder.put(session.trajectory_id, body)
-        except OSError as error:
+        except sqlite3.Error as error:
             log.error("the turns of %s stay in the journal: %s", session.episode_id, error)
             return
         self._journal.forget(session)
@@ -151,7 +153,6 @@ class OpenSessions:
     Args:
         idle_seconds: a conversation without a request for this long ends.
         most: conversations; above it the least recently used one ends.
-        largest: bytes of turns in one trajectory; a longer conversation is recorded in several.
         touched: whether a person has decided in an episode, at any gateway.
     """
 
@@ -161,11 +162,10 @@ class OpenSessions:
         *,
         idle_seconds: float = 900.0,
         most: int = 10_000,
-        largest: int = 4 * 2**20,
         touched: Callable[[str], bool] = lambda episode_id: False,
     ) -> None:
         self._recording, self._touched = recording, touched
-        self._idle, self._most, self._largest = idle_seconds, most, largest
+        self._idle, self._most = idle_seconds, most
         self._open: OrderedDict[str, Session] = OrderedDict()
 
     def __len__(self) -> int:
@@ -189,25 +189,9 @@ class OpenSessions:
         self._open[session.episode_id] = session
         return session
 
-    async def part(self, session: Session) -> Session:
-        """Deliver a conversation that has become too large, and continue it in another trajectory."""
-        if session.busy or (session.size < self._largest and not session.full):
-            return session
-        following = self._next_part(session)
-        await self._close(session, "withdrawn")  # the conversation's return comes with its last part
-        return following
-
-    def current(self, session: Session) -> Session:
-        """The same conversation, in another trajectory if this one was handed over in the meantime."""
-        return self._next_part(session) if session.closed else session
-
     def mark(self, session: Session) -> None:
-        """Write the state of the conversation, whichever trajectory it continues in."""
-        self._recording.mark(self._open.get(session.episode_id, session))
-
-    def _next_part(self, session: Session) -> Session:
-        part = self._open[session.episode_id] = session.next_part()
-        return part
+        """See Recording.mark."""
+        self._recording.mark(session)
 
     async def _close(self, session: Session, status: Status, success: bool | None = None, total: float = 0.0) -> None:
         session.closed = True

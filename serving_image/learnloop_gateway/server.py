@@ -78,16 +78,16 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     fallback = stand_in = None
     if settings.fallback is not None:
         stand_in = OpenAiChat(model_server(settings.fallback), settings.fallback.model)
-        fallback = Relaying(stand_in, sessions, recording, language)
+        fallback = Relaying(stand_in, recording, language)
     answering: Answering | Relaying
     if tokens is None:
         relayed = OpenAiChat(model_server(settings.server), settings.server.model)
         upstream: Upstream = relayed
-        answering = Relaying(relayed, sessions, recording, language)
+        answering = Relaying(relayed, recording, language)
     else:
         drawn = token_upstream(settings.server, tokens)
         upstream = drawn
-        answering = Answering(settings, tokens, drawn, sessions, recording, language)
+        answering = Answering(settings, tokens, drawn, recording, language)
     gateway = Gateway(settings, arms, episodes, upstream, answering, fallback, sessions, metrics, language)
     sessions.restore()
     app = build_app(gateway)

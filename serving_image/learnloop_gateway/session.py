@@ -1,12 +1,9 @@
 """A conversation under way: the row of tokens that its next turn extends, and its journal on disk."""
 
-import base64
-import logging
-import os
-import re
+import sqlite3
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +13,8 @@ import orjson
 
 from learnloop_api.wire.language import MAX_TURNS, ToolResult
 from learnloop_gateway.requests import ChatMessage
-from learnloop_sdk.outbox import KeyNotGiven, SpoolKeys
 
+LARGEST = 4 * 2**20
 MessageKey = tuple[Any, ...]
 """See ChatMessage.key."""
 
@@ -55,7 +52,7 @@ class Session:
         joined: another process has its first turns.
         closed: its turns were handed to the recorder.
         recorded: turns in the journal.
-        size: bytes in the journal.
+        size: bytes of turns in the journal.
         saved: its state as the journal has it; empty: the journal has nothing.
         busy: requests being answered.
     """
@@ -86,15 +83,8 @@ class Session:
 
     @property
     def full(self) -> bool:
-        """It has as many turns or rows as a recorded conversation may."""
-        return self.turns >= MAX_TURNS or self.rows >= MAX_TURNS
-
-    def next_part(self) -> "Session":
-        """The same conversation, in another trajectory."""
-        same = ("task", "metadata", "evidence", "pinned", "clean", "private")
-        part = Session(self.episode_id, self.revision, joined=True, **{name: getattr(self, name) for name in same})
-        part.metadata = dict(self.metadata)
-        return part
+        """It has as many turns, rows or bytes as a recorded conversation may: its later turns are not recorded."""
+        return self.turns >= MAX_TURNS or self.rows >= MAX_TURNS or self.size >= LARGEST
 
     def following(self, messages: Sequence[ChatMessage], offered: str) -> tuple[list[ChatMessage], str]:
         """The messages since the last answer if the request continues the row; else the reason why it does not."""
@@ -134,93 +124,56 @@ def newest(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return list(messages[last + 1 :])
 
 
-log = logging.getLogger(__name__)
-_FILE = re.compile(r"[0-9a-f]{32}\.jsonl")
-LONGEST = 64 * 2**20
 _STATE = ("episode_id", "revision", "task", "metadata", "evidence", "clean", "private", "values", "rows", "turns")
-"""Fields of a conversation in each line of its journal."""
+"""Fields of a conversation in each row of the journal."""
 
 
 class Journal:
-    """Turns of conversations under way, a file for each: every line has the conversation's state, and may have a turn.
+    """Turns of conversations under way, in SQLite: each row has the conversation's state, and may have a turn."""
 
-    Args:
-        keys: seal the turns; without any they are readable by the process's user.
-    """
-
-    def __init__(self, folder: Path, keys: SpoolKeys | None = None) -> None:
-        self._keys = keys or SpoolKeys()
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError and sqlite3.Error."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._folder = folder
+        self._rows = sqlite3.connect(folder / "turns.sqlite", isolation_level=None, check_same_thread=False)
+        self._rows.executescript(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
+            "CREATE TABLE IF NOT EXISTS turns (trajectory_id TEXT NOT NULL, state BLOB NOT NULL, step BLOB);"
+            "CREATE INDEX IF NOT EXISTS by_trajectory ON turns (trajectory_id)"
+        )
 
     def write(self, session: Session, step: dict[str, Any]) -> None:
-        """Append a turn; raises OSError. One write: the line is whole or, on a full disk, ignored."""
-        self._append(session, _state(session) | {"turns": session.turns + 1}, {"step": step})
+        """Append a turn; raises sqlite3.Error."""
+        self._append(session, _state(session) | {"turns": session.turns + 1}, orjson.dumps(step))
         session.recorded += 1
 
     def mark(self, session: Session) -> None:
-        """Append the conversation's state if it has changed since the last line. Raises OSError."""
+        """Append the conversation's state if it has changed since the last row. Raises sqlite3.Error."""
         state = _state(session)
         if state != session.saved and (session.saved or session.private or not session.evidence):
-            self._append(session, state, {})
+            self._append(session, state, None)
 
-    def _append(self, session: Session, state: dict[str, Any], turn: dict[str, Any]) -> None:
-        text = orjson.dumps(state | turn | {"started_at": session.started_at.isoformat()})
-        sealed = self._keys.seal(text, session.trajectory_id)
-        line = (text if sealed is text else base64.b64encode(sealed)) + b"\n"
-        target = os.open(self._path(session), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            if os.write(target, line) != len(line):
-                os.write(target, b"\n")
-                raise OSError("the disk of the journal is full")
-        finally:
-            os.close(target)
+    def _append(self, session: Session, state: dict[str, Any], step: bytes | None) -> None:
+        row = session.trajectory_id, orjson.dumps(state | {"started_at": session.started_at.isoformat()}), step
+        self._rows.execute("INSERT INTO turns VALUES (?, ?, ?)", row)
         session.saved = state
-        session.size += len(line)
+        session.size += len(step or b"")
 
     def steps(self, session: Session) -> list[dict[str, Any]]:
-        """The turns of a conversation; raises OSError."""
-        return [line["step"] for line in self._lines(self._path(session)) if "step" in line]
+        """The turns of a conversation; raises sqlite3.Error."""
+        statement = "SELECT step FROM turns WHERE trajectory_id = ? AND step IS NOT NULL ORDER BY rowid"
+        return [orjson.loads(step) for (step,) in self._rows.execute(statement, (session.trajectory_id,))]
 
     def forget(self, session: Session) -> None:
-        """Delete the conversation's file."""
-        self._path(session).unlink(missing_ok=True)
+        """Delete the conversation's rows; raises sqlite3.Error."""
+        self._rows.execute("DELETE FROM turns WHERE trajectory_id = ?", (session.trajectory_id,))
 
     def left(self) -> list[Session]:
         """Conversations that an earlier process did not end. The next turn of each begins a new row."""
-        items = []
-        for path in sorted(self._folder.iterdir()):
-            if not _FILE.fullmatch(path.name):
-                continue
-            try:
-                if lines := list(self._lines(path)):
-                    items.append(_restored(path, lines))
-                else:
-                    path.unlink(missing_ok=True)  # its first line was cut off: no answer ended
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                log.error("journal %s cannot be read and stays in place: %s", path, error)
-        return items
-
-    def _path(self, session: Session) -> Path:
-        return self._folder / f"{session.trajectory_id}.jsonl"
-
-    def _lines(self, path: Path) -> Iterator[dict[str, Any]]:
-        """Whole lines; one that was cut off is left out.
-
-        Raises:
-            OSError: the file is too long. KeyNotGiven: a line is sealed by another key.
-        """
-        if path.stat().st_size > LONGEST:
-            raise OSError(f"{path} is longer than {LONGEST} bytes")
-        for line in filter(None, path.read_bytes().split(b"\n")):
-            try:
-                sealed = not line.startswith(b"{")
-                text = self._keys.open(base64.b64decode(line, validate=True), path.stem) if sealed else line
-                yield orjson.loads(text)
-            except KeyNotGiven:
-                raise
-            except ValueError:
-                continue
+        statement = (
+            "SELECT trajectory_id, state, count(step), coalesce(sum(length(step)), 0), max(rowid) FROM turns"
+            " GROUP BY trajectory_id ORDER BY max(rowid)"
+        )
+        return [_restored(*row) for row in self._rows.execute(statement)]
 
 
 def _state(session: Session) -> dict[str, Any]:
@@ -228,14 +181,14 @@ def _state(session: Session) -> dict[str, Any]:
     return fields | {"metadata": dict(session.metadata), "values": dict(session.values)}
 
 
-def _restored(path: Path, lines: list[dict[str, Any]]) -> Session:
-    last = lines[-1]
+def _restored(trajectory_id: str, state: bytes, recorded: int, size: int, _: int) -> Session:
+    last = orjson.loads(state)
     session = Session(
         **{name: last[name] for name in _STATE},
-        trajectory_id=path.stem,
+        trajectory_id=trajectory_id,
         started_at=datetime.fromisoformat(last["started_at"]),
-        recorded=sum("step" in line for line in lines),
-        size=path.stat().st_size,
+        recorded=recorded,
+        size=size,
     )
     session.saved = _state(session)
     if session.rows:

@@ -63,7 +63,6 @@ class GatewaySettings(EnvironmentSettings):
         validation_alias="LEARNLOOP_SESSION_IDLE_SECONDS",
         description="give a number from 1 to 86400",
     )
-    most_in_flight: int = Field(default=256, ge=1, le=65_536, description="give a number from 1 to 65536")
 
     @model_validator(mode="after")
     def _has_tokens(self) -> Self:

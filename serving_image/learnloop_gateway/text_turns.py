@@ -9,7 +9,7 @@ from learnloop_api.wire.base import MOST
 from learnloop_gateway.chat_template import MOST_CALLS
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.model_servers import OpenAiChat
-from learnloop_gateway.recording import OpenSessions, Recording
+from learnloop_gateway.recording import Recording
 from learnloop_gateway.replies import DONE, ApiError, Outgoing, event
 from learnloop_gateway.requests import ChatRequest
 from learnloop_gateway.session import Session, newest
@@ -93,17 +93,13 @@ def _listed(value: Any) -> list[Any]:
 class Relaying:
     """Answers by a server of OpenAI's API."""
 
-    def __init__(
-        self, upstream: OpenAiChat, sessions: OpenSessions, recording: Recording, metrics: LanguageMetrics
-    ) -> None:
-        self._upstream, self._sessions, self._recording = upstream, sessions, recording
-        self._metrics = metrics
+    def __init__(self, upstream: OpenAiChat, recording: Recording, metrics: LanguageMetrics) -> None:
+        self._upstream, self._recording, self._metrics = upstream, recording, metrics
 
     async def answer(self, session: Session, request: ChatRequest, raw: dict[str, Any], out: Outgoing) -> None:
         """Answer for an arm. Raises as Answering.answer."""
         session.private = session.private or request.store is False
         message = await self._relay(request, raw, out)
-        session = self._sessions.current(session)
         prompt, answer = message.tokens("prompt_tokens"), message.tokens("completion_tokens")
         session.count(prompt, answer, len(message.calls))
         self._metrics.tokens["asked"].inc(prompt)

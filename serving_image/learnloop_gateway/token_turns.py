@@ -14,7 +14,7 @@ from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, U
 from learnloop_gateway.chat_template import ChatTokens, NoContinuation, StopTexts, ToolCallReader
 from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.model_servers import TokenServer
-from learnloop_gateway.recording import OpenSessions, Recording
+from learnloop_gateway.recording import Recording
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, call
 from learnloop_gateway.requests import ChatMessage, ChatRequest, canonical
 from learnloop_gateway.session import Row, Session, newest, results
@@ -139,12 +139,11 @@ class Answering:
         settings: GatewaySettings,
         tokens: ChatTokens,
         upstream: TokenServer,
-        sessions: OpenSessions,
         recording: Recording,
         metrics: LanguageMetrics,
     ) -> None:
         self._settings, self._tokens, self._upstream = settings, tokens, upstream
-        self._sessions, self._recording, self._metrics = sessions, recording, metrics
+        self._recording, self._metrics = recording, metrics
         self._context = settings.model.context_length or tokens.context_length or 0
         self._tools = [tool.to_openai() for tool in settings.model.tools]
         self._own_sampling = settings.model.sampling
@@ -263,7 +262,7 @@ class Answering:
             metrics.first.observe(answer.first_seconds)
         metrics.tokens["asked"].inc(len(turn.prompt))
         metrics.tokens["said"].inc(len(answer.ids))
-        session = turn.session = self._sessions.current(turn.session)
+        session = turn.session
         row = self._row(turn, answer, failed)
         if session.clean and answer.text:
             session.clean = self._recording.is_clean(answer.text)

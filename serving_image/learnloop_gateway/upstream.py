@@ -1,10 +1,9 @@
 """The protocols of model servers, and the HTTP connection to one."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import aiohttp
@@ -61,36 +60,6 @@ def token_ids(value: Any) -> list[int]:
 
 FIRST_SECONDS, SECONDS = 120.0, 600.0
 """Until the first byte of an answer, and for a whole answer."""
-CLOSED = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError, aiohttp.ClientOSError)
-
-
-def noting_reuse() -> aiohttp.TraceConfig:
-    """For a session: `posted` learns whether a request took a connection that had been idle."""
-
-    async def note(session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
-        context.trace_request_ctx["reused"] = True
-
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_reuseconn.append(note)
-    return trace
-
-
-@asynccontextmanager
-async def posted(session: aiohttp.ClientSession, url: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-    """The answer to a POST; raises as aiohttp does."""
-    async with await _answered(session, url, options) as answer:
-        yield answer
-
-
-async def _answered(session: aiohttp.ClientSession, url: str, options: dict[str, Any]) -> aiohttp.ClientResponse:
-    while True:
-        taken: dict[str, bool] = {}
-        try:
-            return await session.post(url, trace_request_ctx=taken, **options)
-        except CLOSED as error:
-            # Each closed connection leaves the pool: the last try is by a new one.
-            if not taken.get("reused") or isinstance(error, aiohttp.ClientConnectorError):
-                raise
 
 
 MOST_BYTES = 64 * 2**20
@@ -98,6 +67,11 @@ LONGEST_LINE = 2**20
 SAID = 300
 FAILURES = 3
 """In a row, before a server is left alone."""
+
+
+def fresh_connections() -> aiohttp.TCPConnector:
+    """A connection for each request: an idle one may be closed by its server as the next request arrives."""
+    return aiohttp.TCPConnector(limit=0, ssl=client_context(), force_close=True)
 
 
 class ModelServer:
@@ -121,14 +95,8 @@ class ModelServer:
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
-            tls: Any = client_context() if self.url.startswith("https") else None
-            connector = aiohttp.TCPConnector(limit=0, ssl=tls if tls is not None else True, keepalive_timeout=30.0)
             self._session = aiohttp.ClientSession(
-                connector=connector,
-                headers=self._headers,
-                trust_env=False,
-                read_bufsize=LONGEST_LINE,
-                trace_configs=[noting_reuse()],
+                connector=fresh_connections(), headers=self._headers, read_bufsize=LONGEST_LINE
             )
         return self._session
 
@@ -183,8 +151,8 @@ class ModelServer:
 
     async def _ask(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
         address = f"{self.url}{path}"
-        async with posted(
-            self._client(), address, data=orjson.dumps(body), allow_redirects=False, timeout=self._timeout
+        async with self._client().post(
+            address, data=orjson.dumps(body), allow_redirects=False, timeout=self._timeout
         ) as answer:
             if answer.status != 200:
                 raise _refusal(address, answer, await _whole(answer))

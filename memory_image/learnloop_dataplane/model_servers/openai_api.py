@@ -215,12 +215,9 @@ class ChatModel:
         while True:
             sent = self._fields.of(body)
             try:
-                answer = await self.server.post("chat/completions", sent, read)
+                return await self.server.post("chat/completions", sent, read)
             except NotTaken as problem:
                 first = first or problem
                 too_long = "HTTP 413" in str(problem)
                 if too_long or not problem.refused or not self._fields.refused(sent, str(problem)):
                     raise first from None
-            else:
-                self._fields.accepted()
-                return answer

@@ -26,7 +26,6 @@ class Modern(HTTPServer):
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.refuses = True
-        self.names = True
         super().__init__(("127.0.0.1", 0), Handler)
 
 
@@ -39,10 +38,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         server.asked.append(body)
         problem = next((REFUSALS[name] for name in REFUSALS if name in body), None)
-        if problem and not server.names:
-            problem = "invalid request"
         if not server.refuses:
-            problem = "this account is not active" if len(server.asked) == 1 else "still not"
+            problem = "max_tokens is not supported: no such account" if len(server.asked) == 1 else "still not"
         told = json.dumps({"error": {"message": problem}} if problem else ANSWER).encode()
         self.send_response(400 if problem else 200)
         self.send_header("content-length", str(len(told)))
@@ -79,20 +76,10 @@ def test_fields_that_a_model_refuses_are_left_out_from_then_on(modern: Modern) -
 def test_why_a_model_refuses_is_shown_in_its_own_sentence(modern: Modern) -> None:
     modern.refuses = False
     client = ModelClient(f"http://127.0.0.1:{modern.server_port}", "m")
-    with pytest.raises(Unanswered, match="this account is not active"):
+    with pytest.raises(Unanswered, match="no such account"):
         client.ask(CASE)
     client.close()
-    assert len(modern.asked) == 3
-
-
-def test_a_refusal_without_a_name_tries_the_fields_that_models_refuse(modern: Modern) -> None:
-    modern.names = False
-    client = ModelClient(f"http://127.0.0.1:{modern.server_port}", "m")
-    assert [client.ask(CASE, most_tokens=9).text for _ in range(2)] == ["hello", "hello"]
-    client.close()
-    assert [sorted(body.keys() - {"model", "messages"}) for body in modern.asked[-2:]] == [
-        ["max_completion_tokens"]
-    ] * 2
+    assert len(modern.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -109,15 +96,3 @@ def test_a_value_out_of_bounds_is_not_sent_under_another_name(sentence: str, aga
     body = {"max_tokens": 9, "temperature": 0}
     assert fields.refused(body, sentence) is again
     assert ("max_completion_tokens" in fields.of(body)) is again
-
-
-def test_fields_that_were_not_the_cause_are_sent_again() -> None:
-    fields, body = ChatFields(), {"max_tokens": 9, "temperature": 0}
-    assert [fields.refused(fields.of(body), "no") for _ in range(3)] == [True, True, False]
-    assert fields.of(body) == body
-
-
-def test_a_model_that_took_a_request_is_not_asked_again_after_a_refusal_without_a_name() -> None:
-    fields = ChatFields()
-    fields.accepted()
-    assert not fields.refused({"max_tokens": 9, "temperature": 0}, "the question is too long")

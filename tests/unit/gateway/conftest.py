@@ -162,10 +162,10 @@ def build(
     recording = Recording(tmp_path / "turns", "cart", "cart", sink)
     arms_seen = Arms("cart", STABLE, episodes, routing, seal, own.agent)
     sessions = OpenSessions(recording, touched=arms_seen.touched)
-    answering: Answering | Relaying = Answering(own, tokens, says, sessions, recording, language)
+    answering: Answering | Relaying = Answering(own, tokens, says, recording, language)
     if chat is not None:
-        answering = Relaying(chat, sessions, recording, language)
-    stand_in = Relaying(fallback, sessions, recording, language) if fallback else None
+        answering = Relaying(chat, recording, language)
+    stand_in = Relaying(fallback, recording, language) if fallback else None
     gateway = Gateway(
         own,
         arms_seen,

@@ -1,17 +1,15 @@
 """Which arm a conversation belongs to, and what becomes of it when its process, its arm or its server goes."""
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.unit.gateway.conftest import Bench, Kept, build, turns
 
 from learnloop_gateway.recording import Recording
-from learnloop_gateway.session import Journal, Session
 from learnloop_gateway.upstream import UpstreamDown
-from learnloop_sdk.outbox import SpoolKeys
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 USER = {"role": "user", "content": "hi"}
@@ -186,31 +184,15 @@ async def test_a_process_that_was_killed_leaves_its_turns_to_the_next(tmp_path: 
     assert len(await after.delivered()) == 1
 
 
-def test_a_line_that_was_cut_off_is_no_turn_and_harms_no_other(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    session = Session("one", STABLE)
-    journal.write(session, {"observation": {}, "action": {"a": 1}})
-    with (tmp_path / f"{session.trajectory_id}.jsonl").open("ab") as file:
-        file.write(b'{"step": {"observation"')
-    (found,) = Journal(tmp_path).left()
-    assert found.recorded == 1
-    assert journal.steps(found) == [{"observation": {}, "action": {"a": 1}}]
-    (tmp_path / f"{'0' * 32}.jsonl").write_bytes(b'{"episode')
-    assert len(Journal(tmp_path).left()) == 1
-
-
-async def test_a_long_conversation_is_delivered_in_parts(tmp_path: Path) -> None:
+async def test_a_long_conversation_is_recorded_up_to_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_gateway.session.LARGEST", 500)
     bench = build(tmp_path)
-    bench.sessions._largest = 500
     for number in range(3):
-        await bench.ask({"role": "user", "content": f"number {number}"})
-    await bench.ended()
-    parts = await bench.delivered()
-    assert [len(part.steps) for part in parts] == [1, 1, 1]
-    assert [part.outcome.status for part in parts] == ["withdrawn", "withdrawn", "completed"]
-    assert [part.outcome.episode_return for part in parts] == [0.0, 0.0, 1.0]
-    assert {part.episode_id for part in parts} == {bench.gateway._arms.own_id(bench.episode)}
-    assert [(turn.row, turn.position) for part in parts for turn in turns(part)] == [(0, 0)] * 3
+        assert (await bench.ask({"role": "user", "content": f"number {number}"})).status_code == 200
+    trajectory = await bench.ended()
+    assert [(turn.row, turn.position) for turn in turns(trajectory)] == [(0, 0)]
+    assert (trajectory.outcome.status, trajectory.outcome.episode_return) == ("completed", 1.0)
+    assert len(await bench.delivered()) == 1
 
 
 async def test_a_conversation_nobody_goes_on_with_is_delivered_without_an_outcome(tmp_path: Path) -> None:
@@ -260,21 +242,3 @@ async def test_models_lists_the_deployment_and_probes_say_what_is_missing(bench:
     assert (await bench.client.get("/healthz")).status_code == 200
     assert "learnloop_language_turns_total" in (await bench.client.get("/metrics")).text
     assert (await bench.client.get("/nothing")).json()["error"]["type"] == "invalid_request_error"
-
-
-def test_turns_under_way_are_sealed_and_a_cut_line_costs_itself_alone(tmp_path: Path) -> None:
-    keys, said = SpoolKeys([base64.b64encode(bytes(32)).decode()]), {"observation": "the blue folder"}
-    session = Session("e", "r1")
-    journal = Journal(tmp_path, keys)
-    for _ in range(2):
-        journal.write(session, said)
-    (file,) = tmp_path.iterdir()
-    assert b"blue" not in file.read_bytes()
-    whole = file.read_bytes()
-    for cut in range(2, 60):
-        file.write_bytes(whole[:-cut])
-        assert journal.steps(session) == [said]
-    file.write_bytes(whole)
-    assert [left.recorded for left in Journal(tmp_path, keys).left()] == [2]
-    assert Journal(tmp_path).left() == []
-    assert file.exists(), "nothing is thrown away for want of a key"

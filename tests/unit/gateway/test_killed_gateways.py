@@ -42,7 +42,7 @@ async def test_who_asked_not_to_be_recorded_is_not_recorded_by_the_next_process(
     assert len((await after.ended()).steps) == 1
 
 
-async def test_it_holds_where_nothing_was_recorded_yet_and_leaves_no_file(tmp_path: Path) -> None:
+async def test_it_holds_where_nothing_was_recorded_yet_and_leaves_nothing(tmp_path: Path) -> None:
     bench = build(tmp_path)
     await bench.ask(user("keep this to yourself"), store=False)
     after = killed(bench, tmp_path)
@@ -50,7 +50,7 @@ async def test_it_holds_where_nothing_was_recorded_yet_and_leaves_no_file(tmp_pa
     ending = {"status": "completed", "episode_return": 0, "length": 2}
     await after.client.post(f"/v1/episodes/{after.episode}/end", json=ending)
     assert await after.delivered() == []
-    assert list((tmp_path / "turns" / "turns").iterdir()) == []
+    assert after.recording._journal.left() == []
 
 
 async def test_metadata_of_a_later_turn_is_still_there(tmp_path: Path) -> None:

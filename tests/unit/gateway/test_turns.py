@@ -221,14 +221,6 @@ async def test_a_busy_server_is_429_with_the_time_to_wait_and_no_failure_of_the_
     assert bench.count("learnloop_policy_request_errors_total", verb="act") == 0
 
 
-async def test_more_requests_than_the_gateway_takes_are_429(tmp_path: Path) -> None:
-    bench = build(tmp_path, most_in_flight=1)
-    bench.gateway._in_flight = 1
-    answer = await bench.ask(USER)
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-    assert bench.says.prompts == []
-
-
 @pytest.mark.parametrize(
     ("fields", "told"),
     [

@@ -1,6 +1,5 @@
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop
-from learnloop_sdk.outbox import Parcel, Spool
+from learnloop_sdk.outbox import PAGE_BYTES, Parcel, Spool
 
 Make = Callable[..., Learnloop]
 
@@ -43,62 +42,22 @@ async def test_a_disk_spool_outlives_the_process(learn: Make, data_plane: Any, t
     first = Learnloop("cart", data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path / "spool")
     await play(first, 3)
     assert await first.close(0.1) == 3
-    (tmp_path / "spool" / "00000000000000000001~cut.tmp").write_bytes(b"{")
     async with Learnloop("cart", data_url=data_plane.url, spool_directory=tmp_path / "spool") as second:
         assert await second.flush(60) == 0
     assert len({Trajectory.model_validate_json(body).trajectory_id for body in data_plane.bodies()}) == 3
-    assert [path for path in (tmp_path / "spool").iterdir() if path.is_file()] == []
-
-
-def test_a_spooled_file_that_cannot_be_read_now_is_kept_and_one_that_is_gone_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = Spool(tmp_path)
-    for number in range(3):
-        spool.add(Parcel(f"t{number}", b"{}"))
-    next(tmp_path.glob("*~t1.json")).unlink()
-
-    def too_many(path: Path) -> bytes:
-        raise OSError(24, "Too many open files", str(path))
-
-    with monkeypatch.context() as patched:
-        reads = Path.read_bytes
-        patched.setattr(Path, "read_bytes", lambda path: too_many(path) if "t0" in path.name else reads(path))
-        assert [parcel.identity for parcel in spool.head(9)] == ["t2"]
-    assert [parcel.identity for parcel in spool.head(9)] == ["t2", "t0"]
-    assert len(spool) == 2
-
-
-async def test_where_nothing_can_be_read_it_is_tried_again_after_a_pause(
-    learn: Make, data_plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = 0
-
-    def too_many(path: Path) -> bytes:
-        nonlocal asked
-        asked += 1
-        raise OSError(24, "Too many open files", str(path))
-
-    loop = learn(data_url=data_plane.url, spool_directory=tmp_path / "spool")
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", too_many)
-        await play(loop)
-        assert await loop.flush(1) == 1
-    assert 0 < asked < 10
-    assert await loop.flush(60) == 0
-    assert len(data_plane.bodies()) == 1
+    assert Spool(tmp_path / "spool" / "trajectories.sqlite").pending == 0
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_a_full_spool_drops_the_oldest_and_says_how_many(kind: str, tmp_path: Path) -> None:
-    spool = Spool(None if kind == "memory" else tmp_path, 30)
-    dropped = [spool.add(Parcel(f"t{number}", b"x" * 10)) for number in range(5)]
-    assert dropped == [0, 0, 0, 1, 1]
-    assert [parcel.identity for parcel in spool.head(9)] == ["t2", "t3", "t4"]
-    second, third, _ = spool.head(9)
-    spool.later(second)
-    spool.done(third)
-    assert [parcel.identity for parcel in spool.head(9)] == ["t4", "t2"]
+    spool = Spool(None if kind == "memory" else tmp_path / "spool.sqlite", 30 * PAGE_BYTES)
+    dropped = [spool.add(Parcel(f"t{number}", b"x" * 9 * PAGE_BYTES)) for number in range(5)]
+    assert dropped == [0, 0, 1, 1, 1]
+    assert [parcel.identity for parcel in spool.head(9)] == ["t3", "t4"]
+    spool.later(spool.head(1)[0])
+    assert [parcel.identity for parcel in spool.head(9)] == ["t4", "t3"]
+    spool.done(spool.head(1)[0])
+    assert [parcel.identity for parcel in spool.head(9)] == ["t3"]
 
 
 async def test_the_token_goes_with_every_post_and_is_read_afresh(learn: Make, data_plane: Any, tmp_path: Path) -> None:
@@ -169,39 +128,22 @@ async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording
 async def test_an_episode_on_a_disk_is_durable_when_it_ends(learn: Make, tmp_path: Path, free_port: int) -> None:
     loop = learn(data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path / "spool")
     await play(loop)
-    (path,) = (path for path in (tmp_path / "spool").iterdir() if path.is_file())
-    assert len(Trajectory.model_validate_json(path.read_bytes()).steps) == 1
+    (parcel,) = Spool(tmp_path / "spool" / "trajectories.sqlite").head(9)
+    assert len(Trajectory.model_validate_json(parcel.body).steps) == 1
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_what_took_the_place_of_a_parcel_in_flight_stays(kind: str, tmp_path: Path) -> None:
-    spool = Spool(None if kind == "memory" else tmp_path)
+    spool = Spool(None if kind == "memory" else tmp_path / "spool.sqlite")
     spool.add(Parcel("opinion", b"up"))
     (sent,) = spool.head(9)
     spool.add(Parcel("opinion", b"down"))
     spool.done(sent)
     spool.later(sent)
     (waiting,) = spool.head(9)
-    assert (waiting.body, len(spool)) == (b"down", 1)
+    assert (waiting.body, spool.pending) == (b"down", 1)
     spool.done(waiting)
-    assert (spool.head(9), len(spool)) == ([], 0)
-
-
-def test_of_two_files_of_one_identity_the_newer_counts(tmp_path: Path) -> None:
-    """A process that is killed between the write of the newer one and the end of the older one leaves both."""
-    for version, body in ((1, b"up"), (2, b"down")):
-        (tmp_path / f"{version:020d}~opinion.json").write_bytes(body)
-    spool = Spool(tmp_path)
-    assert [parcel.body for parcel in spool.head(9)] == [b"down"]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_clock_that_is_set_back_makes_no_parcel_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = Spool(tmp_path)
-    spool.add(Parcel("a", b"1"))
-    monkeypatch.setattr(time, "time_ns", lambda: 5)
-    spool.add(Parcel("b", b"2"))
-    assert [parcel.identity for parcel in Spool(tmp_path).head(9)] == ["a", "b"]
+    assert (spool.head(9), spool.pending) == ([], 0)
 
 
 async def test_a_spool_that_fails_does_not_end_delivery(

@@ -57,28 +57,16 @@ class GateData(Resource):
 
 
 class GateDetector(Resource):
-    """Detector that tells a failure from a good answer, where the suite has more than one."""
+    """An OpenAI-compatible judge that tells a failure from a good answer."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.url) != has(self.onnx)",
-            "set exactly one of url (an OpenAI-compatible judge) and onnx (a classifier's file)",
-        ),
-        Rule("!has(self.url) || has(self.model)", "model is required with url: name the judge's model", ".model"),
+    url: Annotated[str, Field(min_length=8, max_length=1024, pattern=r"^https?://.+$")] = Field(
+        description="Base URL of an OpenAI-compatible judge, e.g. http://judge.ai.svc:8000/v1."
     )
-
-    url: Annotated[str, Field(min_length=8, max_length=1024, pattern=r"^https?://.+$")] | None = Field(
-        default=None, description="Base URL of an OpenAI-compatible judge, e.g. http://judge.ai.svc:8000/v1."
-    )
-    model: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
-        default=None, description="The judge's model. It judges at temperature 0."
+    model: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        description="The judge's model. It judges at temperature 0."
     )
     api_key_secret_ref: SecretRef | None = Field(
         default=None, description="A Secret whose key `api-key` the judge asks for."
-    )
-    onnx: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(
-        default=None,
-        description="Path of a classifier in the suite's container: texts in, one probability of a failure each out.",
     )
 
 
@@ -115,7 +103,7 @@ class GateSuite(Resource):
         ),
         Rule(
             "!has(self.builtin) || self.builtin != 'toxicity' || has(self.detector)",
-            "detector is required with builtin toxicity: word lists judge nothing; name a judge or a classifier",
+            "detector is required with builtin toxicity: word lists judge nothing; name a judge",
             ".detector",
         ),
     )

@@ -218,10 +218,8 @@ def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, 
         env["LEARNLOOP_GATE_STABLE_URL"] = _url(snapshot, state.stable.revision)
         env["LEARNLOOP_GATE_STABLE"] = state.stable.revision
     detector = suite.detector
-    if detector and detector.url:
-        env |= {"LEARNLOOP_GATE_JUDGE_URL": detector.url, "LEARNLOOP_GATE_JUDGE_MODEL": detector.model or ""}
-    if detector and detector.onnx:
-        env["LEARNLOOP_GATE_CLASSIFIER"] = detector.onnx
+    if detector:
+        env |= {"LEARNLOOP_GATE_JUDGE_URL": detector.url, "LEARNLOOP_GATE_JUDGE_MODEL": detector.model}
     if detector and detector.api_key_secret_ref:
         key = {"name": detector.api_key_secret_ref.name, "key": "api-key"}
         env["LEARNLOOP_GATE_JUDGE_KEY"] = {"secretKeyRef": key}
