@@ -21,14 +21,13 @@ from learnloop_api.wire.routing import (
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide
 from learnloop_serving.arm_draw import CreditBank, choose_arm, stable_arm
-from learnloop_serving.canary_reachability import Reach
 from learnloop_serving.decision_limits import DecisionBuckets
 from learnloop_serving.metrics import Metrics
+from learnloop_serving.other_arms import Reach, StandIn
 from learnloop_serving.refusal import Refusal, invalid, ordered
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
 from learnloop_serving.shadow import MirrorQueue, Shadow
-from learnloop_serving.stable_stand_in import StandIn
 
 REMEMBERED = 65_536
 LONGEST_SECONDS = 86_400

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from learnloop_api.wire.routing import Arm
-from learnloop_serving import canary_reachability as reaching
-from learnloop_serving.canary_reachability import Reach
+from learnloop_serving import other_arms as reaching
 from learnloop_serving.loader import UniformPolicy
 from learnloop_serving.metrics import Metrics
+from learnloop_serving.other_arms import Reach
 from learnloop_serving.routing_table import RoutingState
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 from testing.servers.ports import held_port

@@ -1,12 +1,7 @@
-"""Requests without an episode that reach an arm which may not answer are answered by stable.
+"""What a server asks other arms: stable to answer in its place, and a new canary whether it is reached."""
 
-Routes and Services follow a verdict after a while, or not at all without an operator: until then a canary that was
-withdrawn, is in shadow, or whose table has expired hands such requests on. Those with an episode are refused, because
-agents can reopen it.
-
-In service mode the ModelDeployment's address leads to every arm's pods, whatever their weights. So an arm of weight 0
-hands such requests on as well. Episodes that were opened on it continue there.
-"""
+import asyncio
+import logging
 
 import httpx
 from starlette.requests import Request
@@ -20,13 +15,24 @@ from learnloop_serving.refusal import Refusal
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.shadow import Shadow
 
+log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
+POLL_SECONDS = 0.1
+PROBE_SECONDS = 1.0
 _ASKED_WITH = ("content-type", "authorization")
 """The stable arm checks the caller, too."""
 
 
 class StandIn:
-    """One server's connection to the stable arm, opened when it is needed first."""
+    """Requests without an episode that reach an arm which may not answer are answered by stable.
+
+    Routes and Services follow a verdict after a while, or not at all without an operator: until then a canary that was
+    withdrawn, is in shadow, or whose table has expired hands such requests on. Those with an episode are refused,
+    because agents can reopen it.
+
+    In service mode the ModelDeployment's address leads to every arm's pods, whatever their weights. So an arm of weight
+    0 hands such requests on as well. Episodes that were opened on it continue there.
+    """
 
     def __init__(self, revision: str, routing: RoutingState, shadow: Shadow) -> None:
         self._revision = revision
@@ -72,3 +78,49 @@ def _has_traffic(table: RoutingTable, revision: str) -> bool:
     In gateway mode the HTTPRoute has the weights, and the table gives all of them to stable: there, listed is enough.
     """
     return any(arm.revision == revision and (arm.weight > 0 or table.mode == "gateway") for arm in table.arms)
+
+
+class Reach:
+    """Canaries of the table in force that have answered this server: a canary is drawn from its first answer on.
+
+    Its pods are ready a second or more before every node routes its Service's address to them. The first episodes of
+    each rollout would fail in that gap, in no pod's metrics. Until then stable gets the canary's episodes, and the
+    canary earns no credit for them (arm_draw.py). One answer is enough: later failures are evidence.
+    """
+
+    def __init__(self, routing: RoutingState) -> None:
+        self._routing = routing
+        self._answered: set[tuple[str, str]] = set()
+
+    def reached(self, arm: Arm) -> bool:
+        """Has `arm` answered at its address since it was listed?"""
+        return (arm.revision, arm.url) in self._answered
+
+    def answered(self, arm: Arm) -> None:
+        """Note an answer of `arm`."""
+        log.info("canary %s answers at %s", arm.revision, arm.url)
+        self._answered.add((arm.revision, arm.url))
+
+    async def run(self) -> None:
+        """Ask every canary that has not answered yet, until cancelled."""
+        async with httpx.AsyncClient(timeout=PROBE_SECONDS, trust_env=False, verify=client_context()) as client:
+            while True:
+                await asyncio.gather(*(self._ask(client, arm) for arm in self._silent()))
+                await asyncio.sleep(POLL_SECONDS)
+
+    def _silent(self) -> list[Arm]:
+        """Canaries that have not answered. Those that left the table are forgotten: they may come back without pods."""
+        table = self._routing.table
+        listed = [arm for arm in table.arms if arm.role == "canary"] if table is not None else []
+        self._answered &= {(arm.revision, arm.url) for arm in listed}
+        return [arm for arm in listed if arm.weight > 0 and not self.reached(arm)]
+
+    async def _ask(self, client: httpx.AsyncClient, arm: Arm) -> None:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                answer = await client.get(f"{arm.url}/readyz")
+        except Exception as error:  # no URL and no connection may end the checks
+            log.debug("canary %s at %s: %r", arm.revision, arm.url, error)
+            return
+        if answer.status_code == 200:
+            self.answered(arm)
