@@ -127,7 +127,6 @@ def _memory(spec: dict[str, Any]) -> MemoryServiceSnapshot:
         tls=True,
         pod_rules=RULES,
         fresh_password="p" * 32,
-        fresh_audit_key="k" * 44,
     )
 
 

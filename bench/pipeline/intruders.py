@@ -3,7 +3,6 @@
 import json
 import random
 import time
-from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -51,8 +50,6 @@ async def running(dsn: str, directory: Path) -> AsyncIterator[House]:
     cluster = Cluster()
     with cluster.served() as url:
         values = {"dsn": dsn, "artifacts": f"file://{directory / 'artifacts'}", "jwks_url": url, "sweep_seconds": 0.2}
-        # Signed at once: there is something to see in every table.
-        values |= {"audit_key": b64encode(bytes(32)).decode(), "audit_checkpoint_seconds": 0.5}
         # Each administers its own namespace: no attacker is to be stopped by a missing Role before the tenants' wall.
         values |= {"admins": " ".join(f"system:serviceaccount:{name}:default" for name in (VICTIM, *ATTACKERS))}
         values |= {"run_writers": "namespace"}  # and reports runs: no API server stands here that knows of pods

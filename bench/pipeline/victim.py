@@ -76,9 +76,6 @@ async def plant(house: House) -> list[str]:
     await raw("/api/v1/training/runs/walker-1/checkpoint", **{"x-learnloop-step": "1", "x-learnloop-agent": "walker"})
     await raw("/api/v1/artifacts")
     await send("PUT", "/api/v1/agents/walker/memory-budget", memories=1000)
-    headers["idempotency-key"] = "once"
-    await send("POST", "/api/v1/memory/store", **memory | {"content": {"text": f"another {MARK}"}})
-    del headers["idempotency-key"]
     for _ in range(300):
         rewards = await send("GET", "/api/v1/rewards/history?agent_id=walker")
         records = await send("GET", "/api/v1/audit/records")

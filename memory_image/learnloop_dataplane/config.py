@@ -80,17 +80,8 @@ class Config(EnvironmentSettings):
     """Absent: NATS does not ask the data plane for permissions."""
     pseudonym_key: Annotated[SecretStr, _that(_are_pseudonym_keys)] | None = None
     """Absent: redaction makes no pseudonyms."""
-    audit_key: Seeds | None = None
-    """Absent: the audit chain is linked, but not signed."""
-    audit_trusted_keys: str = Field(
-        default="",
-        pattern=r"^([0-9a-f]{64}( |$))*$",
-        description="give earlier public keys, 64 hexadecimal digits each, a space between",
-    )
     audit_log: bool = True
     """Copy each audit record to standard output."""
-    audit_checkpoint_seconds: float = Field(default=60.0, gt=0, le=86_400)
-    """Between two signatures over an audit chain that grows."""
     encryption_keys: Annotated[SecretStr, _that(WrappingKeys.parse)] | None = None
     """Absent: nothing is sealed."""
     artifacts: str = Field(pattern=r"^(file:///|s3://).+", description="give file:///directory or s3://bucket/prefix")

@@ -55,7 +55,6 @@ def wrapping_key() -> str:
 
 
 MAKERS: Mapping[str, Callable[[], str]] = {
-    "audit-key": seed,
     "database-password": _password,
     "encryption-keys": wrapping_key,
     "nats-issuer-key": seed,

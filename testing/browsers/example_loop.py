@@ -118,7 +118,6 @@ class ExampleLoop:
             "/api/v1/memory/retrieve": {
                 "memories": [memory | {"score": 8.5, "why": "words"} for memory in memories[:3]]
             },
-            "/api/v1/audit/checkpoint": {"seq": 2},
             "/api/v1/audit/records": {"records": [self._record(1), self._record(2)], "next": None},
         }
 

@@ -48,8 +48,6 @@ _OF_EPISODES = (
     f"""INSERT INTO preferences (namespace, preference_id, agent_id, user_hash, sessions, body, given_at)
     SELECT namespace, trajectory_id, '{BUSY}', labels ->> 'user_id', '{{}}', '{{}}', received_at
     FROM trajectories ORDER BY seq""",
-    """INSERT INTO idempotency_keys (namespace, key, digest, claimed_at, status, answer)
-    SELECT namespace, trajectory_id, 'x', now(), 200, '{}' FROM trajectories""",
     """INSERT INTO erased_trajectories (namespace, digest, subject)
     SELECT namespace, md5(trajectory_id), 'user/' || (labels ->> 'user_id') FROM trajectories""",
     f"""INSERT INTO recall_log (namespace, retrieval_id, agent_id, created_at, memory_ids, reward,

@@ -117,7 +117,6 @@ def _memory_services() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             tls=True,
             network=NETWORK,
             fresh_password="p" * 32,
-            fresh_audit_key="k" * 44,
         )
         yield f"memory/{shape}", tuple(decide_memory(seen).apply)
 

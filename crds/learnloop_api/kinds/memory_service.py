@@ -292,6 +292,3 @@ class MemoryServiceStatus(Status):
     ready_replicas: int | None = Field(default=None, ge=0, description="Pods that answer.")
     selector: ShortText | None = Field(default=None, description="Label selector of the pods; for autoscalers.")
     credentials: SecretRef | None = Field(default=None, description="Secret with the database's generated password.")
-    audit_key: SecretRef | None = Field(
-        default=None, description="Secret with the key that signs its audit chain; it was made once."
-    )

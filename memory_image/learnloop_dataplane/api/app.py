@@ -14,7 +14,6 @@ from pydantic.json_schema import models_json_schema
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.agents import routes as agents
 from learnloop_dataplane.api import health, responses
-from learnloop_dataplane.api.idempotency import PARAMETER, WITHOUT, Idempotency
 from learnloop_dataplane.api.request_limits import RequestLimits
 from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, identify
 from learnloop_dataplane.assembly.data_plane import DataPlane
@@ -24,7 +23,7 @@ from learnloop_dataplane.erasure import routes as erasure
 from learnloop_dataplane.experience import routes as experience
 from learnloop_dataplane.lifecycle import routes as lifecycle
 from learnloop_dataplane.memories import routes as memories
-from learnloop_dataplane.privacy import keyed_digests, redaction
+from learnloop_dataplane.privacy import redaction
 from learnloop_dataplane.registry import routes as registry
 from learnloop_dataplane.rewards import routes as rewards
 from learnloop_dataplane.rewards.routes import Calculate
@@ -54,9 +53,7 @@ ROUTERS = (
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
-    keys = config.lines("pseudonym_key")
-    redaction.use_keys(keys)
-    keyed_digests.use_keys(keys)
+    redaction.use_keys(config.lines("pseudonym_key"))
     plane = DataPlane(config)
 
     @asynccontextmanager
@@ -80,7 +77,6 @@ def create_app(config: Config) -> FastAPI:
         app.include_router(router)
     if config.probes_port is None:
         app.include_router(health.figures)
-    app.add_middleware(Idempotency)
     app.add_middleware(
         RequestLimits,
         max_body=config.max_body_bytes,
@@ -138,8 +134,6 @@ def build(app: FastAPI, routes: Iterable[APIRoute]) -> dict[str, Any]:
                 operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
             if (path, method) in of_callers:
                 operation["parameters"] = [*operation.get("parameters", []), *IDENTITY_PARAMETERS]
-            if method == "post" and path not in WITHOUT:
-                operation["parameters"] = [*operation.get("parameters", []), PARAMETER]
             operation["responses"].pop("422", None)
             operation["responses"] |= _refusals()
     return document

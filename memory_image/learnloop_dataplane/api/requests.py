@@ -16,7 +16,7 @@ from learnloop_common.service_accounts import NAMESPACE
 from learnloop_dataplane.access.callers import Identity, require_open
 from learnloop_dataplane.assembly.data_plane import CallerChecks, DataPlane
 from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
-from learnloop_dataplane.assembly.parts import AuditParts, ExperienceParts, TrainingParts
+from learnloop_dataplane.assembly.parts import ExperienceParts, TrainingParts
 from learnloop_dataplane.audit.chain import actor
 from learnloop_dataplane.concurrency.offload import body_bytes, in_thread_if_large
 from learnloop_dataplane.errors import ApiError, Invalid
@@ -124,7 +124,6 @@ Experience = Annotated[ExperienceParts, _part(lambda plane: plane.experience)]
 Memory = Annotated[MemoryParts, _part(lambda plane: plane.memory)]
 Training = Annotated[TrainingParts, _part(lambda plane: plane.training)]
 Privacy = Annotated[PrivacyParts, _part(lambda plane: plane.privacy)]
-Audit = Annotated[AuditParts, _part(lambda plane: plane.audit)]
 Quota = Annotated[StorageQuotas, _part(lambda plane: plane.quotas)]
 Caller = Annotated[Identity, Depends(identify)]
 NamePath = Annotated[NameRule, Path()]

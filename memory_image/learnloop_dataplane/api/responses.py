@@ -12,7 +12,6 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
-from starlette.types import Scope
 
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.privacy.redaction import redact_text
@@ -48,12 +47,6 @@ def from_validation(errors: list[Any]) -> ApiError:
     return ApiError(422, f"{message}; correct it and send it again{hint}", field=field, value=value)
 
 
-def unexpected(scope: Scope, error: Exception) -> Response:
-    """The answer to an unexpected error; the log has all of it."""
-    log.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
-    return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
-
-
 def _methods(app: FastAPI, request: Request) -> set[str]:
     """Of every route with this path; Starlette names those of the first only."""
     matching = [route for route in app.routes if route.matches(request.scope)[0] != Match.NONE]
@@ -84,7 +77,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> Response:
-        return unexpected(request.scope, error)
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
 
 
 Mark = tuple[datetime, *tuple[str, ...]]

@@ -3,7 +3,7 @@
 from learnloop_common.http_server import Drain
 from learnloop_dataplane.access.callers import Identity, RequestShare
 from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
-from learnloop_dataplane.assembly.parts import AuditParts, ExperienceParts, SharedParts, TrainingParts
+from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, TrainingParts
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
@@ -109,12 +109,11 @@ class DataPlane:
         self.shared = SharedParts(config)
         self.callers = CallerChecks(self.shared)
         self.requests = RequestShare(config.requests_per_namespace)
-        self.audit = AuditParts(self.shared)
         self.experience = ExperienceParts(self.shared)
         self.memory = MemoryParts(self.shared)
         self.training = TrainingParts(self.shared)
         self.quotas = StorageQuotas(self.shared.db, config.quotas, self.shared.metrics)
-        self.privacy = PrivacyParts(self.shared, self.audit, self.experience, self.memory)
+        self.privacy = PrivacyParts(self.shared, self.experience, self.memory)
         self.readiness = Readiness(self.shared, self.memory, self.training, Drain(config.drain_seconds))
         self._statistics = Statistics(self.shared.db, config.database_url)
 
@@ -128,7 +127,8 @@ class DataPlane:
         shared.in_turns("notifications", shared.reports.run, shared.notifications.run, every=NOTIFY_SECONDS)
         if shared.data_keys:
             shared.in_turns("data keys", shared.data_keys.rewrap, every=REWRAP_SECONDS)
-        for parts in (self.privacy, self.memory, self.audit, self.training, self.experience):
+        shared.in_turns("audit", shared.sealer.run, every=shared.config.sweep_seconds)
+        for parts in (self.privacy, self.memory, self.training, self.experience):
             parts.start()
         if shared.nats:
             shared.nats.start(shared.background, shared.users, shared.arrived)

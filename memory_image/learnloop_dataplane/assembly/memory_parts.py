@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.assembly.parts import AuditParts, ExperienceParts, SharedParts, Step
+from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, Step
 from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder, open_embedder
@@ -123,15 +123,13 @@ log = logging.getLogger(__name__)
 class PrivacyParts:
     """Erasure, opt-outs and retention."""
 
-    def __init__(
-        self, shared: SharedParts, audit: AuditParts, experience: ExperienceParts, memory: MemoryParts
-    ) -> None:
+    def __init__(self, shared: SharedParts, experience: ExperienceParts, memory: MemoryParts) -> None:
         self._shared = shared
         self._looked_back = False
         self.users = shared.users
         records = LastingRecords(shared.plain_blobs)
         stores = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
-        self.erasing = Erasing(shared.db, shared.bus, *stores, shared.warehouse, audit.sealer, audit.signer, records)
+        self.erasing = Erasing(shared.db, shared.bus, *stores, shared.warehouse, shared.sealer, records)
         warehouse = shared.warehouse is not None
         self.retention = Retention(shared.db, shared.config.retention_days, warehouse=warehouse)
 

@@ -1,4 +1,4 @@
-"""The parts of a process: the stores that all share, then audit, experience and training with their background work."""
+"""The parts of a process: the stores that all share, then experience and training with their background work."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -8,7 +8,6 @@ from learnloop_dataplane.access.callers import Authenticator
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.audit import sealer
 from learnloop_dataplane.audit.sealer import Sealer
-from learnloop_dataplane.audit.signing import signer_of, trusted_keys
 from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.concurrency.loop import TURN, Background, Work
@@ -92,6 +91,7 @@ class SharedParts:
         self.reports = Reports(self.db, self.notifications)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
+        self.sealer = Sealer(self.db, sealer.write if config.audit_log else None)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
 
@@ -117,21 +117,6 @@ def _logins(config: Config) -> Callable[[], Awaitable[None]]:
     lines = config.lines("database_password")
     assert lines, "Config refuses database_is_own without a password"
     return partial(keep, config.dsn.get_secret_value(), lines)
-
-
-class AuditParts:
-    """The audit chains of all namespaces; `signer` None: they are not signed."""
-
-    def __init__(self, shared: SharedParts) -> None:
-        config = shared.config
-        self._shared = shared
-        self.signer, self.trusted = signer_of(config), trusted_keys(config)
-        copy = sealer.write if config.audit_log else None
-        self.sealer = Sealer(shared.db, self.signer, every=config.audit_checkpoint_seconds, copy=copy)
-
-    def start(self) -> None:
-        """Begins to put pending records into their chains."""
-        self._shared.in_turns("audit", self.sealer.run, every=self._shared.config.sweep_seconds)
 
 
 SHIP_SECONDS = 1.0

@@ -143,16 +143,25 @@ FROM audit_log WHERE namespace = $1 AND seq > $2 AND ($4::text IS NULL OR action
     AND ($5::text IS NULL OR subject = $5)
 ORDER BY seq LIMIT $3
 """
+_END = "SELECT max(seq) FROM audit_log WHERE namespace = $1"
 
 
 async def page(
-    db: Database, namespace: str, after: int, limit: int, *, action: str | None = None, subject: str | None = None
+    db: Database,
+    namespace: str,
+    after: int | None,
+    limit: int,
+    *,
+    action: str | None = None,
+    subject: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Up to `limit` records behind place `after`, hashes as hexadecimal.
+    """Up to `limit` records behind place `after`, hashes as hexadecimal; None: of the newest `limit` of the chain.
 
     Raises:
         Unavailable: PostgreSQL does not answer.
     """
     async with db.tenant(namespace) as connection:
+        if after is None:
+            after = max(0, (await connection.fetchval(_END, namespace) or 0) - limit)
         rows = await connection.fetch(_PAGE, namespace, after, limit, action, subject)
     return [{**row, "detail": orjson.loads(row["detail"])} for row in rows]

@@ -1,12 +1,12 @@
-"""Routes of the audit chain: read it, verify it, and take the newest signature for safe keeping."""
+"""Routes of the audit chain: read it and verify it."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from learnloop_dataplane.api.requests import Audit, Caller, Db, answer, not_found
+from learnloop_dataplane.api.requests import Caller, Db, answer
 from learnloop_dataplane.audit.chain import page
-from learnloop_dataplane.audit.verification import newest_checkpoint, verify
+from learnloop_dataplane.audit.verification import verify
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
 _TEXT = r"^[^\x00]*$"
@@ -25,22 +25,16 @@ async def get_records(
     subject: Annotated[
         str | None, Query(max_length=512, pattern=_TEXT, description="only about this, e.g. agent/walker")
     ] = None,
+    newest: Annotated[bool, Query(description="the end of the chain, whatever `after` says")] = False,
 ) -> Response:
     """Records in the order of the chain, page by page, with their hashes."""
-    rows = await page(db, caller.namespace, after, limit, action=action, subject=subject)
+    place = None if newest else after
+    rows = await page(db, caller.namespace, place, limit, action=action, subject=subject)
     return answer({"records": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
 
 
-@router.get("/checkpoint")
-async def get_checkpoint(db: Db, caller: Caller) -> Response:
-    """The newest signature over the chain. Keep it elsewhere: it proves later that the end is missing."""
-    newest = await newest_checkpoint(db, caller.namespace)
-    if newest is None:
-        raise not_found("checkpoint", caller.namespace, "nothing is signed yet; wait a minute, or set an audit key")
-    return answer(newest.to_json())
-
-
 @router.get("/verify")
-async def get_verify(db: Db, audit: Audit, caller: Caller) -> Response:
-    """Checks the whole chain; `problem` names the first bad record."""
-    return answer((await verify(db, caller.namespace, trusted=audit.trusted)).to_json())
+async def get_verify(db: Db, caller: Caller) -> Response:
+    """Checks the whole chain; `problem` names the first bad record. Keep `records` and `head` elsewhere: a chain that
+    was cut off or written again has another record there."""
+    return answer((await verify(db, caller.namespace)).to_json())

@@ -1,20 +1,18 @@
-"""Puts what is pending into the chain, one process at a time for each namespace, and signs the end of it."""
+"""Puts what is pending into the chain, one process at a time for each namespace."""
 
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import orjson
 
 from learnloop_dataplane.audit.chain import GENESIS, Detail, Entry, Sealed, canonical, seal
-from learnloop_dataplane.audit.signing import Checkpoint, Signer
 from learnloop_dataplane.postgres.database import Database
 
 BATCH = 1000
-RECORDS_PER_CHECKPOINT = 1000
 _PENDING = """
 SELECT EXISTS(SELECT 1 FROM audit_pending p WHERE p.namespace = s.namespace)
 FROM set_config('app.namespace', $1, true) AS s(namespace)
@@ -31,37 +29,21 @@ INSERT INTO audit_log (namespace, seq, at, actor, action, subject, outcome, deta
 SELECT $1, * FROM unnest($2::bigint[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::jsonb[],
     $9::bytea[], $10::bytea[])
 """
-_SIGNED = "SELECT seq, at FROM audit_checkpoints WHERE namespace = $1 ORDER BY seq DESC LIMIT 1"
-_SIGN = """
-INSERT INTO audit_checkpoints (namespace, seq, at, hash, public_key, signature) VALUES ($1, $2, $3, $4, $5, $6)
-"""
 
 
 class Sealer:
-    """Orders, links and signs records.
+    """Orders and links records.
 
     Args:
-        signer: None: the chain is linked but not signed.
-        every: seconds between two checkpoints of a chain that grows.
         copy: called in a thread with records that are in the chain.
     """
 
-    def __init__(
-        self,
-        db: Database,
-        signer: Signer | None,
-        *,
-        every: float = 60.0,
-        copy: Callable[[Sequence[Sealed]], None] | None = None,
-    ) -> None:
+    def __init__(self, db: Database, copy: Callable[[Sequence[Sealed]], None] | None = None) -> None:
         self._db = db
-        self._signer = signer
-        self._every = timedelta(seconds=every)
         self._copy = copy
-        self._signed: set[str] = set()  # namespaces whose whole chain is signed
 
     async def run(self, namespace: str) -> int:
-        """Seals all pending records of a namespace, signs when it is time, and returns the number of records.
+        """Seals all pending records of a namespace and returns their number.
 
         Raises:
             Unavailable: the rest stays pending.
@@ -74,16 +56,10 @@ class Sealer:
             await self._copied(sealed)
             done += len(sealed)
             pending = len(sealed) == BATCH
-        if self._signer is not None and (done or namespace not in self._signed):
-            self._signed.discard(namespace)
-            async with self._db.tenant(namespace) as connection:
-                await connection.execute(_LOCK, namespace)
-                if await self._sign(connection, namespace, self._signer):
-                    self._signed.add(namespace)
         return done
 
     async def append(self, namespace: str, action: str, subject: str, actor: str, detail: Detail) -> Sealed:
-        """Seals what is pending and then this record, in one transaction, and signs.
+        """Seals what is pending and then this record, in one transaction.
 
         Raises:
             Unavailable: it is not in the chain.
@@ -94,27 +70,12 @@ class Sealer:
                 sealed += batch
             entry = Entry(namespace, 0, datetime.now(UTC), actor, action, subject, "done", detail)
             sealed += batch + await _link(connection, namespace, [entry])
-            if self._signer is not None:
-                await self._sign(connection, namespace, self._signer, now=True)
         await self._copied(sealed)
         return sealed[-1]
 
     async def _copied(self, sealed: Sequence[Sealed]) -> None:
         if self._copy is not None and sealed:
             await asyncio.to_thread(self._copy, sealed)  # a full pipe stops this thread, and no request
-
-    async def _sign(self, connection: Any, namespace: str, signer: Signer, *, now: bool = False) -> bool:
-        """Signs the end of the chain when it is time, or now; returns whether the whole chain is signed."""
-        end = await connection.fetchrow(_END, namespace)
-        newest = await connection.fetchrow(_SIGNED, namespace)
-        grown = (end["seq"] if end else 0) - (newest["seq"] if newest else 0)
-        if grown <= 0:
-            return True
-        due = newest is None or grown >= RECORDS_PER_CHECKPOINT or datetime.now(UTC) - newest["at"] >= self._every
-        if due or now:
-            made = Checkpoint.signed(signer, namespace, end["seq"], datetime.now(UTC), bytes(end["hash"]))
-            await connection.execute(_SIGN, namespace, made.seq, made.at, made.hash, made.public_key, made.signature)
-        return due or now
 
 
 async def seal_pending(connection: Any, namespace: str) -> list[Sealed]:

@@ -1,1 +1,1 @@
-"""Backups of an installation: the database, the artifacts, and a signed manifest of their digests."""
+"""Backups of an installation: the database, the artifacts, and a manifest of their digests."""

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from learnloop_dataplane.audit.signing import signer_of, trusted_keys
 from learnloop_dataplane.backup.folder import BackupError, Folder
 from learnloop_dataplane.backup.steps import check, copy_artifacts, restore
 from learnloop_dataplane.blobs.blob_store import Blobs
@@ -50,19 +49,12 @@ async def _made(config: Config, options: argparse.Namespace) -> dict[str, Any]:
     count = await copy_artifacts(blobs, folder)
     if options.verb == "copy":
         return {"artifacts": count}
-    signer = signer_of(config)
-    made = folder.finish(signer)
-    return {
-        "backup": made.name,
-        "artifacts": count,
-        "signed": signer is not None,
-        "removed": folder.prune(options.keep),
-    }
+    made = folder.finish()
+    return {"backup": made.name, "artifacts": count, "removed": folder.prune(options.keep)}
 
 
 async def _restored(config: Config, options: argparse.Namespace) -> dict[str, Any]:
-    folder, trusted = Folder(options.folder), trusted_keys(config)
-    dsn = config.database_url
+    folder, dsn = Folder(options.folder), config.database_url
     if config.admin_dsn is not None:
         dsn = config.admin_dsn.get_secret_value()
         if passwords := config.lines("admin_password"):
@@ -77,11 +69,11 @@ async def _restored(config: Config, options: argparse.Namespace) -> dict[str, An
         await asyncio.wait_for(db.ready.wait(), READY_SECONDS)
         if options.verb == "check":
             backup = folder.chosen(options.backup)
-            await check(db, backup, trusted)
+            await check(db, backup)
             options.checked.write_text(backup.name)
             return {"backup": backup.name}
         backup = folder.chosen(options.checked.read_text())
-        return await restore(db, Blobs(config.artifacts), backup, folder, trusted)
+        return await restore(db, Blobs(config.artifacts), backup, folder)
     finally:
         await db.close()
 

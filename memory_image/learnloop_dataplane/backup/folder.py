@@ -1,24 +1,22 @@
 """The folder of backups.
 
 in-progress/          the backup that is being made; renamed when it is complete
-learnloop-TIME/       manifest.json, manifest.sig, database.dump, artifacts.ndjson
+learnloop-TIME/       manifest.json, database.dump, artifacts.ndjson
 blobs/ab/abcd…        content of the artifact store by SHA-256, kept while a backup names it
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from learnloop_dataplane.audit.signing import Signer, verifies
 from learnloop_dataplane.postgres.schema_facts import HEAD
 
 FORMAT = 2
-MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+MANIFEST = "manifest.json"
 DUMP, ARTIFACTS = "database.dump", "artifacts.ndjson"
 
 
@@ -51,7 +49,7 @@ class Folder:
         self.part.mkdir(mode=0o700)
         return self.part
 
-    def finish(self, signer: Signer | None) -> Path:
+    def finish(self) -> Path:
         """Writes the manifest, then renames the folder; raises BackupError without a dump."""
         if not (self.part / DUMP).is_file():
             raise BackupError(f"{self.part / DUMP} is missing: pg_dump writes it between the two steps")
@@ -61,8 +59,6 @@ class Folder:
         now = datetime.now(UTC)
         manifest = asdict(Manifest(now.isoformat(timespec="seconds"), files=files))
         (self.part / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
-        if signer is not None:
-            (self.part / SIGNATURE).write_bytes(signer.sign(manifest)[1])
         return self.part.rename(self.root / f"learnloop-{now:%Y%m%dT%H%M%S%fZ}")
 
     def finished(self) -> list[Path]:
@@ -94,18 +90,14 @@ class Folder:
         return len(old)
 
 
-def read_manifest(backup: Path, trusted: Iterable[bytes]) -> Manifest:
+def read_manifest(backup: Path) -> Manifest:
     """The manifest, after every file was compared with its digest.
 
-    Args:
-        trusted: public keys of this installation, one of which has signed; none: signatures are not verified.
-
     Raises:
-        BackupError: a file is missing or changed, the version is newer, or the signature does not hold.
+        BackupError: a file is missing or changed, or the version is newer.
     """
     try:
-        document = json.loads((backup / MANIFEST).read_bytes())
-        manifest = Manifest(**document)
+        manifest = Manifest(**json.loads((backup / MANIFEST).read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise BackupError(f"{backup / MANIFEST} cannot be read: {error}") from None
     if manifest.format != FORMAT or manifest.schema > HEAD:
@@ -113,7 +105,6 @@ def read_manifest(backup: Path, trusted: Iterable[bytes]) -> Manifest:
             f"{backup.name} has format {manifest.format} and schema {manifest.schema}, and this version reads "
             f"{FORMAT} and {HEAD}: install the version that made it"
         )
-    _verify(backup / SIGNATURE, document, list(trusted))
     for name, expected in manifest.files.items():
         path = backup / name
         if not path.is_file():
@@ -121,16 +112,6 @@ def read_manifest(backup: Path, trusted: Iterable[bytes]) -> Manifest:
         if digest(path) != expected["sha256"]:
             raise BackupError(f"{path} was changed: its SHA-256 differs; restore an older backup")
     return manifest
-
-
-def _verify(path: Path, document: dict[str, Any], trusted: list[bytes]) -> None:
-    if not trusted:
-        return
-    if not path.exists():
-        raise BackupError(f"{path} is missing, and this installation signs its backups: copy the folder again")
-    signature = path.read_bytes()
-    if not any(verifies(key, document, signature) for key in trusted):
-        raise BackupError(f"{path} is not by an audit key that this installation trusts: another one made the backup")
 
 
 def digest(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +88,14 @@ def _is_erasure(key: str) -> bool:
     return key.startswith(f"{FOLDER}/") and ".." not in key.split("/")
 
 
-async def check(db: Database, backup: Path, trusted: Sequence[bytes]) -> None:
+async def check(db: Database, backup: Path) -> None:
     """Checks, before anything is written, that the backup is complete and the installation empty.
 
     Raises:
         BackupError: it is not.
         Unavailable: the database does not answer.
     """
-    read_manifest(backup, trusted)
+    read_manifest(backup)
     for namespace in await db.namespaces():
         async with db.tenant(namespace) as connection:
             for table in HELD:
@@ -106,21 +105,21 @@ async def check(db: Database, backup: Path, trusted: Sequence[bytes]) -> None:
                     )
 
 
-async def restore(db: Database, blobs: Blobs, backup: Path, folder: Folder, trusted: Sequence[bytes]) -> dict[str, Any]:
+async def restore(db: Database, blobs: Blobs, backup: Path, folder: Folder) -> dict[str, Any]:
     """Restores the artifacts after pg_restore, and verifies that they and the audit chains are complete.
 
     Raises:
         BackupError: something differs from the backup; names it.
         Unavailable: a store does not answer; this step may be repeated.
     """
-    read_manifest(backup, trusted)
+    read_manifest(backup)
     count, keys, chains = await restore_artifacts(backup, folder, blobs), artifacts_of(backup), {}
     for namespace in await db.namespaces():
         async with db.tenant(namespace) as connection:
             missing = [row[0] for row in await connection.fetch(_NAMED, namespace) if row[0] not in keys]
         if missing:
             raise BackupError(f"{backup.name} lacks {len(missing)} artifacts of the database, such as {missing[0]}")
-        report = await verify(db, namespace, trusted=trusted)
+        report = await verify(db, namespace)
         if report.problem is not None:
             raise BackupError(f"the audit chain of namespace {namespace} is incomplete: {report.problem.message}")
         chains[namespace] = report.records

@@ -1,1 +1,1 @@
-"""The right to erasure: all that came from one person, or one agent, goes, stays gone, and a signed receipt says so."""
+"""The right to erasure: all that came from one person, or one agent, goes, stays gone, and a receipt says so."""

@@ -4,17 +4,16 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 from learnloop_dataplane.audit.chain import actor, note
 from learnloop_dataplane.audit.sealer import Sealer
-from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.rows import Erased, Scope, erase, of_person
 from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
@@ -127,7 +126,7 @@ def _written(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof of an erasure. `signature` is by Ed25519 over the canonical JSON of all fields but the last two.
+    """Proof of an erasure: `audit_seq` and `audit_hash` are its place in the audit chain.
 
     `warehouse`: no query finds anything of the subject there any more, or there is none.
     """
@@ -142,17 +141,6 @@ class Receipt:
     remains: list[str]
     audit_seq: int
     audit_hash: str
-    public_key: str | None = None
-    signature: str | None = None
-
-    def signed(self, signer: Signer | None) -> dict[str, Any]:
-        """The answer; unsigned without a signing key."""
-        receipt = {**asdict(self), "erasure_id": str(self.erasure_id)}
-        if signer is None:
-            return receipt
-        signed = {name: value for name, value in receipt.items() if name not in ("public_key", "signature")}
-        public_key, signature = signer.sign(signed)
-        return {**signed, "public_key": public_key.hex(), "signature": signature.hex()}
 
 
 def _action(scope: Scope) -> str:
@@ -186,7 +174,6 @@ class Erasing:
         vectors: VectorStore | None,
         warehouse: ClickHouse | None,
         sealer: Sealer,
-        signer: Signer | None,
         records: LastingRecords,
     ) -> None:
         self._db = db
@@ -198,9 +185,8 @@ class Erasing:
         self._vectors = vectors
         self._warehouse = warehouse
         self._sealer = sealer
-        self._signer = signer
 
-    async def erase(self, namespace: str, *, user_id: str | None = None, agent: str | None = None) -> dict[str, Any]:
+    async def erase(self, namespace: str, *, user_id: str | None = None, agent: str | None = None) -> Receipt:
         """Erases one person, by id or pseudonym, or one agent. Again is fine: it finds what is new or was left.
 
         Raises:
@@ -210,8 +196,7 @@ class Erasing:
             ApiError: 503, NATS, the vector store or the warehouse does not: the rows are gone, and asking again erases
                 the rest and gives the receipt.
         """
-        done = await self._erase(namespace, await self._scope(namespace, user_id, agent))
-        return done.signed(self._signer)
+        return await self._erase(namespace, await self._scope(namespace, user_id, agent))
 
     async def again(self) -> int:
         """Repeats the erasures and opt-outs that a restored database lacks; returns how many.

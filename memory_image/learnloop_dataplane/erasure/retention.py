@@ -37,7 +37,6 @@ DELETE FROM agent_memories m WHERE namespace = $1 AND agent_id = $2 AND source =
     AND created_at < (SELECT created_at FROM agent_memories WHERE namespace = $1 AND agent_id = $2
         AND source = 'episode' ORDER BY created_at DESC OFFSET $3 LIMIT 1) RETURNING id
 """
-_ANSWERED = "DELETE FROM idempotency_keys WHERE namespace = $1 AND claimed_at < now() - interval '1 day'"
 # Recalls are counted, and their outcomes noted, a moment after: a memory may be gone by then.
 _USE_OF_NONE = """
 DELETE FROM memory_use u WHERE u.namespace = $1
@@ -78,7 +77,6 @@ class Retention:
             total += await self._delete_old(namespace, "ended memories", statement)
             await self._trim(namespace)
             async with self._db.tenant(namespace) as connection:
-                await connection.execute(_ANSWERED, namespace)
                 await connection.execute(_USE_OF_NONE, namespace)
         return total
 

@@ -43,7 +43,7 @@ class Erase(Input):
 @router.post("/erasure", dependencies=[only("delete", "people")])
 async def post_erasure(body: Annotated[Erase, json_body(Erase)], privacy: Privacy, caller: Caller) -> Response:
     """Erases all episodes, steps, rewards, feedback, memories, recalls and events of one person or agent, for good:
-    replayed events do not bring them back. The answer is a signed receipt; the same again is fine."""
+    replayed events do not bring them back. The answer is a receipt; the same again is fine."""
     return answer(await privacy.erasing.erase(caller.namespace, user_id=body.user_id, agent=body.agent_id))
 
 

@@ -51,12 +51,6 @@ _LIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         " OR payload::jsonb ->> 'agent' = $4)",
         ("reward_events", "episodes", "agent"),
     ),
-    # A request that is sent again is answered that the episode is not stored.
-    (
-        "idempotency_keys",
-        'substring(answer FROM \'"trajectory_id":"([^"]*)"\') = ANY($2::text[])',
-        ("episodes",),
-    ),
     ("training_transitions", "trajectory_id = ANY($2::text[])", ("episodes",)),
     ("trajectories", "trajectory_id = ANY($2::text[])", ("episodes",)),
 )

@@ -18,7 +18,7 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience import dead_letters
 from learnloop_dataplane.nats.connection import Bus
 from learnloop_dataplane.nats.streams import DEAD_LETTERS, REWARDS, TRAJECTORIES
-from learnloop_dataplane.privacy.people import METADATA_KEY, digests_of
+from learnloop_dataplane.privacy.people import METADATA_KEY, digest_of
 
 log = logging.getLogger(__name__)
 BATCH = 256
@@ -61,7 +61,7 @@ class Matcher:
         if not isinstance(body, dict):
             subject = headers.get(dead_letters.SUBJECT, "")
             return self._scope.agent is not None and subject.endswith(f".{self._namespace}.{self._scope.agent}")
-        if not self._digests.isdisjoint(digests_of(self._namespace, str(body.get("trajectory_id")))):
+        if digest_of(self._namespace, str(body.get("trajectory_id"))) in self._digests:
             return True
         if self._scope.agent is not None:
             return body.get("agent") == self._scope.agent and not self._later(body)

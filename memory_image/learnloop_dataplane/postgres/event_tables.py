@@ -130,22 +130,6 @@ class WarehouseErasure(SQLModel, table=True):
     tried_at: datetime | None = _time(null=True)
 
 
-class IdempotencyKey(SQLModel, table=True):
-    """The answer to a request of this key; without a `status` it is being worked on since `claimed_at`.
-
-    `digest` is that of the whole request: the same key with another one is a mistake of the client's.
-    """
-
-    __tablename__ = "idempotency_keys"
-    __table_args__ = (Index("ix_idempotency_claimed", "namespace", "claimed_at"),)
-    namespace: str = _column(Text, key=True)
-    key: str = _column(Text, key=True)
-    digest: str = _column(Text)
-    claimed_at: datetime = _time(default="now()")
-    status: int | None = _column(Integer, null=True)
-    answer: str | None = _column(Text, null=True)
-
-
 class AuditPending(SQLModel, table=True):
     """A record that is committed with the change it tells of, and waits for its place in the chain.
 
@@ -177,18 +161,6 @@ class AuditRecord(SQLModel, table=True):
     detail: dict[str, Any] = _column(JSONB)
     previous: bytes = _column(LargeBinary)
     hash: bytes = _column(LargeBinary)
-
-
-class AuditCheckpoint(SQLModel, table=True):
-    """A signature over the hash of record `seq`, and with it over every record up to there."""
-
-    __tablename__ = "audit_checkpoints"
-    namespace: str = _column(Text, key=True)
-    seq: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
-    at: datetime = _time()
-    hash: bytes = _column(LargeBinary)
-    public_key: bytes = _column(LargeBinary)
-    signature: bytes = _column(LargeBinary)
 
 
 class Erasure(SQLModel, table=True):

@@ -17,7 +17,6 @@ from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.redaction.redactor import user_as_sent
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy import keyed_digests
 
 METADATA_KEY = "user_id"
 _HASHED = re.compile(r"user:[0-9a-f]{32}")
@@ -105,14 +104,13 @@ _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('erasure/' || $1, 0))"
 _REFUSED = """
 SELECT t.trajectory_id
 FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[])
-    AS t(trajectory_id, digests, agent, person, ended_at)
-WHERE EXISTS (SELECT 1 FROM erased_trajectories e
-        WHERE e.namespace = $1 AND e.digest = ANY(string_to_array(t.digests, ' ')))
+    AS t(trajectory_id, digest, agent, person, ended_at)
+WHERE EXISTS (SELECT 1 FROM erased_trajectories e WHERE e.namespace = $1 AND e.digest = t.digest)
     OR EXISTS (SELECT 1 FROM user_opt_outs o WHERE o.namespace = $1 AND 'user/' || o.user_hash = t.person)
     OR EXISTS (SELECT 1 FROM erasures e
         WHERE e.namespace = $1 AND e.subject IN (t.agent, t.person) AND t.ended_at <= e.erased_at)
 """
-_ERASED = "SELECT 1 FROM erased_trajectories WHERE namespace = $1 AND digest = ANY($2::text[])"
+_ERASED = "SELECT 1 FROM erased_trajectories WHERE namespace = $1 AND digest = $2"
 _BURY = """
 INSERT INTO erased_trajectories (namespace, digest, subject) SELECT $1, unnest($2::text[]), $3 ON CONFLICT DO NOTHING
 """
@@ -143,14 +141,9 @@ class ErasableEpisode(Protocol):
         """By the sender's clock."""
 
 
-def digests_of(namespace: str, trajectory_id: str) -> tuple[str, ...]:
-    """The digests of an erased episode, by the installation's keys and of a time without any."""
-    content = _content(namespace, trajectory_id)
-    return (*keyed_digests.valid("erased episode", content), sha256(content).hexdigest())
-
-
-def _content(namespace: str, trajectory_id: str) -> bytes:
-    return f"{namespace}/{trajectory_id}".encode("utf-8", "replace")
+def digest_of(namespace: str, trajectory_id: str) -> str:
+    """The name of an erased episode."""
+    return sha256(f"{namespace}/{trajectory_id}".encode("utf-8", "replace")).hexdigest()
 
 
 async def hold_off(connection: Any, namespace: str) -> None:
@@ -163,12 +156,11 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[ErasableEp
     """The ids of those that must not be stored: erased, or of someone who opted out. Until the caller's transaction
     ends, no erasure of this namespace begins."""
     await hold_off(connection, namespace)
-    digests = [digests_of(namespace, item.trajectory_id) for item in episodes]
     rows = await connection.fetch(
         _REFUSED,
         namespace,
         [item.trajectory_id for item in episodes],
-        [" ".join(each) for each in digests],
+        [digest_of(namespace, item.trajectory_id) for item in episodes],
         [f"agent/{item.agent}" for item in episodes],
         [None if item.user is None else f"user/{item.user}" for item in episodes],
         [item.ended_at for item in episodes],
@@ -179,7 +171,7 @@ async def refused(connection: Any, namespace: str, episodes: Sequence[ErasableEp
 async def is_erased(connection: Any, namespace: str, trajectory_id: str) -> bool:
     """Whether this episode was erased. Until the caller's transaction ends, no erasure of this namespace begins."""
     await hold_off(connection, namespace)
-    return bool(await connection.fetchval(_ERASED, namespace, digests_of(namespace, trajectory_id)))
+    return bool(await connection.fetchval(_ERASED, namespace, digest_of(namespace, trajectory_id)))
 
 
 async def alone(connection: Any, namespace: str) -> None:
@@ -199,5 +191,5 @@ async def mark(connection: Any, namespace: str, subject: str, at: datetime | Non
 
 async def bury(connection: Any, namespace: str, subject: str, trajectory_ids: Collection[str]) -> None:
     """These episodes never come back."""
-    made = [keyed_digests.digest("erased episode", _content(namespace, item)) for item in trajectory_ids]
-    await connection.execute(_BURY, namespace, made, subject)
+    digests = [digest_of(namespace, item) for item in trajectory_ids]
+    await connection.execute(_BURY, namespace, digests, subject)

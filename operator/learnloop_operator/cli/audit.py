@@ -58,12 +58,10 @@ def _verify(plane: DataPlaneAccess) -> str:
             f"the audit chain of namespace {plane.namespace} is not whole: {problem['message']} "
             f"(first bad record {problem['seq']}, {problem['kind']}; {report['records']} records before it are good)"
         )
-    signed = f"up to record {report['signed_up_to']}, by {report['checkpoints']} signatures"
     waiting = f"{report['pending']} records are committed and not in the chain yet" if report["pending"] else None
     return rows(
         [
             ("chain", f"namespace {plane.namespace}: {report['records']} records, whole"),
-            ("signed", signed if report["signed_up_to"] else "not yet: wait a minute, or set an audit key"),
             ("pending", waiting),
             ("head", report["head"] if report["records"] else None),
         ]
@@ -93,8 +91,6 @@ def _erase(plane: DataPlaneAccess, output: str | None, user: str | None, agent: 
     with _sink(output) as sink:  # opened first, so that an unwritable file is found before anything is erased
         receipt = plane.ask("POST", "/api/v1/erasure", body={kind: name}, seconds=ERASE_SECONDS)
         sink.write(json.dumps(receipt, ensure_ascii=False, indent=2) + "\n")
-    if not receipt.get("signature"):
-        print("the receipt is not signed: the data plane has no audit key", file=sys.stderr)
     gone = sum(receipt["rows"].values())
     where = f"; the receipt is in {output}" if output else ""
     print(f"{named}: {gone} rows erased, audit record {receipt['audit_seq']}{where}", file=sys.stderr)

@@ -24,8 +24,6 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
         if world.database is None:
             children.append(manifests.credentials(world))
         children += manifests.database(world, spec.storage)
-    if world.server is None or f'"{world.audit_name}" not found' in (world.complaint or ""):
-        children.append(manifests.audit_key(world))
     children += manifests.server(world)
     return _report(world, tuple(children))
 
@@ -33,7 +31,7 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
 def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Plan:
     ready = _ready(world.server)
     credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
-    fields: dict[str, Any] = {"url": world.url, "credentials": credentials, "auditKey": {"name": world.audit_name}}
+    fields: dict[str, Any] = {"url": world.url, "credentials": credentials}
     if world.spec.suspend:
         state = _status(
             world, "Suspended", "suspended: no pods, the data stays", ready=False, progressing=False, **fields

@@ -28,7 +28,7 @@ from learnloop_operator.core.workload_network import (
     ports,
 )
 from learnloop_operator.memory_services import database_tls
-from learnloop_operator.memory_services.snapshot import AUDIT_KEY, DATABASE, PASSWORD_KEY, MemoryServiceSnapshot
+from learnloop_operator.memory_services.snapshot import DATABASE, PASSWORD_KEY, MemoryServiceSnapshot
 
 MODEL_VOLUME, MODEL_DIRECTORY = "learnloop-embedder", "/models/embedder"
 
@@ -92,12 +92,6 @@ def credentials(world: MemoryServiceSnapshot) -> Manifest:
     return _child(world, "v1", "Secret", world.credentials_name, POSTGRES, type="Opaque", stringData=text)
 
 
-def audit_key(world: MemoryServiceSnapshot) -> Manifest:
-    """The Secret with what signs the audit chain, made once: a new key would vouch for nothing from before."""
-    text = {AUDIT_KEY: world.fresh_audit_key}
-    return _child(world, "v1", "Secret", world.audit_name, SERVER, type="Opaque", stringData=text)
-
-
 def budgets(world: MemoryServiceSnapshot) -> Manifest:
     """The ConfigMap with the budgets of its agents. Nothing of it is in the pods' template: they read it again."""
     return _child(world, "v1", "ConfigMap", world.budgets_name, SERVER, data={BUDGETS_KEY: world.budgets})
@@ -157,7 +151,6 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
         names.ENV_PROBES_PORT: str(names.PORT_PROBES),
         "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
         "LEARNLOOP_CONSOLIDATE_SECONDS": str(world.spec.consolidate_every_seconds),
-        "LEARNLOOP_AUDIT_KEY": {"secretKeyRef": {"name": world.audit_name, "key": AUDIT_KEY}},
         "LEARNLOOP_AGENT_BUDGETS_FILE": f"{BUDGETS_DIRECTORY}/{BUDGETS_KEY}",
     }
     env[names.ENV_AUDIENCE] = names.memory_audience(world.namespace, world.name)

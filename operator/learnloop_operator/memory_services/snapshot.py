@@ -42,7 +42,7 @@ def budgets_json(namespace: str, budgets: Mapping[str, ToldAgent]) -> str:
     return canonical({"namespace": namespace, "agents": agents})
 
 
-PASSWORD_KEY, AUDIT_KEY = "postgres-password", "audit-key"
+PASSWORD_KEY = "postgres-password"
 DATABASE = "learnloop"
 
 
@@ -65,8 +65,6 @@ class MemoryServiceSnapshot(BaseSnapshot):
     """What its pods may call; None: the installation wants no NetworkPolicy."""
     fresh_password: str = ""
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
-    fresh_audit_key: str = ""
-    """Newly drawn, like the password. An existing Secret stays: the operator can create but not read it."""
     server: Manifest | None = None
     """Live Deployment."""
     database: Manifest | None = None
@@ -88,11 +86,6 @@ class MemoryServiceSnapshot(BaseSnapshot):
     def credentials_name(self) -> str:
         """Secret made once by us."""
         return f"{self.name}-postgres"
-
-    @property
-    def audit_name(self) -> str:
-        """Secret with the key that signs the audit chain: made once by us, unless somebody put one there before."""
-        return f"{self.name}-audit"
 
     @property
     def budgets_name(self) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble
 from learnloop_operator.kube.client import Object
@@ -66,7 +65,6 @@ class MemoryServiceController:
         changes: dict[str, Any] = {
             "children": tuple(item for item in (server, front, database, back, config, message) if item),
             "fresh_password": secrets.token_urlsafe(32),
-            "fresh_audit_key": seed(),
             "server": server,
             "database": database,
             "complaint": complaint,

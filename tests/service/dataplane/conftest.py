@@ -82,7 +82,7 @@ class Api:
 
     def __init__(self, app: Any, client: httpx.AsyncClient) -> None:
         self.plane: DataPlane = app.state.data_plane
-        self.memory, self.privacy, self.audit = self.plane.memory, self.plane.privacy, self.plane.audit
+        self.memory, self.privacy, self.sealer = self.plane.memory, self.plane.privacy, self.plane.shared.sealer
         self.db, self.bus = self.plane.shared.db, self.plane.shared.bus
         self.client = client
 

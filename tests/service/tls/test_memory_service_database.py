@@ -46,7 +46,6 @@ def manifests() -> dict[tuple[str, str], Any]:
         budgets=budgets_json("red", {}),
         tls=True,
         fresh_password=PASSWORD,
-        fresh_audit_key="k" * 44,
     )
     return {(item["kind"], item["metadata"]["name"]): item for item in decide(seen).apply}
 

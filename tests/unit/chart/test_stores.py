@@ -65,9 +65,9 @@ def test_the_data_plane_accepts_that_environment(render: Render, tmp_path: Path)
     given = {name: value for name, value in render().environment("learnloop-data").items() if isinstance(value, str)}
     for name in ("NATS_PASSWORD", "PSEUDONYM_KEY", "DATABASE_PASSWORD"):
         given[f"LEARNLOOP_{name}_FILE"] = str(password)
-    key = tmp_path / "audit-key"
+    key = tmp_path / "nats-issuer-key"
     key.write_text(base64.b64encode(bytes(32)).decode())
-    given["LEARNLOOP_AUDIT_KEY_FILE"] = given["LEARNLOOP_NATS_ISSUER_KEY_FILE"] = str(key)
+    given["LEARNLOOP_NATS_ISSUER_KEY_FILE"] = str(key)
     check = "from learnloop_dataplane.config import Config; print(Config.read().auth)"
     answer = subprocess.run(
         [sys.executable, "-c", check], env=given, capture_output=True, text=True, timeout=240, check=True
@@ -199,7 +199,7 @@ def test_whoever_reads_a_password_waits_for_it(render: Render) -> None:
         (
             "Deployment",
             "learnloop-data",
-            ["audit-key", "pseudonym-key", "database-password", "nats-password", "nats-issuer-key"],
+            ["pseudonym-key", "database-password", "nats-password", "nats-issuer-key"],
         ),
     ):
         volumes = render().one(kind, name)["spec"]["template"]["spec"]["volumes"]
@@ -224,7 +224,7 @@ def test_keys_stay_with_a_database_of_ones_own(render: Render) -> None:
     assert "helm.sh/resource-policy" in release.one("Secret", "learnloop-credentials")["metadata"]["annotations"]
     pod = release.one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
     mounted = next(volume["secret"] for volume in pod["volumes"] if volume["name"] == "credentials")
-    assert [item["key"] for item in mounted["items"]] == ["audit-key", "pseudonym-key"]
+    assert [item["key"] for item in mounted["items"]] == ["pseudonym-key"]
 
 
 def test_without_persistence_no_volume_is_claimed(render: Render) -> None:
@@ -369,14 +369,6 @@ def test_quotas_reach_the_data_plane_as_it_reads_them(render: Render) -> None:
     assert (read.of("big").memories, read.of("big").artifact_bytes) == (5, 10 * 2**30)
     assert env["LEARNLOOP_REQUESTS_PER_NAMESPACE"] == "7"
     assert Quotas.model_validate_json(render().environment("learnloop-data")["LEARNLOOP_QUOTAS"]) == Quotas()
-
-
-def test_earlier_audit_keys_are_told_to_the_data_plane(render: Render) -> None:
-    keys = ["ab" * 32, "cd" * 32]
-    env = render({"dataPlane": {"audit": {"trustedKeys": keys}}}).environment("learnloop-data")
-    assert env["LEARNLOOP_AUDIT_TRUSTED_KEYS"].split() == keys
-    with pytest.raises(Rejected, match="/dataPlane/audit/trustedKeys/0"):
-        render({"dataPlane": {"audit": {"trustedKeys": ["short"]}}})
 
 
 @pytest.mark.parametrize(

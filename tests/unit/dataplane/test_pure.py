@@ -161,7 +161,7 @@ GOOD = {"LEARNLOOP_DSN": "postgresql://u:secret@h/d", "LEARNLOOP_ARTIFACTS": "fi
         ({"LEARNLOOP_RETENTION_DAYS": "0"}, "LEARNLOOP_RETENTION_DAYS: '0' is not valid"),
         ({"LEARNLOOP_AUTH": "maybe"}, "LEARNLOOP_AUTH: 'maybe' is not valid"),
         ({"LEARNLOOP_WAREHOUSE": "http://u:secret@h/d"}, "LEARNLOOP_WAREHOUSE: is not an address: write clickhouse://"),
-        ({"LEARNLOOP_AUDIT_KEY": "secret"}, "LEARNLOOP_AUDIT_KEY: is not 32 random bytes"),
+        ({"LEARNLOOP_NATS_ISSUER_KEY": "secret"}, "LEARNLOOP_NATS_ISSUER_KEY: is not 32 random bytes"),
         ({"LEARNLOOP_DATABASE_IS_OWN": "true"}, "takes LEARNLOOP_DATABASE_PASSWORD"),
         ({"LEARNLOOP_DSN_FILE": "/nowhere/dsn"}, "LEARNLOOP_DSN_FILE=/nowhere/dsn: cannot be read"),
     ],

@@ -52,10 +52,6 @@
 {{- include "learnloop.tls.env" . }}
 {{- if include "learnloop.tls" . }}
 {{- end }}
-- {name: LEARNLOOP_AUDIT_KEY_FILE, value: /run/credentials/audit-key}
-{{- with $options.audit.trustedKeys }}
-- {name: LEARNLOOP_AUDIT_TRUSTED_KEYS, value: {{ join " " . | quote }}}
-{{- end }}
 - {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
 {{- with $options.encryption }}
 {{- if .enabled }}

@@ -46,7 +46,7 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-# The password of a MemoryService that runs its own PostgreSQL, the key of its audit chain, the key by which a
+# The password of a MemoryService that runs its own PostgreSQL, the key by which a
 # ModelDeployment's servers know their episodes, and that by which a learner knows its samplers. They are made, and never read, changed or removed.
 - apiGroups: [""]
   resources: [secrets]

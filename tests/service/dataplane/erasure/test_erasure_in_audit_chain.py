@@ -11,7 +11,7 @@ async def test_rows_that_are_gone_are_on_record_where_the_rest_could_not_be_eras
     values = settings(dsn, tmp_path, nats_url=nats.url)
 
     async def told(api: Api) -> list[tuple[str, str, int]]:
-        await api.audit.sealer.run("team-a")
+        await api.sealer.run("team-a")
         records = (await api.call("GET", "/api/v1/audit/records?action=agent.erased"))["records"]
         return [(one["outcome"], one["subject"], one["detail"]["rows"]["agent_memories"]) for one in records]
 

@@ -37,7 +37,7 @@ async def test_what_was_erased_after_the_dump_is_erased_again_when_it_is_restore
     dsn, artifacts, dumps = migrated(name), tmp_path / "artifacts", tmp_path / "dumps"
     dumps.mkdir()
     keys: dict[str, Any] = {"encryption_keys": SEALING} if sealed else {}
-    values = settings(dsn, artifacts, audit_key=KEY, **keys)
+    values = settings(dsn, artifacts, **keys)
     people = {"anna": "a-1", "ben": "b-1", "carl": "c-1", "dora": "d-1"}
     async with running(**values) as api:
         for user, identity in people.items():

@@ -124,10 +124,10 @@ REQUESTS: dict[Route, list[Asked]] = {
     ],
     ("GET", "/api/v1/audit/records"): [
         get("/api/v1/audit/records"),
+        get("/api/v1/audit/records", newest="true"),
         get("/api/v1/audit/records", subject="agent/none"),
         get("/api/v1/audit/records", action="none"),
     ],
-    ("GET", "/api/v1/audit/checkpoint"): [get("/api/v1/audit/checkpoint")],
     ("PUT", "/api/v1/training/runs/{job}/heartbeat"): [send("/api/v1/training/runs/j/heartbeat", **HEARTBEAT)],
     ("GET", "/api/v1/training/runs/{job}"): [get("/api/v1/training/runs/j")],
     ("PUT", "/api/v1/training/runs/{job}/checkpoint"): [
@@ -241,7 +241,7 @@ async def drive(api: Api, statements: Statements) -> None:
             headers = {"x-learnloop-namespace": NAMESPACE, **more.get("headers", {})}
             with statements.during(f"{method} {path}"):
                 answer = await api.client.request(method, target, **{**more, "headers": headers})
-            if answer.status_code >= 500 or not (answer.is_success or path.endswith("/audit/checkpoint")):
+            if not answer.is_success:
                 refused.append(f"{method} {target}: {answer.status_code} {answer.text[:300]}")
     assert refused == []
 

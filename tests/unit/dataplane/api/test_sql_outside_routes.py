@@ -9,10 +9,7 @@ import pytest
 import learnloop_dataplane
 
 PACKAGE = Path(learnloop_dataplane.__path__[0])
-STORES = {"idempotency.py"}  # a middleware with a table of its own
-MODULES = {path for path in (PACKAGE / "api").rglob("*.py") if path.name not in STORES} | set(
-    PACKAGE.rglob("routes.py")
-)
+MODULES = {*(PACKAGE / "api").rglob("*.py"), *PACKAGE.rglob("routes.py")}
 SQL = re.compile(r"^\s*(SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|WITH \w+ AS)\b")
 STATEMENT_CALLS = {"tenant", "transaction", "fetch", "fetchrow", "fetchval", "fetch_as", "execute"}
 

@@ -1,6 +1,5 @@
-"""A folder of backups: complete or absent, compared with its digests, and signed."""
+"""A folder of backups: complete or absent, and compared with its digests."""
 
-import base64
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -8,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.audit.signing import Signer
 from learnloop_dataplane.backup.folder import ARTIFACTS, DUMP, BackupError, Folder, artifacts_of, read_manifest
 from learnloop_dataplane.backup.steps import copy_artifacts, restore_artifacts
 from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 
-OWN, OTHER = (Signer(KeyLines.parse(base64.b64encode(seed * 32).decode())) for seed in (b"1", b"2"))
 CONTENT = b"a model"
 DIGEST = sha256(CONTENT).hexdigest()
 KEY = f"ns/artifacts/{DIGEST[:2]}/{DIGEST}"
@@ -30,32 +26,19 @@ def put(store: Path, key: str, content: bytes) -> None:
     (store / key).write_bytes(content)
 
 
-async def made(folder: Folder, store: Blobs, signer: Signer | None = OWN) -> Path:
+async def made(folder: Folder, store: Blobs) -> Path:
     """A backup, as the steps leave one."""
     folder.root.mkdir(exist_ok=True)
     folder.begin()
     await copy_artifacts(store, folder)
     (folder.part / DUMP).write_bytes(b"dump")
-    return folder.finish(signer)
+    return folder.finish()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Blobs:
     put(tmp_path / "store", KEY, CONTENT)
     return store_in(tmp_path / "store")
-
-
-async def test_a_signature_is_by_a_trusted_key(tmp_path: Path, store: Blobs) -> None:
-    folder = Folder(tmp_path / "backups")
-    backup = await made(folder, store)
-    read_manifest(backup, OWN.public_keys)
-    read_manifest(backup, [*OTHER.public_keys, *OWN.public_keys])
-    with pytest.raises(BackupError, match="not by an audit key that this installation trusts"):
-        read_manifest(backup, OTHER.public_keys)
-    unsigned = await made(folder, store, signer=None)
-    read_manifest(unsigned, [])
-    with pytest.raises(BackupError, match=r"manifest\.sig is missing"):
-        read_manifest(unsigned, OWN.public_keys)
 
 
 def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
@@ -69,7 +52,6 @@ def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
         (lambda at: (at / ARTIFACTS).unlink(), "artifacts.ndjson is missing"),
         (lambda at: (at / "manifest.json").write_text("{"), "cannot be read"),
         (lambda at: (at / "manifest.json").write_text('{"no": 1}'), "cannot be read"),
-        (replaced(b'"bytes": 4', b'"bytes": 5'), "manifest.sig is not by"),
         (replaced(b'"format": 2', b'"format": 9'), "has format 9"),
         (replaced(b'"schema": "', b'"schema": "9'), "install the version that made it"),
     ],
@@ -80,7 +62,7 @@ async def test_a_backup_that_was_changed_is_refused(
     backup = await made(Folder(tmp_path / "backups"), store)
     spoil(backup)
     with pytest.raises(BackupError, match=complaint):
-        read_manifest(backup, OWN.public_keys)
+        read_manifest(backup)
 
 
 async def test_blobs_are_compared_on_their_way_back(tmp_path: Path, store: Blobs) -> None:
@@ -107,7 +89,7 @@ async def test_two_copies_hold_all_that_lay_there_around_the_dump(tmp_path: Path
     assert await copy_artifacts(store, folder) == 2, "the deleted one stays"
     assert artifacts_of(folder.part)[KEY] == DIGEST
     with pytest.raises(BackupError, match=r"database\.dump is missing"):
-        folder.finish(OWN)
+        folder.finish()
 
 
 async def test_later_erasures_and_the_newest_opt_outs_are_restored_with_an_older_backup(tmp_path: Path) -> None:

@@ -5,9 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.audit.signing import Signer
-from learnloop_operator.bootstrap import seed
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.memory_services.decide import decide
@@ -15,7 +12,6 @@ from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, b
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"
-AUDIT = seed()
 
 
 def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryServiceSnapshot:
@@ -33,7 +29,6 @@ def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryServiceSn
         "pull_policy": "IfNotPresent",
         "budgets": budgets_json("ns", {}),
         "fresh_password": PASSWORD,
-        "fresh_audit_key": AUDIT,
     }
     return MemoryServiceSnapshot(**(chosen | changes))
 
@@ -62,7 +57,7 @@ def deployment(ready_replicas: int = 1) -> dict[str, Any]:
 def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
     first = decide(world())
     database = ["Secret", "Service", "StatefulSet"]
-    assert kinds(first) == ["ConfigMap", "ServiceAccount", *database, "Secret", "Service", "Deployment"]
+    assert kinds(first) == ["ConfigMap", "ServiceAccount", *database, "Service", "Deployment"]
     later = decide(world(database={"metadata": {}}, server=deployment()))
     assert "Secret" not in kinds(later)
 
@@ -70,9 +65,8 @@ def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
 def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
     plan = decide(world())
     others = [manifest for manifest in plan.apply if manifest["kind"] != "Secret"]
-    for secret in (PASSWORD, AUDIT):
-        assert secret not in json.dumps([others, plan.status])
-        assert secret not in " ".join(notice.message for notice in plan.events)
+    assert PASSWORD not in json.dumps([others, plan.status])
+    assert PASSWORD not in " ".join(notice.message for notice in plan.events)
 
 
 def test_lost_credentials_are_never_silently_replaced() -> None:
@@ -82,12 +76,6 @@ def test_lost_credentials_are_never_silently_replaced() -> None:
     plan = decide(world(database={"metadata": {}}, server=deployment(0), complaint=said))
     assert "mem-postgres" not in {item["metadata"]["name"] for item in plan.apply if item["kind"] == "Secret"}
     assert said in ready(plan)["message"]
-
-
-def test_an_audit_key_that_is_gone_is_made_anew_and_nothing_else_is_asked_for_it() -> None:
-    said = 'pod mem-memory-1 waits: CreateContainerConfigError: secret "mem-audit" not found'
-    plan = decide(world(database={"metadata": {}}, server=deployment(0), complaint=said))
-    assert [item["metadata"]["name"] for item in plan.apply if item["kind"] == "Secret"] == ["mem-audit"]
 
 
 def test_a_secret_that_pods_wait_for_is_named_in_the_words_of_the_kubelet() -> None:
@@ -184,17 +172,6 @@ def test_how_often_it_consolidates_goes_to_the_pods() -> None:
 
     assert seconds({}) == "3600"
     assert seconds({"consolidateEverySeconds": 0}) == "0"
-
-
-def test_its_audit_chain_is_signed_with_a_key_made_once_whoever_runs_the_database() -> None:
-    for spec in ({"storage": {}}, {"dsnSecretRef": {"name": "db", "key": "dsn"}}):
-        plan = decide(world(spec))
-        [made] = [item for item in plan.apply if item["metadata"]["name"] == "mem-audit"]
-        assert Signer(KeyLines.parse(made["stringData"]["audit-key"])).public_keys, "what the service reads"
-        [server] = [item for item in plan.apply if item["kind"] == "Deployment"]
-        env = {item["name"]: item for item in server["spec"]["template"]["spec"]["containers"][0]["env"]}
-        assert env["LEARNLOOP_AUDIT_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "mem-audit", "key": "audit-key"}}
-        assert plan.status["auditKey"] == {"name": "mem-audit"}
 
 
 def server(spec: dict[str, Any], **changes: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-// Who decided what: people's orders on every rollout of a namespace, and its signed audit chain.
+// Who decided what: people's orders on every rollout of a namespace, and its audit chain.
 import { badge, h, link, table } from "./dom.js";
 import { clock, named, status, text } from "./format.js";
 import { missing, read } from "./reads.js";
