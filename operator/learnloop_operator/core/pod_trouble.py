@@ -23,10 +23,7 @@ Status = Mapping[str, Any]
 def trouble(pod: Manifest) -> str:
     """Message of a failed container, else why the pod cannot start; "" for one that runs or starts."""
     status = pod.get("status") or {}
-    for read in (last_words, held_up):
-        if text := read(status):
-            return text
-    return ""
+    return last_words(status) or held_up(status)
 
 
 def first_trouble(pods: Iterable[Manifest]) -> str:

@@ -117,39 +117,27 @@ class KubeClient:
         Raises:
             Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
         """
-        kind, metadata, wanted = kind_of(manifest), manifest["metadata"], _marked(manifest)
+        wanted = _marked(manifest)
         if live is not None and self._unchanged(wanted, live):
             return dict(live)
-        result = await self._write_apply(kind, metadata["namespace"], metadata["name"], "", wanted, manager, live)
+        result = await self._write_apply(wanted, manager, live)
         self._last[result["metadata"]["uid"]] = _digest_in(wanted), result["metadata"].get("generation") or 0
         while len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
         return result
 
-    async def apply_status(
-        self,
-        kind: ResourceKind,
-        namespace: str,
-        name: str,
-        status: Manifest,
-        manager: str,
-        *,
-        live: Manifest,
-    ) -> Object:
+    async def apply_status(self, status: Manifest, manager: str, *, live: Manifest) -> Object:
         """Server-side apply on /status of an object read as `live`; None values are left out.
 
         Raises:
             Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
         """
-        body: Object = {
-            "apiVersion": kind.api_version,
-            "kind": kind.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "status": without_none(status),
-        }
+        metadata = {key: live["metadata"][key] for key in ("name", "namespace")}
+        about = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": metadata}
+        body = {**about, "status": without_none(status)}
         if live.get("status") == body["status"]:
             return dict(live)
-        return await self._write_apply(kind, namespace, name, "status", body, manager, live)
+        return await self._write_apply(body, manager, live, "status")
 
     async def create(self, manifest: Manifest) -> Object:
         """Create.
@@ -216,22 +204,15 @@ class KubeClient:
         self._written(verb, kind)
 
     async def _write_apply(
-        self,
-        kind: ResourceKind,
-        namespace: str,
-        name: str,
-        subresource: str,
-        manifest: Manifest,
-        manager: str,
-        live: Manifest | None,
+        self, manifest: Manifest, manager: str, live: Manifest | None, subresource: str | None = None
     ) -> Object:
+        kind, namespace, name = kind_of(manifest), manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         self._set_out("apply_status" if subresource else "apply", kind.kind)
         # Without `Ignore` the API server parses the body a second time, for warnings that are not read.
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}
-        path = kind.path(namespace, name, subresource or None)
-        body = manifest
-        if live is not None:
-            body = {**manifest, "metadata": {**manifest["metadata"], **_precondition(live)}}
+        path = kind.path(namespace, name, subresource)
+        precondition = {} if live is None else _precondition(live)
+        body = {**manifest, "metadata": {**manifest["metadata"], **precondition}}
         try:
             result = await self.http.request("PATCH", path, body=body, content_type=APPLY, query=query)
         except Conflict:

@@ -61,7 +61,8 @@ class KubeHttp:
         timeout: float = REQUEST_SECONDS,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
-        self.configuration, self._seconds, self._guard = configuration, timeout, guard
+        self.configuration, self._guard = configuration, guard
+        self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(CONNECT_SECONDS, timeout))
         self._slots = asyncio.Semaphore(REQUESTS)
         self.clock = ClusterClock()
         self._api: ApiClient | None = None
@@ -105,10 +106,22 @@ class KubeHttp:
     ) -> dict[str, Any]:
         if method != "GET":
             self._guard()
+        if self._api is None:  # its session belongs to the running event loop
+            self._api = ApiClient(self.configuration)
+            self._api.user_agent = "learnloop-operator"
         wanted = self.clock.ask()
-        timeout = aiohttp.ClientTimeout(total=self._seconds, connect=min(CONNECT_SECONDS, self._seconds))
         try:
-            async with await self._send(method, path, body, content_type, query or {}, timeout) as response:
+            response = await self._api.call_api(
+                path,
+                method,
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json", "Content-Type": content_type},
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,  # raw: models of a list take twenty times as long as JSON
+                _request_timeout=self._timeout,
+            )
+            async with response:
                 self.clock.answered(wanted, response.headers.get("Date"))
                 if response.status >= 300:
                     raise await _refusal(response, method, path)
@@ -119,31 +132,6 @@ class KubeHttp:
         except ValueError as error:
             raise KubeError(f"{method} {path}: unusable answer: {error}") from error
         return dict(answer)
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        content_type: str,
-        query: dict[str, str],
-        limits: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        if self._api is None:  # its session belongs to the running event loop
-            self._api = ApiClient(self.configuration)
-            self._api.user_agent = "learnloop-operator"
-        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if body is not None else {})
-        response: aiohttp.ClientResponse = await self._api.call_api(
-            path,
-            method,
-            query_params=list(query.items()),
-            header_params=headers,
-            body=body,
-            auth_settings=["BearerToken"],
-            _preload_content=False,  # raw: models of a list take twenty times as long as JSON
-            _request_timeout=limits,
-        )
-        return response
 
 
 async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:

@@ -210,8 +210,8 @@ class Applier:
         return result or await self.kube.find(kind, ref.namespace, ref.name)
 
     async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
-        live = snapshot.object
-        return await self.kube.apply_status(kind, snapshot.namespace, snapshot.name, status, manager, live=live)
+        live = {"apiVersion": kind.api_version, "kind": kind.kind, **snapshot.object}
+        return await self.kube.apply_status(status, manager, live=live)
 
     async def blame(self, kind: ResourceKind, snapshot: BaseSnapshot, error: Exception) -> None:
         """Say in the object's status what can never succeed, or not until somebody gives us room or a right, or mends

@@ -33,13 +33,84 @@ from learnloop_operator.training.study import path as study_path
 from learnloop_operator.training.study_decide import decide as decide_study
 
 
-class StudyReader:
-    """Gathers the world of a study."""
+def _number(job: str, body: Object) -> int | None:
+    text = str(body["metadata"]["name"]).removeprefix(f"{job}-t")
+    return int(text) if text.isdecimal() else None
+
+
+KEY_BYTES = 32
+
+
+class TrainingJobController:
+    """Runs attempts on a backend until there is a proof."""
+
+    kind: ResourceKind = TRAINING_JOB
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        settings = services.settings
+        self._backends = Backends(
+            defaults=RankDefaults(
+                image=settings.trainer_image,
+                pull_policy=settings.image_pull_policy,
+                data_url=settings.data_url,
+                runtime=settings.training_runtime,
+                network=settings.workload_network,
+            )
+        )
 
-    async def gather(
+    async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
+        """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
+
+        The controller asks only for what some rule looks at. A finished job may still have to delete its gang. A
+        suspended one needs no pods and no agent. One that never began has no run of its own.
+        """
+        live = await self._services.kube.find(TRAINING_JOB, namespace, name)
+        if live is None:
+            return None
+        spec = read_spec(TrainingJobSpec, live)
+        status = live.get("status") or {}
+        finished = bool(status.get("finishedAt"))
+        resting = finished or spec.suspend
+        unborn = spec.suspend and not status.get("attempts")
+        agent_name = (live["metadata"].get("labels") or {}).get(names.LABEL_AGENT)
+        if agent_name is None and spec.data.learning_agent_ref is not None:
+            agent_name = spec.data.learning_agent_ref.name
+        if spec.study is not None:
+            agent = await self._agent(namespace, agent_name, skip=finished)
+            return await self._study(live, spec, agent, agent_name)
+        gang, pods, (run, run_error), agent = await asyncio.gather(
+            find_gang(self._services.kube, live, spec.backend, status.get("backend")),
+            self._pods(namespace, name, skip=resting),
+            self._run(namespace, name, skip=finished or unborn),
+            self._agent(namespace, agent_name, skip=resting),
+        )
+        samplers = await self._samplers(live, spec)
+        now = self._services.clock()
+        pods = await with_events(self._services.kube, namespace, pods, now)
+        incomplete = len(pods) <= spec.workers and not resting
+        job = await self._backend_job(namespace, gang, incomplete)
+        return TrainingSnapshot(
+            now=now,
+            object=live,
+            children=tuple(item for item in (gang.object, samplers) if item),
+            spec=spec,
+            job=job,
+            ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINERS))),
+            run=run,
+            run_error=run_error,
+            installed=gang.installed,
+            queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
+            queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
+            agent=agent,
+            agent_name=agent_name,
+            deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
+            has_samplers=samplers is not None and "deletionTimestamp" not in samplers["metadata"],
+            fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
+            pod_rules=self._services.settings.pod_rules,
+        )
+
+    async def _study(
         self, live: Object, spec: TrainingJobSpec, agent: Object | None, agent_name: str | None
     ) -> StudySnapshot:
         """The job's trials, its study, and the best trial's run once none is left to come."""
@@ -71,85 +142,6 @@ class StudyReader:
         labels = f"{names.LABEL_STUDY}={metadata['name']}"
         result = await self._services.kube.list(TRAINING_JOB, metadata["namespace"], labels=labels)
         return [body for body in result if controller_uid(body) == metadata["uid"]]
-
-
-def _number(job: str, body: Object) -> int | None:
-    text = str(body["metadata"]["name"]).removeprefix(f"{job}-t")
-    return int(text) if text.isdecimal() else None
-
-
-KEY_BYTES = 32
-
-
-class TrainingJobController:
-    """Runs attempts on a backend until there is a proof."""
-
-    kind: ResourceKind = TRAINING_JOB
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        settings = services.settings
-        self._backends = Backends(
-            defaults=RankDefaults(
-                image=settings.trainer_image,
-                pull_policy=settings.image_pull_policy,
-                data_url=settings.data_url,
-                runtime=settings.training_runtime,
-                network=settings.workload_network,
-            )
-        )
-        self._studies = StudyReader(services)
-
-    async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
-        """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
-
-        The controller asks only for what some rule looks at. A finished job may still have to delete its gang. A
-        suspended one needs no pods and no agent. One that never began has no run of its own.
-        """
-        live = await self._services.kube.find(TRAINING_JOB, namespace, name)
-        if live is None:
-            return None
-        spec = read_spec(TrainingJobSpec, live)
-        status = live.get("status") or {}
-        finished = bool(status.get("finishedAt"))
-        resting = finished or spec.suspend
-        unborn = spec.suspend and not status.get("attempts")
-        agent_name = (live["metadata"].get("labels") or {}).get(names.LABEL_AGENT)
-        if agent_name is None and spec.data.learning_agent_ref is not None:
-            agent_name = spec.data.learning_agent_ref.name
-        if spec.study is not None:
-            agent = await self._agent(namespace, agent_name, skip=finished)
-            return await self._studies.gather(live, spec, agent, agent_name)
-        gang, pods, (run, run_error), agent = await asyncio.gather(
-            find_gang(self._services.kube, live, spec.backend, status.get("backend")),
-            self._pods(namespace, name, skip=resting),
-            self._run(namespace, name, skip=finished or unborn),
-            self._agent(namespace, agent_name, skip=resting),
-        )
-        samplers = await self._samplers(live, spec)
-        now = self._services.clock()
-        pods = await with_events(self._services.kube, namespace, pods, now)
-        incomplete = len(pods) <= spec.workers and not resting
-        job = await self._backend_job(namespace, gang, incomplete)
-        return TrainingSnapshot(
-            now=now,
-            object=live,
-            children=tuple(item for item in (gang.object, samplers) if item),
-            spec=spec,
-            job=job,
-            ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINERS))),
-            run=run,
-            run_error=run_error,
-            installed=gang.installed,
-            queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
-            queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
-            agent=agent,
-            agent_name=agent_name,
-            deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
-            has_samplers=samplers is not None and "deletionTimestamp" not in samplers["metadata"],
-            fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
-            pod_rules=self._services.settings.pod_rules,
-        )
 
     def decide(self, snapshot: TrainingSnapshot) -> Plan:
         if isinstance(snapshot, StudySnapshot):

@@ -38,7 +38,7 @@ async def test_a_status_stays_off_another_object_of_the_same_name(client: KubeCl
     await client.delete(REWARD_POLICY.ref(namespace, "p"))
     await client.create(policy(namespace))
     with pytest.raises(Conflict):
-        await client.apply_status(REWARD_POLICY, namespace, "p", {"phase": "Ready"}, MANAGER, live=before)
+        await client.apply_status({"phase": "Ready"}, MANAGER, live=before)
     assert not (await client.get(REWARD_POLICY, namespace, "p")).get("status")
 
 
@@ -46,7 +46,7 @@ async def test_a_status_stays_off_a_version_that_it_was_not_decided_on(client: K
     before = await client.create(policy(namespace))
     await client.patch(REWARD_POLICY, namespace, "p", {"metadata": {"labels": {"edited": "yes"}}})
     with pytest.raises(Conflict):
-        await client.apply_status(REWARD_POLICY, namespace, "p", {"phase": "Ready"}, MANAGER, live=before)
+        await client.apply_status({"phase": "Ready"}, MANAGER, live=before)
     assert not (await client.get(REWARD_POLICY, namespace, "p")).get("status")
 
 

@@ -194,8 +194,9 @@ async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_
 
 
 async def test_status_that_is_already_there_costs_no_write(wire: Any, kube: KubeClient) -> None:
-    live = {"metadata": {"uid": "u", "name": "t", "namespace": "ns", "resourceVersion": "1"}, "status": {"step": 1}}
-    await kube.apply_status(TRAINING_JOB, "ns", "t", {"step": 1, "eta": None}, "m", live=live)
+    metadata = {"uid": "u", "name": "t", "namespace": "ns", "resourceVersion": "1"}
+    live = {"apiVersion": TRAINING_JOB.api_version, "kind": "TrainingJob", "metadata": metadata, "status": {"step": 1}}
+    await kube.apply_status({"step": 1, "eta": None}, "m", live=live)
     assert wire.asked == []
 
 
