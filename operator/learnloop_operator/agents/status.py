@@ -145,6 +145,8 @@ def _model(facts: StatusFacts) -> str:
     served, source = facts.world.deployment, facts.model.source
     if served and served.stable and not served.canary and served.stable.uri == facts.model.uri:
         return f"{source} serves"
+    if served and any(item.uri == facts.model.uri for item in served.blocked_revisions or ()):
+        return f"{source} was rolled back"
     return f"{source} is to be served"
 
 

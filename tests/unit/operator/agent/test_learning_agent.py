@@ -109,6 +109,9 @@ def test_a_model_that_another_one_still_serves_for_is_to_be_served() -> None:
     assert why(decide(world(0, jobs=(job(1),)))).startswith("la-1 is to be served; ")
     proven = ModelDeploymentStatus.model_validate({"stable": {"revision": "2" * 8, "uri": "https://m/1"}})
     assert why(decide(world(0, jobs=(job(1),), deployment=proven))).startswith("la-1 serves; ")
+    undone = {"revision": "2" * 8, "uri": "https://m/1", "at": stamp(NOW), "reason": "Undone", "message": "by admin"}
+    gone = ModelDeploymentStatus.model_validate({"blockedRevisions": [undone]})
+    assert why(decide(world(0, jobs=(job(1),), deployment=gone))).startswith("la-1 was rolled back; ")
 
 
 def test_without_the_data_plane_an_agent_does_not_wait_to_be_asked() -> None:
