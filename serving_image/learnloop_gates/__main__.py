@@ -1,11 +1,52 @@
-"""`python -m learnloop_gates run` and `python -m learnloop_gates deliver`."""
+"""`python -m learnloop_gates run` and `python -m learnloop_gates deliver`, which hands a suite's report in.
+
+The container that delivers is the one of its pod that holds the data plane's token.
+"""
 
 import sys
+from hashlib import sha256
+from pathlib import Path
 
+from learnloop_api import names
+from learnloop_api.wire.gates import MOST_REPORT_BYTES
 from learnloop_common.settings import ConfigurationError
 from learnloop_gates.cases import SuiteError
-from learnloop_gates.deliver import deliver
+from learnloop_gates.model_client import Unanswered, answered, client_of, token_of
 from learnloop_gates.settings import DeliverySettings, SuiteSettings
+
+PAUSES = (1.0, 2.0, 4.0, 8.0, *[15.0] * 7)
+
+
+def deliver(settings: DeliverySettings) -> str:
+    """Puts the report where the operator reads it; returns its digest. Retries while the data plane is unavailable.
+
+    Raises:
+        SuiteError: the report is missing or too long, or the data plane refuses it.
+    """
+    content = _report(Path(settings.gate_report))
+    digest = sha256(content).hexdigest()
+    url = f"{settings.data_url}/api/v1/models/{settings.model_deployment}/gates/{settings.gate_job}/report"
+    headers = {"x-learnloop-sha256": digest, names.HEADER_NAMESPACE: settings.namespace}
+    with client_of("", token_of(settings.token_file), 10.0) as client:
+        try:
+            answer = answered(client, url, PAUSES, method="PUT", content=content, headers=headers)
+        except Unanswered as error:
+            raise SuiteError(f"the data plane does not take the report: {error}") from None
+    if not answer.is_success:
+        refusal = f"{answer.status_code} {answer.text[:500]}"
+        raise SuiteError(f"the data plane at {settings.data_url} refuses the report: {refusal}")
+    return digest
+
+
+def _report(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_REPORT_BYTES + 1)
+    except OSError as error:
+        raise SuiteError(f"{path}: {error.strerror}: the suite's container must write its report there") from None
+    if not 0 < len(content) <= MOST_REPORT_BYTES:
+        raise SuiteError(f"{path}: {len(content)} bytes; a report has 1 to {MOST_REPORT_BYTES}")
+    return content
 
 
 def main(arguments: list[str]) -> int:

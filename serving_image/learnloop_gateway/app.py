@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Awaitable
 
 import orjson
+from starlette.requests import Request
+from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from learnloop_common.http_server import encoding_problem
+from learnloop_common.http_server import closing, encoding_problem
 from learnloop_gateway.gateway import CHAT, Gateway, refused
 from learnloop_gateway.replies import ApiError, Outgoing, of_refusal
+from learnloop_serving.app import probes
+from learnloop_serving.refusal import read_body
 
 EPISODES = "/v1/episodes"
 MODELS = "/v1/models"
@@ -18,7 +22,7 @@ MOST_BYTES = 8 * 2**20
 def build_app(gateway: Gateway) -> ASGIApp:
     """The whole gateway."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def api(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         out = Outgoing(send)
@@ -33,23 +37,15 @@ def build_app(gateway: Gateway) -> ASGIApp:
             failure = refused(error)
             if out.started:
                 return
-            more = {"retry-after": str(failure.retry_after)} if failure.retry_after else {}
-            out.headers |= more | ({"connection": "close"} if gateway.draining else {})
+            out.headers |= {"retry-after": str(failure.retry_after)} if failure.retry_after else {}
             await out.whole(failure.status, failure.to_json())
 
-    return app
+    routes = probes(gateway, "model server or routing table not there yet")
+    return closing(Router(routes, redirect_slashes=False, default=api), gateway)
 
 
 async def _get(gateway: Gateway, path: str, out: Outgoing) -> None:
-    if path == "/healthz":
-        await out.whole(200, b'{"status":"ok"}')
-    elif path == "/readyz":
-        missing = "draining" if gateway.draining else "model server or routing table not there yet"
-        status = {"status": "ok" if gateway.ready else missing}
-        await out.whole(200 if gateway.ready else 503, orjson.dumps(status))
-    elif path == "/metrics":
-        await out.whole(200, gateway.metrics.render(), gateway.metrics.content_type)
-    elif path == MODELS:
+    if path == MODELS:
         await out.whole(200, orjson.dumps({"object": "list", "data": gateway.models()}))
     elif path.startswith(f"{MODELS}/"):
         result = next((model for model in gateway.models() if model["id"] == path[len(MODELS) + 1 :]), None)
@@ -69,7 +65,7 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing)
     if problem := encoding_problem(scope["headers"]):
         raise ApiError(415, problem, code="unsupported_encoding")
     path = scope["path"]
-    body = await _read(receive)
+    body = await read_body(Request(scope, receive), MOST_BYTES)
     if path == CHAT:
         await _unless_gone(gateway.complete(headers, body, out), receive)
     elif path == EPISODES:
@@ -98,18 +94,3 @@ async def _unless_gone(work: Awaitable[None], receive: Receive) -> None:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _read(receive: Receive) -> bytes:
-    """The body; raises ApiError 413."""
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ApiError(400, "the client went away")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MOST_BYTES:
-            raise ApiError(413, f"body: longer than {MOST_BYTES} bytes, the most a request may have", code="too_large")
-        if not message.get("more_body"):
-            return b"".join(parts)

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import orjson
 from starlette.requests import Request
@@ -167,7 +167,12 @@ def known_callers(app: ASGIApp, arm: Arm) -> ASGIApp:
 
 def build_app(arm: Arm) -> ASGIApp:
     """The whole server as one ASGI application."""
-    routes = [*_episode_routes(arm), *oip_routes(arm), shadow_route(arm), *_probes(arm)]
+    routes = [
+        *_episode_routes(arm),
+        *oip_routes(arm),
+        shadow_route(arm),
+        *probes(arm, "policy or routing table not loaded"),
+    ]
     return closing(known_callers(Router(routes, redirect_slashes=False), arm), arm)
 
 
@@ -187,15 +192,27 @@ def _episode_routes(arm: Arm) -> list[Route]:
     return [Route(path, handler(verb), methods=["POST"]) for verb, path in paths.items()]
 
 
-def _probes(arm: Arm) -> list[Route]:
+class Probed(Protocol):
+    """A server whose probes are asked."""
+
+    draining: bool
+    metrics: Metrics
+
+    @property
+    def ready(self) -> bool:
+        """May this pod get requests?"""
+
+
+def probes(arm: Probed, missing: str) -> list[Route]:
+    """Liveness, readiness and metrics; `missing`: the status of a server that is not ready yet."""
+
     async def healthz(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
         if arm.ready:
             return JSONResponse({"status": "ok"})
-        missing = "draining" if arm.draining else "policy or routing table not loaded"
-        return JSONResponse({"status": missing}, 503)
+        return JSONResponse({"status": "draining" if arm.draining else missing}, 503)
 
     async def metrics(_: Request) -> Response:
         return Response(arm.metrics.render(), media_type=arm.metrics.content_type)

@@ -7,14 +7,13 @@ import re
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import httpx
 import numpy as np
 
-from learnloop_api.kinds.behaviour import SAMPLED, Behaviour
+from learnloop_api.kinds.behaviour import SAMPLED
 from learnloop_api.uniform_policy import UniformSpaces, parse
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import ModelError, Numbers, Observations, Policy, Results
@@ -22,54 +21,36 @@ from learnloop_common.tls.contexts import client_context
 from learnloop_serving.settings import Settings
 
 
-@dataclass(frozen=True)
 class UniformPolicy:
-    """Every action equally likely: the honest baseline before anything was learned."""
-
-    actions: int
-    observations: int | None
-    platform: str = "learnloop_uniform"
-    continuous: bool = False
-    behaviour: Behaviour = SAMPLED
-    numbers: None = None
-
-    def run(self, observation: Observations) -> Results:
-        """See Policy.run. All logits are 0; the greedy action is 0 by the usual tie rule."""
-        batch = observation.shape[0]
-        return {
-            "action": np.zeros(batch, dtype=np.int64),
-            "logits": np.zeros((batch, self.actions), dtype=np.float32),
-        }
-
-
-class UniformNumbers:
-    """Numbers drawn uniformly within their bounds; hybrid: a choice before them, each as likely."""
+    """Everything equally likely, the honest baseline before anything was learned: choices, numbers, or both."""
 
     platform = "learnloop_uniform"
-    continuous = True
     behaviour = SAMPLED
 
-    def __init__(self, numbers: Numbers, observations: int | None) -> None:
+    def __init__(self, choices: int, observations: int | None, numbers: Numbers | None = None) -> None:
         """Without a mean and a deviation in what `run` gives, numbers are drawn from their bounds."""
-        self.numbers, self.observations, self.actions = numbers, observations, numbers.dimensions
-        low, high = (np.asarray(side, dtype=np.float64) for side in (numbers.low, numbers.high))
-        choice = [0.0] if numbers.choices else []
-        self._centre = np.concatenate((choice, low / 2 + high / 2)).astype(np.float32)
+        self.observations, self.numbers, self._choices = observations, numbers, choices
+        self.continuous, self.actions = numbers is not None, choices if numbers is None else numbers.dimensions
+        greedy: list[float] = [0.0] if choices else []
+        if numbers is not None:
+            greedy += [low / 2 + high / 2 for low, high in zip(numbers.low, numbers.high, strict=True)]
+        self._greedy = np.asarray(greedy, dtype=np.float32 if self.continuous else np.int64)
 
     def run(self, observation: Observations) -> Results:
-        """See Policy.run. The greedy action is the middle of all bounds, and the first choice by the usual tie rule."""
+        """See Policy.run. The greedy action is the first choice, by the usual tie rule, or the middle of all bounds."""
         batch = observation.shape[0]
-        results = {"action": np.tile(self._centre, (batch, 1))}
-        if self.numbers.choices:
-            results["logits"] = np.zeros((batch, self.numbers.choices), dtype=np.float32)
+        results: Results = {"action": np.tile(self._greedy, (batch, 1))}
+        if not self.continuous:
+            results["action"] = results["action"].ravel()
+        if self._choices:
+            results["logits"] = np.zeros((batch, self._choices), dtype=np.float32)
         return results
 
 
 def uniform(spaces: UniformSpaces) -> Policy:
     """Anything that these spaces have, each as likely."""
-    if not spaces.low:
-        return UniformPolicy(spaces.choices, spaces.observations)
-    return UniformNumbers(Numbers(spaces.low, spaces.high, spaces.choices), spaces.observations)
+    numbers = Numbers(spaces.low, spaces.high, spaces.choices) if spaces.low else None
+    return UniformPolicy(spaces.choices, spaces.observations, numbers)
 
 
 def measure(policy: Policy) -> float:

@@ -125,13 +125,12 @@ async def follow_file(path: Path, state: RoutingState) -> None:
 
 
 class ConfigMapWatch:
-    """Follow one ConfigMap by name: GET, then watch from its resourceVersion, GET again whenever in doubt."""
+    """Follow one ConfigMap by name: a watch without a version begins with the object as it is."""
 
     def __init__(self, settings: Settings, state: RoutingState, metrics: Metrics) -> None:
         self._settings = settings
         self._state = state
         self._metrics = metrics
-        self._path = f"/api/v1/namespaces/{settings.namespace}/configmaps"
 
     async def follow(self) -> None:
         """Keep the table current until cancelled; back-off from 0.2 s to 5 s between failures."""
@@ -139,11 +138,9 @@ class ConfigMapWatch:
         while True:
             try:
                 async with self._client() as client:
-                    version = await self._read(client)
-                    pause = 0.2
-                    while version:
-                        version = await self._watch(client, version)
-                continue
+                    while True:
+                        await self._watch(client)
+                        pause = 0.2
             except Exception as error:  # a watch that ends leaves an old table in force
                 self._metrics.routing_watch_failed.inc()
                 log.warning("routing watch of %s: %r", self._settings.routing_configmap, error)
@@ -168,54 +165,31 @@ class ConfigMapWatch:
         token = self._settings.service_account / "token"
         return {"authorization": f"Bearer {token.read_text(encoding='utf-8').strip()}"} if token.is_file() else {}
 
-    async def _read(self, client: httpx.AsyncClient) -> str:
-        """GET the ConfigMap and offer its table; returns its resourceVersion."""
-        wanted = self._state.clock.ask()
-        response = await client.get(f"{self._path}/{self._settings.routing_configmap}", headers=self._headers())
-        self._state.clock.answered(wanted, response.headers.get("date"))
-        if response.status_code != 200:
-            raise ValueError(f"GET answered HTTP {response.status_code}")
-        return self._take(response.json())
-
-    def _take(self, config_map: Any) -> str:
-        metadata, data = config_map.get("metadata") or {}, config_map.get("data") or {}
-        self._state.offer(data.get(ROUTING_KEY), f"ConfigMap {self._settings.routing_configmap}")
-        return str(metadata["resourceVersion"])
-
-    async def _watch(self, client: httpx.AsyncClient, version: str) -> str:
-        """One watch request; returns where to go on, or "" to read afresh."""
+    async def _watch(self, client: httpx.AsyncClient) -> None:
+        """One watch request, to its end."""
         query = {
             "watch": "1",
             "fieldSelector": f"metadata.name={self._settings.routing_configmap}",
-            "resourceVersion": version,
-            "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
         }
+        path = f"/api/v1/namespaces/{self._settings.namespace}/configmaps"
         timeout, wanted = httpx.Timeout(10.0, read=SILENCE_SECONDS), self._state.clock.ask()
-        async with client.stream("GET", self._path, params=query, headers=self._headers(), timeout=timeout) as response:
+        async with client.stream("GET", path, params=query, headers=self._headers(), timeout=timeout) as response:
             self._state.clock.answered(wanted, response.headers.get("date"))
-            if response.status_code == 410:
-                return ""
             if response.status_code != 200:
                 raise ValueError(f"watch answered HTTP {response.status_code}")
             async for line in _lines(response):
-                version = self._event(json.loads(line))
-                if not version:
-                    return ""
-        return version
+                self._take(json.loads(line))
 
-    def _event(self, event: Any) -> str:
-        kind, item = event.get("type"), event.get("object") or {}
+    def _take(self, event: Any) -> None:
+        kind, item = event["type"], event["object"]
+        name = self._settings.routing_configmap
         if kind in ("ADDED", "MODIFIED"):
-            return self._take(item)
-        if kind == "BOOKMARK":
-            return str(item["metadata"]["resourceVersion"])
-        if kind == "DELETED":
-            log.warning("ConfigMap %s was deleted, the last table stays in force", self._settings.routing_configmap)
-            return str(item["metadata"]["resourceVersion"])
-        if item.get("code") == 410:
-            return ""
-        raise ValueError(f"watch sent {kind}: {str(item.get('message', ''))[:200]}")
+            self._state.offer((item.get("data") or {}).get(ROUTING_KEY), f"ConfigMap {name}")
+        elif kind == "DELETED":
+            log.warning("ConfigMap %s was deleted, the last table stays in force", name)
+        else:
+            raise ValueError(f"watch sent {kind}: {str(item.get('message', ''))[:200]}")
 
 
 async def _lines(response: httpx.Response) -> Any:

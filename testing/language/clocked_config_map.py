@@ -74,15 +74,9 @@ class ClockedConfigMap:
 
             def do_GET(self) -> None:
                 self.send_response(200)
-                if "watch=1" not in self.path:
-                    body = json.dumps(own._object()).encode()
-                    self.send_header("content-length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
-                    return
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
-                seen = int(self.path.partition("resourceVersion=")[2].partition("&")[0])
+                seen = -1
                 while True:
                     with own._changed:
                         while own._version == seen:

@@ -24,7 +24,7 @@ MOST_NUMBERS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Bounds of the numbers_of of an action; the choice before them, of `choices`, is not among them."""
+    """Bounds of the numbers of an action; the choice before them, of `choices`, is not among them."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -32,7 +32,7 @@ class Numbers:
 
     @property
     def dimensions(self) -> int:
-        """How many numbers_of make an action, a choice included."""
+        """How many numbers make an action, a choice included."""
         return len(self.low) + bool(self.choices)
 
     def written(self) -> str:
@@ -51,26 +51,26 @@ def behaviour_of(metadata: Mapping[str, str], *, continuous: bool) -> Behaviour:
         read = Behaviour.model_validate(result)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "behaviour_of"
+        field = ".".join(map(str, first["loc"])) or "behaviour"
         raise ValueError(f"metadata {BEHAVIOUR}: {field}: {first['msg']}") from None
     if (read.epsilon is None) == (read.kind == "epsilon-greedy"):
         raise ValueError(f"metadata {BEHAVIOUR}: epsilon goes with kind epsilon-greedy, which needs it")
     if read.temperature is not None and read.kind != "sampled":
         raise ValueError(f"metadata {BEHAVIOUR}: temperature goes with kind sampled")
     if continuous and read.kind == "epsilon-greedy":
-        raise ValueError(f"metadata {BEHAVIOUR}: epsilon-greedy needs discrete actions, these are numbers_of")
+        raise ValueError(f"metadata {BEHAVIOUR}: epsilon-greedy needs discrete actions, these are numbers")
     return read
 
 
 def numbers_of(metadata: Mapping[str, str]) -> Numbers | None:
-    """Bounds of the numbers_of; None where the file does not say them. Raises ValueError naming the entry."""
+    """Bounds of the numbers; None where the file does not say them. Raises ValueError naming the entry."""
     text = metadata.get(BOUNDS)
     if text is None:
         return None
     result = _object(BOUNDS, text)
     low, high, choices = _finite(result.get("low")), _finite(result.get("high")), result.get("choices")
     if low is None or high is None or len(low) != len(high):
-        raise ValueError(f"metadata {BOUNDS}: low and high must be lists of as many finite numbers_of")
+        raise ValueError(f"metadata {BOUNDS}: low and high must be lists of as many finite numbers")
     if not all(least < most for least, most in zip(low, high, strict=True)):
         raise ValueError(f"metadata {BOUNDS}: every low must be below its high")
     if not isinstance(choices, int) or isinstance(choices, bool) or not 0 <= choices <= MOST_NUMBERS:
