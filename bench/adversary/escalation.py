@@ -15,8 +15,8 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Manifest, Plan
-from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
+from learnloop_operator.memory_services.decide_service import decide as decide_memory
+from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.settings import Settings

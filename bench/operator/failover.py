@@ -31,7 +31,7 @@ from bench.operator.control_plane import control_plane
 from bench.operator.process import MODULES, cpu_wait_seconds
 from bench.operator.witness import Landed, Witness, twice_decided, witness
 from learnloop_api import names
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import LEASE, MODEL_DEPLOYMENT
 from testing.operators.api_access import from_kubeconfig
 

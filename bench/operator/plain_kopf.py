@@ -19,7 +19,7 @@ import uvloop
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.wire.routing import routing_config_map
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, kind_of
 from learnloop_operator.reconcile.services import utc_now
 from learnloop_operator.rollout.children.manifests import arms

@@ -38,7 +38,7 @@ from demo import install
 from demo.narrator import Narrator
 from demo.settings import Settings
 from go_programs.go_build import KUBERNETES_VERSION
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from testing.operators.api_access import find
 
 RPS = 30.0

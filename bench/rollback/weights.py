@@ -11,7 +11,7 @@ from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiClient, ApiException, CoreV1Api, CustomObjectsApi
 from kubernetes_asyncio.watch import Watch
 
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, ResourceKind
 
 

@@ -12,7 +12,7 @@ import aiohttp
 
 from demo.settings import SYSTEM_NAMESPACE
 from learnloop_api import names
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import SERVICE
 
 NAMESPACE = "bench-rollback"

@@ -15,18 +15,18 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.agents.decide import decide as decide_agent
-from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy
+from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy
+from learnloop_operator.agents.decide_agent import decide as decide_agent
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.times import stamp
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.memory_services.decide import decide as decide_memory
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
+from learnloop_operator.memory_services.decide_service import decide as decide_memory
+from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, resolve
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.ranks import RankDefaults
-from learnloop_operator.training.snapshot import RunRequest
+from learnloop_operator.training.run_snapshot import RunRequest
 from testing.language.spoken import DIGEST, SPOKEN
 from testing.simulation.gated_cluster import GatedCluster
 from testing.simulation.rollout_cluster import BETTER

@@ -16,9 +16,9 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.kube.client import APPLIED, KubeClient
 from learnloop_operator.kube.errors import NotFound
 from learnloop_operator.kube.events import EventRecorder
+from learnloop_operator.kube.fenced_client import APPLIED, KubeClient
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,

@@ -7,7 +7,7 @@ import yaml
 
 from cluster.addons.gateway import CRD_FOLDER, CRD_MODULE
 from go_programs import go_build
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import HTTP_ROUTE
 
 ROUTING = {"mode": "gateway", "gateway": {"name": "edge"}}

@@ -26,7 +26,7 @@ import aiohttp
 
 from learnloop_api import names
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read

@@ -9,7 +9,7 @@ import yaml
 
 from cluster.addons.standard import TRAINING_OPERATOR_MODULE
 from go_programs import go_build
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 
 APPLY = "application/apply-patch+yaml"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -9,9 +9,9 @@ from learnloop_api.wire.training import Heartbeat, Manifest, Parity, ReturnEstim
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.kube.kinds import PYTORCH_JOB, TRAINING_JOB
 from learnloop_operator.training.backends import Backends
-from learnloop_operator.training.decide import decide
+from learnloop_operator.training.decide_run import decide
 from learnloop_operator.training.ranks import RankDefaults
-from learnloop_operator.training.snapshot import BackendJob, Rank, TrainingSnapshot
+from learnloop_operator.training.run_snapshot import BackendJob, Rank, TrainingSnapshot
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DEFAULTS = RankDefaults(

@@ -16,7 +16,7 @@ from aiohttp import web
 from bench.rollback import argo
 from bench.rollback.weights import Weights
 from bench.rollback.world import NAMESPACE, run
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.gateway_api import install
 

@@ -3,7 +3,7 @@
 import json
 
 from learnloop_api.names import memory_audience
-from learnloop_operator.memory_services.snapshot import DATABASE
+from learnloop_operator.memory_services.service_snapshot import DATABASE
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 AGENT, SERVICE = "walker", "team"

@@ -9,7 +9,7 @@ from learnloop_api.kinds.model_deployment import ArmStatus
 from learnloop_api.kinds.task import Bound, Task
 from learnloop_api.known_environments import SPACES
 from learnloop_api.uniform_policy import UniformSpaces, combinations
-from learnloop_operator.agents.snapshot import AgentSnapshot, TrainingRun
+from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
 
 MOST_COMBINATIONS = 4096
 KINDS = "observations, and one of actions, multiDiscrete and continuous"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from learnloop_api.kinds.base import PodOptions
+from learnloop_operator.agents.agent_snapshot import AgentSnapshot
 from learnloop_operator.agents.model_to_serve import KINDS, UNIFORM, flaw, spaces, world_of
-from learnloop_operator.agents.snapshot import AgentSnapshot
 from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
 from learnloop_operator.core.artifacts import foreign
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from learnloop_api.kinds.learning_agent import LastTraining, LearningAgentStatus
 from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_operator.agents.manifests import (
+from learnloop_operator.agents.agent_children import (
     NOTE_REQUEST,
     NOTE_REWARDED,
     NOTE_TRAIN,
     NOTE_TRIGGER,
 )
-from learnloop_operator.agents.snapshot import AgentSnapshot, TrainingRun
+from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest
 from learnloop_operator.core.times import parse, seconds_since
 

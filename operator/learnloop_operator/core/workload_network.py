@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, StrictBool, StrictInt
 
 from learnloop_api import names
-from learnloop_operator.core.manifests import child, standard_labels
+from learnloop_operator.core.manifest_parts import child, standard_labels
 from learnloop_operator.core.plan import Manifest
 
 Rule = Mapping[str, Any]

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from learnloop_api import names
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import KubeError, NotFound
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,

@@ -13,8 +13,8 @@ from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, Notice
 from learnloop_operator.core.pod_trouble import LONGEST, TOLD_BY_EVENTS, held_up, step_of
 from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import KubeError
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import EVENT, JOB
 from learnloop_operator.kube.object_cache import Object
 

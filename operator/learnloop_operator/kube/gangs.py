@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from learnloop_operator.core.manifests import controller_uid
+from learnloop_operator.core.manifest_parts import controller_uid
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound

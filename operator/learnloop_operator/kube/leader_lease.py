@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import Conflict, KubeError, NotFound, NotLeading
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import LEASE
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from learnloop_operator.core.manifests import quantity
+from learnloop_operator.core.manifest_parts import quantity
 
 _IDENTITY = ("apiVersion", "kind", "uid", "resourceVersion")
 

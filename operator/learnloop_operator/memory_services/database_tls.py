@@ -3,7 +3,7 @@
 from typing import Any
 
 from learnloop_operator.core.pod_templates import CERTIFICATE_DIRECTORY, CERTIFICATE_MOUNT, certificate_volume
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot
 
 CONFIG_DIRECTORY, CONFIG_VOLUME = "/etc/learnloop", "config"
 HBA = """\

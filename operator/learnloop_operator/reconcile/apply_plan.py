@@ -14,11 +14,10 @@ from prometheus_client import Counter
 
 from learnloop_operator.core import conditions
 from learnloop_operator.core.counted_transitions import agent_of, happenings
-from learnloop_operator.core.manifests import controller_uid
+from learnloop_operator.core.manifest_parts import controller_uid
 from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import (
     Conflict,
     Forbidden,
@@ -28,6 +27,7 @@ from learnloop_operator.kube.errors import (
     WebhookUnavailable,
 )
 from learnloop_operator.kube.events import EventRecorder
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.metrics import LoopMetrics
 from learnloop_operator.reconcile.background import Announcer

@@ -14,8 +14,8 @@ from learnloop_api import names
 from learnloop_operator.core.artifacts import in_use
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import KubeError, NotLeading
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, LEARNING_AGENT, MODEL_DEPLOYMENT, REWARD_POLICY, TRAINING_JOB
 
 log = logging.getLogger(__name__)

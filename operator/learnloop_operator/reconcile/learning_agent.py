@@ -12,11 +12,11 @@ from learnloop_api.kinds.memory_service import MemoryServiceStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.reward_policy import RewardPolicyStatus
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
-from learnloop_operator.agents.decide import decide
-from learnloop_operator.agents.manifests import ACTOR
+from learnloop_operator.agents.agent_children import ACTOR
+from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
+from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.model_to_serve import number_of
-from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
-from learnloop_operator.core.manifests import controller_uid, revision
+from learnloop_operator.core.manifest_parts import controller_uid, revision
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
 from learnloop_operator.kube.events import with_events

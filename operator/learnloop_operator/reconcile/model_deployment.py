@@ -13,8 +13,8 @@ from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.client import Object
 from learnloop_operator.kube.events import with_events
+from learnloop_operator.kube.fenced_client import Object
 from learnloop_operator.kube.gateway_api import route_problem
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,

@@ -20,8 +20,8 @@ from learnloop_common.tls.contexts import authorities, own_context
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube import http_transport
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.events import EventRecorder
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache

@@ -13,8 +13,8 @@ from learnloop_common.cluster_clock import ClusterClock
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.client import without_none
 from learnloop_operator.kube.errors import InvalidSpec
+from learnloop_operator.kube.fenced_client import without_none
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings

@@ -8,10 +8,10 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.core.manifests import controller_uid
+from learnloop_operator.core.manifest_parts import controller_uid
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.kube.client import Object
 from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
+from learnloop_operator.kube.fenced_client import Object
 from learnloop_operator.kube.gangs import Gang, find_gang, queue_missing, queue_says
 from learnloop_operator.kube.kinds import (
     DEPLOYMENT,
@@ -24,13 +24,13 @@ from learnloop_operator.kube.kinds import (
 from learnloop_operator.reconcile.services import Services, answer, read_spec
 from learnloop_operator.training.attempts import rank_of, run_path
 from learnloop_operator.training.backends import CONTAINERS, Backends, job_of_ranks
-from learnloop_operator.training.decide import decide
+from learnloop_operator.training.decide_run import decide
+from learnloop_operator.training.decide_study import decide as decide_study
 from learnloop_operator.training.ranks import RankDefaults
+from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.training.samplers import deployment_name
-from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.study import StudySnapshot, job_of, trial_name
-from learnloop_operator.training.study import path as study_path
-from learnloop_operator.training.study_decide import decide as decide_study
+from learnloop_operator.training.trials import StudySnapshot, job_of, trial_name
+from learnloop_operator.training.trials import path as study_path
 
 
 def _number(job: str, body: Object) -> int | None:

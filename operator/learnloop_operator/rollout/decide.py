@@ -5,7 +5,7 @@ from dataclasses import replace
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.manifests import controller_uid
+from learnloop_operator.core.manifest_parts import controller_uid
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout.children import tensorzero

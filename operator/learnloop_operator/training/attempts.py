@@ -12,8 +12,8 @@ from learnloop_operator.core.pod_trouble import LONGEST, last_words, step_of
 from learnloop_operator.core.pod_trouble import held_up as pod_held_up
 from learnloop_operator.training import gates
 from learnloop_operator.training.backends import Backends
-from learnloop_operator.training.snapshot import CONFIGURATION_ERROR, BackendJob, Rank, RunRequest, TrainingSnapshot
-from learnloop_operator.training.status import StatusVerdict, lineage, proven, status
+from learnloop_operator.training.run_snapshot import CONFIGURATION_ERROR, BackendJob, Rank, RunRequest, TrainingSnapshot
+from learnloop_operator.training.run_status import StatusVerdict, lineage, proven, status
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
 """Seconds until the next look: write, then act; a gang at work; something a person must install; and the

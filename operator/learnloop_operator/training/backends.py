@@ -16,8 +16,8 @@ from learnloop_operator.training.ranks import (
     rank_template,
     ranks_of_jobs,
 )
+from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
 from learnloop_operator.training.samplers import meeting_place, rank_network
-from learnloop_operator.training.snapshot import BackendJob, RunRequest, TrainingSnapshot
 
 
 class PyTorchJob(Backend):

@@ -10,7 +10,7 @@ from learnloop_api.wire.training import LEAST_PAIRS, DimensionResult, Interval, 
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_common.foreign_text import figure, interval
 from learnloop_operator.core.artifacts import SCHEME
-from learnloop_operator.training.snapshot import TrainingSnapshot
+from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 Flaw = tuple[Literal["incomplete", "wrong"], str]
 

@@ -10,11 +10,11 @@ from learnloop_api import names
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core import times
-from learnloop_operator.core.manifests import child, standard_labels
+from learnloop_operator.core.manifest_parts import child, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.training.snapshot import BackendJob, RunRequest
+from learnloop_operator.training.run_snapshot import BackendJob, RunRequest
 
 BASE_VOLUME = "learnloop-base-model"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_operator.core.manifests import child, standard_labels
+from learnloop_operator.core.manifest_parts import child, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
 from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.workload_network import DNS, Rule, addresses, data_plane, pods, policy, ports
@@ -27,7 +27,7 @@ from learnloop_operator.training.ranks import (
     key_volume,
     training_spec,
 )
-from learnloop_operator.training.snapshot import RunRequest, TrainingSnapshot
+from learnloop_operator.training.run_snapshot import RunRequest, TrainingSnapshot
 
 GRACE_SECONDS = 5
 """A sampler keeps nothing that would have to be saved."""

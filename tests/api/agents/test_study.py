@@ -11,9 +11,9 @@ import pytest
 
 from learnloop_api import names
 from learnloop_operator.data_plane import DataPlane
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import Invalid
 from learnloop_operator.kube.events import EventRecorder
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import TRAINING_JOB
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import Conflict
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, REWARD_POLICY
 from testing.operators.api_access import from_kubeconfig
 

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import WORKLOAD, ResourceKind, kind_of
 from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.training.backends import BACKENDS, MANAGER, candidates
-from learnloop_operator.training.snapshot import RunRequest
+from learnloop_operator.training.run_snapshot import RunRequest
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_kinds import install

@@ -16,7 +16,7 @@ import yaml
 
 from learnloop_api import names
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import POD, TRAINING_JOB, kind_of
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.training.backends import candidates

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from learnloop_operator.core.times import stamp
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import Forbidden, Invalid, KindMissing, WebhookUnavailable
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import PYTORCH_JOB, TRAIN_JOB, TRAINING_JOB
 from testing.operators.api_access import from_kubeconfig
 from testing.operators.training_kinds import APPLY, DEFINITIONS, LOADER, files, install

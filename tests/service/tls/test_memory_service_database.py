@@ -22,8 +22,8 @@ import psycopg
 import pytest
 
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
+from learnloop_operator.memory_services.decide_service import decide
+from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
 from testing.certificates import Folder, Pair, authority, folder
 from testing.servers.ports import held_port
 from testing.servers.tls_parts import ROOT, programs_with_tls, wait_for, wait_until_ready

@@ -15,7 +15,7 @@ import pytest
 
 from bench.rollback import world
 from learnloop_api import names
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 from testing.certificates import authority, folder
 
 KUBECTL = """

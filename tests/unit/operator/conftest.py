@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes_asyncio.client import Configuration
 
-from learnloop_operator.kube.client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient
 
 Script = list[Callable[[web.Request], Awaitable[web.Response]]]
 

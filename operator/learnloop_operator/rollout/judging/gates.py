@@ -5,7 +5,7 @@ from dataclasses import replace
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
 from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.manifests import revision as digest_of
+from learnloop_operator.core.manifest_parts import revision as digest_of
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.core.times import text as duration

@@ -10,7 +10,7 @@ from bench.loop.external_agent import deployment
 from bench.loop.figures import Played, Turn, equal_weights, gains, missed, served_to_proven, summary, worse
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_operator.agents.manifests import actors, training_job
+from learnloop_operator.agents.agent_children import actors, training_job
 from learnloop_operator.agents.triggers import Trigger
 
 from .test_learning_agent import world

@@ -9,8 +9,8 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, FROM_LOG
 from learnloop_api.kinds.training_job import TrainingData, TrainingTemplate
-from learnloop_operator.agents.decide import decide
-from learnloop_operator.agents.manifests import training_job
+from learnloop_operator.agents.agent_children import training_job
+from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.triggers import Trigger
 from learnloop_operator.core.plan import Plan
 

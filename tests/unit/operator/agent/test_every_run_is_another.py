@@ -10,8 +10,8 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.study import InitialPolicy
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_operator.agents.manifests import training_job
-from learnloop_operator.agents.snapshot import AgentSnapshot
+from learnloop_operator.agents.agent_children import training_job
+from learnloop_operator.agents.agent_snapshot import AgentSnapshot
 from learnloop_operator.agents.triggers import Trigger
 
 from .test_learning_agent import world

@@ -8,8 +8,8 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.training.algorithms import LANGUAGE
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_operator.agents.decide import decide
-from learnloop_operator.agents.manifests import model_deployment, training_job
+from learnloop_operator.agents.agent_children import model_deployment, training_job
+from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.triggers import Trigger
 from testing.language.spoken import DIGEST, SPOKEN
 

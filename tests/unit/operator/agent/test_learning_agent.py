@@ -12,9 +12,9 @@ from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.agents.decide import BUSY, IDLE, RESTING, SELDOM, decide
+from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
+from learnloop_operator.agents.decide_agent import BUSY, IDLE, RESTING, SELDOM, decide
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
-from learnloop_operator.agents.snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.agents.decide import decide
-from learnloop_operator.agents.snapshot import MemoryHome
+from learnloop_operator.agents.agent_snapshot import MemoryHome
+from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.core.plan import Call, Plan
 
 from .test_learning_agent import spec, world

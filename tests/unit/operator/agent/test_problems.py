@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api import names
-from learnloop_operator.agents.decide import decide
+from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.core.plan import Plan
 
 from .test_learning_agent import created, spec, world

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api import names
-from learnloop_operator.agents.decide import decide
-from learnloop_operator.agents.snapshot import Policy, TrainingRun
+from learnloop_operator.agents.agent_snapshot import Policy, TrainingRun
+from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.triggers import FIRST_SECONDS, LONGEST_SECONDS, PATIENCE
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp

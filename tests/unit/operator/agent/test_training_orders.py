@@ -6,7 +6,7 @@ from datetime import timedelta
 from tests.unit.operator.agent.test_learning_agent import NOW, after, created, job, world
 
 from learnloop_api import names
-from learnloop_operator.agents.decide import decide
+from learnloop_operator.agents.decide_agent import decide
 
 ORDER = {names.ANNOTATION_TRAIN: "now at 2026-05-01T11:59:00Z by alice@example.com"}
 

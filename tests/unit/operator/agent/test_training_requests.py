@@ -9,9 +9,9 @@ from tests.unit.operator.agent.test_learning_agent import created, spec, world
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import Training
 from learnloop_api.wire.training_request import TrainingRequest
-from learnloop_operator.agents.decide import decide
+from learnloop_operator.agents.agent_snapshot import AgentSnapshot
+from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.narrowing import narrowed
-from learnloop_operator.agents.snapshot import AgentSnapshot
 
 TEMPLATE = {
     "algorithm": "dqn",

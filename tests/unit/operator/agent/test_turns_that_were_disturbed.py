@@ -10,7 +10,7 @@ from learnloop_api import names
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split
-from learnloop_operator.agents.decide import decide
+from learnloop_operator.agents.decide_agent import decide
 
 from .test_learning_agent import job, spec, world
 

@@ -9,10 +9,10 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.memory_service import ModelVolume
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_common.settings import ConfigurationError
-from learnloop_operator.agents.decide import decide as decide_agent
-from learnloop_operator.agents.snapshot import AgentDefaults
+from learnloop_operator.agents.agent_snapshot import AgentDefaults
+from learnloop_operator.agents.decide_agent import decide as decide_agent
 from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_volume
-from learnloop_operator.memory_services.decide import decide as decide_memory
+from learnloop_operator.memory_services.decide_service import decide as decide_memory
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from testing.operators.settings_of import settings_of

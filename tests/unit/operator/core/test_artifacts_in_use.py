@@ -9,8 +9,8 @@ import pytest
 
 from learnloop_operator.core.artifacts import in_use
 from learnloop_operator.data_plane import DataPlane
-from learnloop_operator.kube.client import KubeClient
 from learnloop_operator.kube.errors import KubeError
+from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.reconcile.background import ArtifactUsageReporter
 
 A, B, C, D, E = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64)

@@ -10,10 +10,10 @@ import pytest
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_common.settings import ConfigurationError
-from learnloop_operator.agents.decide import decide as decide_agent
-from learnloop_operator.agents.snapshot import AgentDefaults, MemoryHome
+from learnloop_operator.agents.agent_snapshot import AgentDefaults, MemoryHome
+from learnloop_operator.agents.decide_agent import decide as decide_agent
 from learnloop_operator.core.workload_network import WorkloadNetwork
-from learnloop_operator.memory_services.decide import decide as decide_memory
+from learnloop_operator.memory_services.decide_service import decide as decide_memory
 from learnloop_operator.training.attempts import launch
 from learnloop_operator.training.backends import Backends
 from testing.network_policies import Network, Party

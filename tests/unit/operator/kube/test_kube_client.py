@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.kube import http_transport
-from learnloop_operator.kube.client import KubeClient, without_none
 from learnloop_operator.kube.errors import (
     Conflict,
     Gone,
@@ -26,6 +25,7 @@ from learnloop_operator.kube.errors import (
     Unavailable,
     WebhookUnavailable,
 )
+from learnloop_operator.kube.fenced_client import KubeClient, without_none
 from learnloop_operator.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
 from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.kube.object_cache import ObjectCache

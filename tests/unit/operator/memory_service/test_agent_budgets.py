@@ -5,8 +5,8 @@ from typing import Any
 
 from learnloop_api.wire.memory import BUDGETS_KEY, ToldAgent
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import budgets_json, budgets_of
+from learnloop_operator.memory_services.decide_service import decide
+from learnloop_operator.memory_services.service_snapshot import budgets_json, budgets_of
 
 from .test_memory_service import world
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from learnloop_operator.memory_services.decide import decide
+from learnloop_operator.memory_services.decide_service import decide
 
 from .test_memory_service import world
 

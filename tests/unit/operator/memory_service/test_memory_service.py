@@ -7,8 +7,8 @@ from typing import Any
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_operator.core.allowed_pods import PodRules
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.memory_services.decide import decide
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot, budgets_json
+from learnloop_operator.memory_services.decide_service import decide
+from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"

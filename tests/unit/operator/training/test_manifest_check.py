@@ -8,8 +8,8 @@ import pytest
 
 from learnloop_api.wire.training import OffPolicy, Validated, ValidationPoint
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.training.decide import MANIFEST_GRACE
-from learnloop_operator.training.snapshot import BackendJob
+from learnloop_operator.training.decide_run import MANIFEST_GRACE
+from learnloop_operator.training.run_snapshot import BackendJob
 from testing.training.training_builders import (
     NOW,
     condition,

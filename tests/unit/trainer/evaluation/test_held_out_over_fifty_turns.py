@@ -11,7 +11,7 @@ from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split, Words, episode_seeds
-from learnloop_operator.agents.manifests import training_job
+from learnloop_operator.agents.agent_children import training_job
 from learnloop_operator.agents.triggers import Trigger
 from learnloop_trainer.evaluation.held_out_episodes import episodes
 from learnloop_trainer.evaluation.suite.stage import DIMENSIONS, PER_CONDITION, ROOM

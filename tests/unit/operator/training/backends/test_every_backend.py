@@ -9,7 +9,7 @@ import pytest
 from learnloop_api import names
 from learnloop_operator.training.backends import BACKENDS, candidates
 from learnloop_operator.training.ranks import Backend
-from learnloop_operator.training.snapshot import RunRequest
+from learnloop_operator.training.run_snapshot import RunRequest
 from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
 
 OPTIONS = {

@@ -9,7 +9,7 @@ from learnloop_api import names
 from learnloop_api.kinds.training.algorithms import LANGUAGE
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.training.ranks import ENV_SPEC, RankDefaults, rank_template
-from learnloop_operator.training.snapshot import RunRequest
+from learnloop_operator.training.run_snapshot import RunRequest
 from testing.language.spoken import DIGEST, SPOKEN
 
 DEFAULTS = RankDefaults(image="trainer:1", pull_policy="IfNotPresent", data_url="http://data")

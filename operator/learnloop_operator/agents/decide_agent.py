@@ -6,17 +6,17 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
 from learnloop_operator.agents import run_history
-from learnloop_operator.agents.manifests import actor_network, actors, granted, model_deployment, training_job
+from learnloop_operator.agents.agent_children import actor_network, actors, granted, model_deployment, training_job
+from learnloop_operator.agents.agent_snapshot import AgentSnapshot
+from learnloop_operator.agents.agent_status import StatusFacts, status
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.problems import Problem, first_problem
 from learnloop_operator.agents.run_history import failures_in_a_row, recorded
-from learnloop_operator.agents.snapshot import AgentSnapshot
-from learnloop_operator.agents.status import StatusFacts, status
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.anomalies import news
-from learnloop_operator.core.manifests import revision as digest
+from learnloop_operator.core.manifest_parts import revision as digest
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.times import ever_later, parse
 

@@ -5,8 +5,16 @@ from typing import Any
 from learnloop_operator.core import allowed_pods, conditions
 from learnloop_operator.core.plan import Manifest, Notice, Plan
 from learnloop_operator.core.times import next_look, unready_since
-from learnloop_operator.memory_services import manifests
-from learnloop_operator.memory_services.snapshot import MemoryServiceSnapshot
+from learnloop_operator.memory_services.service_children import (
+    SERVER,
+    account,
+    budgets,
+    credentials,
+    database,
+    network_policies,
+    server,
+)
+from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot
 
 
 def decide(world: MemoryServiceSnapshot) -> Plan:
@@ -19,12 +27,16 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     stray = _not_allowed(world)
     if stray:
         return _hold(world, allowed_pods.REASON, stray)
-    children: list[Manifest] = [manifests.budgets(world), *manifests.network_policies(world), manifests.account(world)]
+    children: list[Manifest] = [
+        budgets(world),
+        *network_policies(world),
+        account(world),
+    ]
     if spec.storage is not None:
         if world.database is None:
-            children.append(manifests.credentials(world))
-        children += manifests.database(world, spec.storage)
-    children += manifests.server(world)
+            children.append(credentials(world))
+        children += database(world, spec.storage)
+    children += server(world)
     return _report(world, tuple(children))
 
 
@@ -55,7 +67,7 @@ def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Pla
 def _hold(world: MemoryServiceSnapshot, reason: str, message: str) -> Plan:
     """Hold everything but the budgets of its agents: running pods read them again."""
     state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
-    return Plan(status=state, apply=(manifests.budgets(world),), events=_news(world, reason, message, "Warning"))
+    return Plan(status=state, apply=(budgets(world),), events=_news(world, reason, message, "Warning"))
 
 
 def _not_allowed(world: MemoryServiceSnapshot) -> str:
@@ -79,7 +91,7 @@ def _status(
     **fields: Any,
 ) -> dict[str, Any]:
     triplet = conditions.ready_triplet(world, reason, message, ready=ready, progressing=progressing, stalled=stalled)
-    selector = ",".join(f"{key}={value}" for key, value in sorted(world.selector(manifests.SERVER).items()))
+    selector = ",".join(f"{key}={value}" for key, value in sorted(world.selector(SERVER).items()))
     state = {
         **world.status,
         **fields,

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.training.attempts import NOW, SOON, fail, hold, judge
-from learnloop_operator.training.status import StatusVerdict, announcements, lineage, status
-from learnloop_operator.training.study import (
+from learnloop_operator.training.run_status import StatusVerdict, announcements, lineage, status
+from learnloop_operator.training.trials import (
     Orders,
     StudySnapshot,
     best_trial,

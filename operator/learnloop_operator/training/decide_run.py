@@ -28,9 +28,9 @@ from learnloop_operator.training.attempts import (
     told,
 )
 from learnloop_operator.training.backends import BACKENDS, Backends
+from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
+from learnloop_operator.training.run_status import PHASES, StatusVerdict, announcements, status
 from learnloop_operator.training.samplers import with_samplers
-from learnloop_operator.training.snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.status import PHASES, StatusVerdict, announcements, status
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""

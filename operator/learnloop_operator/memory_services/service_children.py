@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryLimit, MemoryServiceSpec, SecretKeyRef, Storage, Weaviate
 from learnloop_api.wire.memory import BUDGETS_KEY
-from learnloop_operator.core.manifests import child
+from learnloop_operator.core.manifest_parts import child
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.core.pod_templates import (
     CERTIFICATE_DIRECTORY,
@@ -28,7 +28,7 @@ from learnloop_operator.core.workload_network import (
     ports,
 )
 from learnloop_operator.memory_services import database_tls
-from learnloop_operator.memory_services.snapshot import DATABASE, PASSWORD_KEY, MemoryServiceSnapshot
+from learnloop_operator.memory_services.service_snapshot import DATABASE, PASSWORD_KEY, MemoryServiceSnapshot
 
 MODEL_VOLUME, MODEL_DIRECTORY = "learnloop-embedder", "/models/embedder"
 

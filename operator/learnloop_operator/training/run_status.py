@@ -13,7 +13,7 @@ from learnloop_common import foreign_text
 from learnloop_operator.core import anomalies, conditions, times
 from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manifest
 from learnloop_operator.training import gates
-from learnloop_operator.training.snapshot import TrainingSnapshot
+from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 PROGRESS_SECONDS = 2.0
 """Progress is written at most this often."""
