@@ -42,8 +42,8 @@ class MemoryParts:
         embedder, before = _embedder(config, config.embedder), _embedder(config, config.embedder_before)
         self.vectors = open_vectors(config, db, embedder)
         self.following = Following(self.vectors, shared.metrics)
-        candidates = Candidates(db, self.vectors, config.exact_up_to)
-        self.indexing = Indexing(db, analyzer, candidates, embedder, before)
+        self.candidates = Candidates(db, self.vectors, config.exact_up_to)
+        self.indexing = Indexing(db, analyzer, embedder, before)
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
         file = BudgetFile(Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics)
         self.budgets = Budgets(db, shared.metrics, limit, file)
@@ -52,15 +52,15 @@ class MemoryParts:
             db,
             analyzer,
             self.indexing.embedder,
-            candidates,
+            self.candidates,
             Groups(db, file),
             self.recall_log,
             embed_seconds=config.embedder_recall_ms / 1000,
         )
         self.places = FairPlaces(RECALLS_AT_ONCE, MOST_WAITING)
         self.outcomes = Outcomes(db, self.recall_log, shared.metrics.agents.judged)
-        waiting, grew = shared.arrived, self.budgets.changed
-        self.writes = MemoryWrites(db, shared.users, analyzer, waiting, grew)
+        waiting = shared.arrived
+        self.writes = MemoryWrites(db, shared.users, analyzer, waiting)
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self.rewrites = OneEach("a rollback", HEAVY_AT_ONCE)
         self.consolidation = Consolidation(
@@ -72,7 +72,7 @@ class MemoryParts:
         """Begins the background work."""
         shared, config = self._shared, self._shared.config
         again, sweep, check = shared.background.repeat, config.sweep_seconds, config.index_check_seconds
-        shared.in_turns("large agents", self.indexing.list_words, every=check)
+        shared.in_turns("large agents", self.candidates.list_words, every=check)
         self.budgets.work = shared.in_turns("budgets", self.budgets.keep, every=check)
         if every := config.consolidate_seconds:
             shared.in_turns("consolidation", self.consolidation.run, every=min(every, CONSOLIDATION_SECONDS))

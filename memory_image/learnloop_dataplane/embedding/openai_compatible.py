@@ -10,7 +10,7 @@ import numpy as np
 
 from learnloop_dataplane.embedding.embedder import Vector
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.model_servers.openai_api import SLOW_SECONDS, ModelServer, NotTaken
+from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
 
 log = logging.getLogger(__name__)
 SECONDS = 10.0  # for the vectors of one request
@@ -48,9 +48,7 @@ class HttpEmbedder:
         self._model = model
         most = 2**16 + BATCH * dimensions * MOST_BYTES_EACH
         probe = ("embeddings", self._body([PROBE]), lambda answer: self._read(answer, 1))
-        self._server = ModelServer(
-            url, probe, key, seconds=seconds, most_bytes=most, transport=transport, patience=SLOW_SECONDS
-        )
+        self._server = ModelServer(url, probe, key, seconds=seconds, most_bytes=most, transport=transport)
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """See Embedder. A text without anything in it is not sent: its vector is zero. So is that of a text which the

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 from cachetools import LRUCache
+from pydantic import BaseModel
 
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.lifecycle.distillation import FEWEST, CountingDistiller, Episode, distilled
@@ -34,7 +35,13 @@ INSTRUCTION = (
     "task in general and help next time. procedure: what the successful episodes did that the others did not, in one "
     "paragraph; an empty string if nothing tells them apart. Name no person. Invent nothing."
 )
-Lessons = tuple[tuple[str, ...], str]  # facts, procedure
+
+
+class Lessons(BaseModel):
+    """What a model made of a task's episodes."""
+
+    facts: list[str]
+    procedure: str | None = None
 
 
 class ModelDistiller:
@@ -119,31 +126,24 @@ def read(text: Any) -> Lessons:
     """Facts and procedure of a message, cut to their limits.
 
     Raises:
-        ValueError, LookupError, TypeError: it is not what was asked for.
+        ValueError: it is not what was asked for.
     """
     if not isinstance(text, str) or "{" not in text:
         raise ValueError("the model's answer holds no JSON object")
     # Many models put a fence or a sentence around it.
-    lessons = orjson.loads(text[text.index("{") : text.rindex("}") + 1])
-    facts, procedure = lessons["facts"], lessons.get("procedure") or ""
-    if (
-        not isinstance(facts, list)
-        or not all(isinstance(fact, str) for fact in facts)
-        or not isinstance(procedure, str)
-    ):
-        raise ValueError("facts is not a list of strings, or procedure not a string")
-    lines = (" ".join(fact.split())[:FACT] for fact in facts[:FACTS])
-    return tuple(line for line in lines if line), " ".join(procedure.split())[:PROCEDURE]
+    lessons = Lessons.model_validate_json(text[text.index("{") : text.rindex("}") + 1], strict=True)
+    facts = [line for fact in lessons.facts[:FACTS] if (line := " ".join(fact.split())[:FACT])]
+    return Lessons(facts=facts, procedure=" ".join((lessons.procedure or "").split())[:PROCEDURE])
 
 
 def _memories(agent: str, task: str, episodes: Sequence[Episode], lessons: Lessons) -> list[NewMemory]:
-    facts, procedure = lessons
     memories = []
-    if facts:
-        content: dict[str, Any] = {"text": f"{task}: {' '.join(facts)}", "task": task, "facts": list(facts)}
+    if lessons.facts:
+        text = f"{task}: {' '.join(lessons.facts)}"
+        content: dict[str, Any] = {"text": text, "task": task, "facts": lessons.facts}
         memories.append(distilled(agent, "semantic", f"lesson/{task}", content, episodes))
-    if procedure:
-        content = {"text": f"{task}: {procedure}", "task": task}
+    if lessons.procedure:
+        content = {"text": f"{task}: {lessons.procedure}", "task": task}
         memories.append(distilled(agent, "procedural", f"lesson/{task}", content, episodes))
     return memories
 

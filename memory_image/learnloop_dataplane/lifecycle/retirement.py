@@ -44,31 +44,24 @@ WHERE v.namespace = $1 AND v.agent_id = $2 AND v.memory_id = ANY($3::uuid[])
 """
 # A trailing * takes every origin that begins like this.
 _FROM_IT = "CASE WHEN $4 THEN starts_with(origin, $3) ELSE origin = $3 END"
-# What consolidation made out of the chosen ones follows, in as many steps as it takes. One that had more sources than
-# it names had every episode of its task. A memory is found in `made` by its id or, an episode, by its task: one join by
-# equality, where a condition with OR would compare all that was reached with all that was distilled.
+# What consolidation made out of the chosen ones goes with them: it names its sources, or, where there are more than it
+# names, had every episode of its task.
 _REACHED = f"""
-WITH RECURSIVE made AS MATERIALIZED (
-    SELECT m.agent_id, 'of ' || f.named AS key, m.id, m.state, m.memory_type, m.created_at, m.content->>'task' AS task
-    FROM agent_memories m CROSS JOIN LATERAL jsonb_array_elements_text(
-        CASE jsonb_typeof(m.provenance->'from') WHEN 'array' THEN m.provenance->'from' ELSE '[]' END) AS f(named)
-    WHERE m.namespace = $1 AND m.source = 'consolidation'
-    UNION ALL
-    SELECT m.agent_id, 'all ' || (m.content->>'task'), m.id, m.state, m.memory_type, m.created_at, m.content->>'task'
-    FROM agent_memories m
-    WHERE m.namespace = $1 AND m.source = 'consolidation' AND CASE jsonb_typeof(m.provenance->'from')
-        WHEN 'array' THEN m.provenance->'episodes' > to_jsonb(jsonb_array_length(m.provenance->'from')) END
-), reached AS (
+WITH chosen AS MATERIALIZED (
     SELECT id, agent_id, state, memory_type, created_at, content->>'task' AS task FROM agent_memories
     WHERE namespace = $1 AND ($2::text IS NULL OR agent_id = $2) AND origin <> '' AND {_FROM_IT}
-    UNION
-    SELECT m.id, m.agent_id, m.state, m.memory_type, m.created_at, m.task
-    FROM reached r CROSS JOIN LATERAL unnest(ARRAY['of ' || r.id::text,
-        CASE WHEN r.memory_type = 'episodic' THEN 'all ' || r.task END]) AS k(key)
-    JOIN made m ON m.agent_id = r.agent_id AND m.key = k.key
-    WHERE starts_with(k.key, 'of ') OR r.created_at <= m.created_at
+), made AS MATERIALIZED (
+    SELECT id, agent_id, state, created_at, content->>'task' AS task, provenance->'from' AS sources,
+        provenance->'episodes' > to_jsonb(jsonb_array_length(provenance->'from')) AS more
+    FROM agent_memories WHERE namespace = $1 AND source = 'consolidation'
 )
-SELECT id, agent_id FROM reached WHERE state = ANY($5::text[]) ORDER BY agent_id, id
+SELECT id, agent_id FROM (
+    SELECT id, agent_id, state FROM chosen
+    UNION SELECT m.id, m.agent_id, m.state FROM made m, jsonb_array_elements_text(m.sources) AS f(source)
+        JOIN chosen c ON c.id = f.source::uuid WHERE c.agent_id = m.agent_id
+    UNION SELECT m.id, m.agent_id, m.state FROM made m JOIN chosen c ON c.agent_id = m.agent_id AND c.task = m.task
+        WHERE m.more AND c.memory_type = 'episodic' AND c.created_at <= m.created_at
+) reached WHERE state = ANY($5::text[]) ORDER BY agent_id, id
 """
 # What ended because a memory that goes now said the same, and came from somewhere else: that source vouches for it.
 _VOUCHED = f"""

@@ -166,5 +166,7 @@ async def post_import(
     given = [moving.read_line(agent_id, number, line) for number, line in enumerate(lines, 1)]
     memories = [each.memory() for each in given]
     users, sources = [each.user_id for each in given], [each.user_ids for each in given]
-    done = await memory.writes.import_all(caller.namespace, memories, users, sources)
-    return answer(asdict(done), 201)
+    done = await memory.writes.store_batch(caller.namespace, memories, users, sources)
+    memory.budgets.changed(caller.namespace)
+    imported = len(memories) - done.duplicates - done.opted_out
+    return answer({"imported": imported, "known": done.duplicates, "opted_out": done.opted_out}, 201)

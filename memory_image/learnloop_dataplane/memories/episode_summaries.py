@@ -12,7 +12,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import orjson
 
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog, is_sealed
+from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.memories.memory_store import USER, NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.text.analysis import Analyzer
@@ -20,23 +20,19 @@ from learnloop_dataplane.text.analysis import Analyzer
 BATCH = 200
 MOST = 2000  # characters in all: a memory is searched as a whole
 EACH = 400  # of one utterance
+ENDS = 20  # steps of the beginning and of the end of a long episode
 _LEFT_OUT = frozenset({"system", "developer"})
 _PENDING = """
 SELECT trajectory_id, agent_id, task, status, success, episode_return, steps, policy_revision,
     labels ->> 'user_id' AS person
 FROM trajectories WHERE namespace = $1 AND NOT remembered ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
-ENDS = 20
-"""Steps of the beginning and of the end of a long episode."""
-# Of an episode of text its beginning and its end; one episode at a time, since each may have megabytes. All of a sealed
-# one: what it is shows when it is open.
+# Of a long episode its beginning and its end, of a sealed one all; one at a time, since each may have megabytes.
 _SPOKEN = f"""
 SELECT (CASE WHEN jsonb_typeof(steps) = 'object' OR jsonb_array_length(steps) <= {2 * ENDS} THEN steps
     ELSE jsonb_path_query_array(steps, '$[0 to {ENDS - 1}]')
         || jsonb_path_query_array(steps, '$[last - {ENDS - 1} to last]') END)::text
 FROM training_transitions WHERE namespace = $1 AND trajectory_id = $2
-    AND (jsonb_typeof(steps) = 'object' OR jsonb_typeof(steps -> 0 -> 'observation') <> 'array'
-        OR jsonb_typeof(steps -> 0 -> 'action') IN ('string', 'object'))
 """
 _MARK = "UPDATE trajectories SET remembered = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 
@@ -67,15 +63,8 @@ class EpisodeMemories:
 
     async def _told(self, connection: Any, namespace: str, row: Any) -> str:
         steps = await connection.fetchval(_SPOKEN, namespace, row["trajectory_id"])
-        if not is_sealed(steps):
-            return said_and_done(orjson.loads(steps)) if steps else ""
         (log,) = await self._cipher.open(connection, namespace, [StepLog(row["trajectory_id"], steps)])
         opened = orjson.loads(log.steps or "[]")
-        if not opened:
-            return ""
-        observation, done = opened[0]["observation"], opened[0]["action"]
-        if isinstance(observation, list) and not isinstance(done, str | dict):
-            return ""
         return said_and_done(opened if len(opened) <= 2 * ENDS else opened[:ENDS] + opened[-ENDS:])
 
 
@@ -114,26 +103,14 @@ def describe(namespace: str, row: Any, told: str = "") -> NewMemory:
 
 
 def said_and_done(steps: Sequence[Any]) -> str:
-    """A line for each utterance, call and result; where they are too many, the first and the last.
+    """A line for each utterance, call and result; of many the first and the last.
 
     Args:
         steps: of `wire.Step`, as JSON; those of another shape say nothing.
     """
-    lines = [line for step in steps if isinstance(step, dict) for line in _of_step(step)]
-    if sum(len(line) + 1 for line in lines) <= MOST:
-        return "\n".join(lines)
-    first: list[str] = []
-    last: list[str] = []
-    room = MOST - 2
+    text = "\n".join(line for step in steps if isinstance(step, dict) for line in _of_step(step))
     # What was asked comes first and what came of it last: of both as much as of the other.
-    for place in range(len(lines)):
-        at_the_end = place % 2 == 1
-        line = lines[-1 - place // 2] if at_the_end else lines[place // 2]
-        if len(line) + 1 > room:
-            break
-        room -= len(line) + 1
-        (last if at_the_end else first).append(line)
-    return "\n".join([*first, "…", *reversed(last)])
+    return text if len(text) <= MOST else f"{text[: MOST // 2 - 2]}\n…\n{text[1 - MOST // 2 :]}"
 
 
 def _of_step(step: dict[str, Any]) -> Iterator[str]:

@@ -16,7 +16,6 @@ from pgvector import HalfVector
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.recall.candidates import Candidates
 from learnloop_dataplane.recall.questions import index
 from learnloop_dataplane.text.analysis import Analyzer
 
@@ -91,13 +90,11 @@ class Indexing:
         self,
         db: Database,
         analyzer: Analyzer,
-        candidates: Candidates,
         embedder: Embedder | None,
         before: Embedder | None = None,
     ) -> None:
         self._db = db
         self._analyzer = analyzer
-        self._candidates = candidates
         self._embedder = embedder
         self._before = before
         self._in_use: dict[str, str | None] = {}
@@ -141,10 +138,6 @@ class Indexing:
             if not rows:
                 self._current_stems.add(namespace)
         return done
-
-    async def list_words(self, namespace: str) -> int:
-        """Lists the stems of large agents' memories (see `candidates`)."""
-        return await self._candidates.list_words(namespace)
 
     async def embed(self, namespace: str) -> int:
         """Makes up to twenty batches of vectors, and switches to the embedder when all are there; returns how many.

@@ -32,22 +32,12 @@ class StoredBatch:
     opted_out: int
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """How many memories of an export were new, were there already, or are of people who opted out."""
-
-    imported: int
-    known: int
-    opted_out: int
-
-
 class MemoryWrites:
     """Stores memories of all agents. `users` are for each memory the person that it is about, as the application knows
     them, or None; a pseudonym stays what it is. All methods store everything in one transaction, or nothing.
 
     Args:
         stored: called with a namespace that has memories without a vector.
-        grew: called with a namespace whose agents may keep much more than before.
 
     Raises:
         ApiError: 409, a key was used for something else.
@@ -60,13 +50,11 @@ class MemoryWrites:
         users: Users,
         analyzer: Analyzer,
         stored: Callable[[str], None],
-        grew: Callable[[str], None],
     ) -> None:
         self._db = db
         self._users = users
         self._analyzer = analyzer
         self._stored = stored
-        self._grew = grew
 
     async def store(self, namespace: str, memory: NewMemory, user: str | None) -> StoredMemory:
         """Stores one memory; it is durable, and can be recalled, when this returns."""
@@ -74,50 +62,29 @@ class MemoryWrites:
         return StoredMemory(batch.ids[0], bool(batch.duplicates), stored=not batch.opted_out)
 
     async def store_batch(
-        self, namespace: str, memories: Sequence[NewMemory], users: Sequence[str | None]
-    ) -> StoredBatch:
-        """Stores many memories."""
-        done = await self._store(namespace, memories, users, [()] * len(memories))
-        return StoredBatch(
-            ids=[one[0] if one is not None else None for one in done],
-            duplicates=sum(one[1] for one in done if one is not None),
-            opted_out=done.count(None),
-        )
-
-    async def import_all(
         self,
         namespace: str,
         memories: Sequence[NewMemory],
         users: Sequence[str | None],
-        sources: Sequence[Sequence[str]],
-    ) -> Imported:
-        """Stores the memories of an export; what is there already is not stored again.
+        sources: Sequence[Sequence[str]] | None = None,
+    ) -> StoredBatch:
+        """Stores many memories; what is there already is not stored again.
 
         Args:
             sources: for each memory the people from whose episodes it was distilled.
         """
-        done = await self._store(namespace, memories, users, sources)
-        self._grew(namespace)
-        duplicates = [one[1] for one in done if one is not None]
-        return Imported(duplicates.count(False), duplicates.count(True), done.count(None))
-
-    async def _store(
-        self,
-        namespace: str,
-        memories: Sequence[NewMemory],
-        users: Sequence[str | None],
-        sources: Sequence[Sequence[str]],
-    ) -> list[tuple[UUID, bool] | None]:
-        """For each its id and whether it was there already, None where its person opted out."""
+        given = list(zip(memories, users, sources or [()] * len(memories), strict=True))
         async with self._db.tenant(namespace) as connection:
-            out = await self.name_people(connection, namespace, list(zip(memories, users, sources, strict=True)))
+            out = await self.name_people(connection, namespace, given)
             ours = [memory for memory in memories if memory.id not in out]
             new = await insert(connection, namespace, ours, self._analyzer)
             there = await known_ids(connection, namespace, [memory for memory in ours if memory.id not in new])
         self._stored(namespace)
-        return [
-            None if memory.id in out else (there.get(memory.id, memory.id), memory.id not in new) for memory in memories
-        ]
+        return StoredBatch(
+            ids=[None if memory.id in out else there.get(memory.id, memory.id) for memory in memories],
+            duplicates=len(there),
+            opted_out=len(out),
+        )
 
     async def name_people(
         self, connection: Any, namespace: str, given: Sequence[tuple[NewMemory, str | None, Sequence[str]]]

@@ -1,7 +1,6 @@
 """Clients of OpenAI-compatible servers: requests with retries and a circuit breaker, and chat models."""
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -17,7 +16,6 @@ T = TypeVar("T")
 Probe = tuple[str, Any, Callable[[Any], Any]]
 OK, BUSY = 200, 429
 REFUSED = frozenset({400, 413, 422})  # how servers answer what their model does not take
-SLOW_SECONDS = 0.25  # a caller that waited so long and left says something about the server
 MOST_SAID = 200  # characters of an error
 MOST_ERROR = 4096  # bytes of an error's text
 FAULTS = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, TypeError)
@@ -50,7 +48,6 @@ class ModelServer:
         most_bytes: of an answer.
         name: of what it is, for error messages.
         breaker: shared by all callers.
-        patience: seconds that a probe may last until other callers are refused; None: they wait.
     """
 
     def __init__(
@@ -64,7 +61,6 @@ class ModelServer:
         transport: httpx.AsyncBaseTransport | None = None,
         name: str = "the model server",
         breaker: Breaker | None = None,
-        patience: float | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._name = f"{name} {self.url}"
@@ -72,9 +68,6 @@ class ModelServer:
         self._seconds = seconds
         self._most = most_bytes
         self._breaker = breaker or Breaker()
-        self._patience = seconds if patience is None else patience
-        self._probing: asyncio.Task[bool] | None = None
-        self._probed = 0.0
         # A compressed answer is refused: unpacked, a small one could fill the memory before it is measured.
         plain = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers = plain | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -92,21 +85,13 @@ class ModelServer:
             NotTaken: the server works, but refuses this request or fails on it.
             Unavailable: the server does not work, or is left alone for now.
         """
-        slow = self._probing is not None and time.monotonic() - self._probed > self._patience
-        if slow or not self._breaker.allows():
+        if not self._breaker.allows():
             why = "it failed a moment ago and is left alone"
             raise Unavailable(f"{self._name} ({why})", retry_after=max(1, round(self._breaker.rest)))
-        started = time.monotonic()
         try:
             answer = await self._answered(path, body, read)
         except NotTaken:
             self._breaker.worked()
-            raise
-        except asyncio.CancelledError:
-            if time.monotonic() - started >= SLOW_SECONDS:
-                self._begin_probe()
-            else:
-                self._breaker.gave_up()
             raise
         except FAULTS as error:
             why, rest = str(error)[:MOST_SAID] or type(error).__name__, getattr(error, "rest", None)
@@ -122,16 +107,7 @@ class ModelServer:
         return answer
 
     async def works(self) -> bool:
-        """Whether the probe is answered; concurrent callers share one. If not, the server is left alone for a while."""
-        return await asyncio.shield(self._begin_probe())
-
-    def _begin_probe(self) -> "asyncio.Task[bool]":
-        if self._probing is None:
-            self._probed = time.monotonic()
-            self._probing = asyncio.create_task(self._answers_probe())
-        return self._probing
-
-    async def _answers_probe(self) -> bool:
+        """Whether the probe is answered; if not, the server is left alone for a while."""
         try:
             await self._answered(*self._probe)
         except (NotTaken, *FAULTS) as error:
@@ -140,8 +116,6 @@ class ModelServer:
         except BaseException:
             self._breaker.gave_up()
             raise
-        finally:
-            self._probing = None
         self._breaker.worked()
         return True
 
@@ -171,8 +145,6 @@ class ModelServer:
 
     async def close(self) -> None:
         """Closes its connections."""
-        if self._probing is not None:
-            self._probing.cancel()
         await self._client.aclose()
 
 

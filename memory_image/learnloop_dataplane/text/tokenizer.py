@@ -7,7 +7,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 MAX_TEXT = 8192
@@ -72,25 +72,18 @@ class _Parts(dict[int, int | None]):
 
     def __missing__(self, code: int) -> int | None:
         part: int | None = code
-        if code in _OPTIONAL:
+        category = unicodedata.category(chr(code))
+        vowel = category == "Mn" and unicodedata.name(chr(code), "").startswith(("HEBREW", "ARABIC"))
+        if code in _OPTIONAL or vowel:
             part = None
-        elif unicodedata.category(chr(code))[0] not in "LNM":
+        elif category[0] not in "LNM":
             part = ord(" ")
         self[code] = part
         return part
 
 
-# Signs of vowels in Hebrew and Arabic and the stroke that lengthens a word; the dot of a lower-case İ; joiners, soft
-# hyphens and variants of a glyph.
-_OPTIONAL = frozenset(
-    chain(
-        (0x0307, 0x00AD, 0x200C, 0x200D, 0x2060, 0xFEFF),
-        range(0xFE00, 0xFE10),
-        *(range(0x0591, 0x05BE), (0x05BF, 0x05C1, 0x05C2, 0x05C4, 0x05C5, 0x05C7)),
-        *(range(0x0610, 0x061B), (0x0640, 0x0670), range(0x064B, 0x0660)),
-        *(range(0x06D6, 0x06DD), range(0x06DF, 0x06E9)),
-    )
-)
+# The dot of a lower-case İ; the stroke that lengthens an Arabic word; joiners, soft hyphens and variants of a glyph.
+_OPTIONAL = frozenset((0x0307, 0x0640, 0x00AD, 0x200C, 0x200D, 0x2060, 0xFEFF, *range(0xFE00, 0xFE10)))
 _PARTS = _Parts()
 
 

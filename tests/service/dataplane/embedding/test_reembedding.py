@@ -85,7 +85,7 @@ async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refuse
     old, worse, better = ByNumber("old", 1.0), ByNumber("worse", -1.0), ByNumber("better", 1.0)
 
     async def in_use(embedder: ByNumber, before: ByNumber | None) -> str:
-        made = Indexing(api.db, Analyzer(), api.memory.indexing._candidates, embedder, before)
+        made = Indexing(api.db, Analyzer(), embedder, before)
         while await made.embed("team-a"):
             pass
         used = await made.embedder("team-a")
