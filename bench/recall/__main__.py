@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.recall import peers
-from bench.recall.asked import Asked, service
+from bench.recall.asked import gone, service
 from bench.recall.conversations import Conversation, read
 from bench.recall.measures import MEASURES, figures
 from learnloop_dataplane.text.analysis import Analyzer
 
 LARGE = {"EXACT_UP_TO": "1", "INDEX_CHECK_SECONDS": "0.5", "SWEEP_SECONDS": "0.5"}
-TAKEN_IN_SECONDS = 600.0
 
 
 def measure(conversations: Sequence[Conversation], embedders: Mapping[str, str], python: Path) -> dict[str, float]:
@@ -34,7 +33,7 @@ def measure(conversations: Sequence[Conversation], embedders: Mapping[str, str],
     with service(conversations) as asked:
         found = figures("default", conversations, asked.ask()) | _of("default", asked.costs())
         with asked.started_with(**LARGE):
-            _taken_in(asked)
+            gone(asked.unlisted, "stems listed")
             found |= figures("large", conversations, asked.ask())
     found |= figures("bm25", conversations, peers.bm25(python, conversations))
     found |= figures("bm25.stemmed", conversations, peers.bm25(python, conversations, Analyzer().terms))
@@ -48,15 +47,6 @@ def measure(conversations: Sequence[Conversation], embedders: Mapping[str, str],
 
 def _of(arm: str, values: Mapping[str, float]) -> dict[str, float]:
     return {f"{arm}.{name}": value for name, value in values.items()}
-
-
-def _taken_in(asked: Asked) -> None:
-    """Returns when every conversation is searched as a large agent's."""
-    until = time.monotonic() + TAKEN_IN_SECONDS
-    while asked.waiting():
-        if time.monotonic() > until:
-            raise SystemExit(f"not every stem is listed after {TAKEN_IN_SECONDS:.0f} s")
-        time.sleep(0.5)
 
 
 def told(found: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from testing.servers.data_plane_process import Product, postgres
 STORE, RETRIEVE = "/api/v1/memory/store/batch", "/api/v1/memory/retrieve"
 BATCH, K = 1000, 10
 TRIES, PAUSE_SECONDS = 10, 1.0  # for an answer that is whole
-INDEXED_SECONDS = 1800.0  # until everything stored has its vector
+STUCK_SECONDS = 600.0  # without any progress: a set of any size may take as long as it takes
 TIMED = 300  # questions that are asked one at a time, for the time that each takes
 _WITHOUT_VECTOR = "SELECT count(*) FROM memory_index WHERE embedder IS NULL"
 _NOT_LISTED = "SELECT count(*) FROM memory_index WHERE NOT listed"
@@ -37,7 +37,7 @@ class Asked:
         for conversation in conversations:
             self.store(conversation.name, conversation)
         if embeds:
-            self.settle()
+            gone(self.without_vector, "vector")
         self.stored_per_second = len(self.turn_of) / (time.monotonic() - started)
 
     def store(self, agent: str, conversation: Conversation) -> dict[str, str]:
@@ -60,24 +60,18 @@ class Asked:
         self.turn_of |= found
         return found
 
-    def settle(self) -> None:
-        """Returns when every memory has its words and its vector.
+    def without_vector(self) -> int:
+        """How many memories have no vector yet."""
+        return self._count(_WITHOUT_VECTOR)
 
-        Raises:
-            SystemExit: the embedder does not come to an end.
-        """
-        until = time.monotonic() + INDEXED_SECONDS
-        with psycopg.connect(self._dsn, autocommit=True) as watcher:
-            while left := watcher.execute(_WITHOUT_VECTOR).fetchone()[0]:  # type: ignore[index]
-                if time.monotonic() > until:
-                    raise SystemExit(f"{left} memories have no vector after {INDEXED_SECONDS:.0f} s; is there a model?")
-                time.sleep(0.2)
-
-    def waiting(self) -> int:
+    def unlisted(self) -> int:
         """How many memories' stems are not listed yet; an agent lists nothing below one memory."""
+        return max(self._count(_NOT_LISTED) - len(self.conversations), 0)
+
+    def _count(self, statement: str) -> int:
         with psycopg.connect(self._dsn, autocommit=True) as watcher:
-            left: int = watcher.execute(_NOT_LISTED).fetchone()[0]  # type: ignore[index]
-        return max(left - len(self.conversations), 0)
+            left: int = watcher.execute(statement).fetchone()[0]  # type: ignore[index]
+        return left
 
     def retrieve(self, queries: Sequence[Mapping[str, Any]]) -> list[Any]:
         """The answers to these queries.
@@ -148,6 +142,21 @@ class Asked:
         finally:
             self.product.stop()
             self.product.start()
+
+
+def gone(left: Callable[[], int], what: str) -> None:
+    """Returns when nothing is left.
+
+    Raises:
+        SystemExit: it does not get less.
+    """
+    least, since = left(), time.monotonic()
+    while now := left():
+        if now < least:
+            least, since = now, time.monotonic()
+        elif time.monotonic() - since > STUCK_SECONDS:
+            raise SystemExit(f"{now} memories have no {what}, and it has been so for {STUCK_SECONDS:.0f} s")
+        time.sleep(0.5)
 
 
 @contextmanager

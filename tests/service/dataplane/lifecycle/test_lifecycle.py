@@ -69,8 +69,8 @@ async def test_the_useful_outlive_the_new_and_the_helpful_those_that_hurt(api: A
     plan = await post(api, "forget", agent_id="worthy", budget=0, dry_run=True)
     order = [example["text"] for example in plan["examples"]]
     assert order == ["old", "used", "useful", "hurtful", "new", "helpful"]
-    values = [example["value"] for example in plan["examples"]]
-    assert values == sorted(values)
+    worths = [example["value"] for example in plan["examples"]]
+    assert worths == sorted(worths)
     assert [example["text"] for example in (await post(api, "forget", agent_id="worthy", budget=4))["examples"]] == [
         "old",
         "used",
