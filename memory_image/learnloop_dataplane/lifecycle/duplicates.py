@@ -2,7 +2,8 @@
 
 The rule errs towards keeping: junk costs little, but a correction mistaken for a repetition costs the truth. A word
 that two texts do not share may be a negation in any language, an article or a comma may turn the meaning ("few", "a
-few"; "no, it is open", "no it is open"), so they say the same only word for word.
+few"; "no, it is open", "no it is open"), so they say the same only word for word. "The" alone says nothing: it is a
+word of English, and makes no sentence another one's opposite.
 """
 
 import hashlib
@@ -29,14 +30,10 @@ _SAYS_NOTHING = "the"
 _ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
 _EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»)]*$")
 # Phrases that may stand before recalled text; of these only "as noted" behind it.
-_FRAMES = [
-    tuple(phrase.split())
-    for phrase in (
-        *("what i know is that", "what i know is", "what i remember is that", "what i remember is"),
-        *("as far as i know", "as far as i remember", "as far as i recall", "as noted", "noted", "remembered"),
-        *("i know that", "i know", "i remember that", "i remember", "i recall that", "i recall", "and"),
-    )
-]
+_FRAME = re.compile(
+    r"(?:what i (?:know|remember) is(?: that)?|as far as i (?:know|remember|recall)|as noted|noted|remembered"
+    r"|i (?:know|remember|recall)(?: that)?|and),? (?=.)"
+)
 
 
 @dataclass(frozen=True)
@@ -96,21 +93,21 @@ class Comparison:
     def __init__(self, recalled: Iterable[RecalledMemory]) -> None:
         self._echoes: list[Superfluous] = []
         self._alike: dict[bytes, list[Item]] = defaultdict(list)
-        self._texts: dict[tuple[str, ...], list[RecalledMemory]] = defaultdict(list)
+        self._texts: dict[str, list[RecalledMemory]] = defaultdict(list)
         for each in recalled:
-            words = said(each.text)
-            if len(words) >= SHORTEST_ECHO and len(self._texts[words]) < MOST_ALIKE:
-                self._texts[words].append(each)
+            text = said(each.text)
+            if text.count(" ") + 1 >= SHORTEST_ECHO and len(self._texts[text]) < MOST_ALIKE:
+                self._texts[text].append(each)
 
     def read(self, items: Iterable[Item]) -> None:
         """Takes in more memories."""
         for item in items:
-            words = said(item.text)
-            source = None if item.fixed else self._source(words, item)
+            text = said(item.text)
+            source = None if item.fixed else self._source(text, item)
             if source is not None:
                 self._echoes.append(Superfluous(item.id, source, "echo"))
-            elif words:
-                key = _digest([item.memory_type, item.about, words, sorted(item.details)])
+            elif text:
+                key = _digest([item.memory_type, item.about, text, sorted(item.details)])
                 self._alike[key].append(replace(item, text="", details=frozenset()))
 
     def junk(self) -> list[Superfluous]:
@@ -129,30 +126,23 @@ class Comparison:
                     junk.append(Superfluous(item.id, lasting.id, "duplicate"))
         return junk
 
-    def _source(self, words: tuple[str, ...], item: Item) -> UUID | None:
-        """The recalled memory that these words repeat; None where they say anything else."""
-        alike = self._texts.get(_unframed(words), ())
+    def _source(self, text: str, item: Item) -> UUID | None:
+        """The recalled memory that this text repeats; None where it says anything else."""
+        alike = self._texts.get(_unframed(text), ())
         return next((each.id for each in alike if each.covers(item)), None)
 
 
-def _unframed(words: tuple[str, ...]) -> tuple[str, ...]:
+def _unframed(text: str) -> str:
     """Without the phrases by which people begin and end a repetition."""
-    frame = next((each for each in _FRAMES if _begins(words, each)), ())
-    words = words[len(frame) :]
-    return words[:-2] if words[-2:] == ("as", "noted") else words
+    frame = _FRAME.match(text)
+    return text[frame.end() if frame else 0 :].removesuffix(" as noted")
 
 
-def said(text: str) -> tuple[str, ...]:
+def said(text: str) -> str:
     """The words and symbols of a text, in order, without case, quotes, ends of sentences and "the"."""
     plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
     words = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).split())
-    return tuple(word for word in words if word and word != _SAYS_NOTHING)
-
-
-def _begins(words: tuple[str, ...], phrase: tuple[str, ...]) -> bool:
-    """Whether the words begin with the phrase, after which a comma may stand, and go on."""
-    begin = words[: len(phrase)]
-    return len(words) > len(phrase) and (*begin[:-1], begin[-1].rstrip(",")) == phrase
+    return " ".join(word for word in words if word and word != _SAYS_NOTHING)
 
 
 def details(content: dict[str, Any]) -> frozenset[str]:
