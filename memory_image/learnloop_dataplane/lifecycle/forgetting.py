@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse
+from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse, ToldAgent
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.loop import Work
 from learnloop_dataplane.errors import ApiError
@@ -133,15 +133,13 @@ class BudgetFile:
         self._budgets: AgentBudgets | None = None
         self._refusal = ""
 
-    def of(self, namespace: str) -> Mapping[str, MemoryBudget]:
+    def of(self, namespace: str) -> Mapping[str, ToldAgent]:
         """Budgets by agent."""
         return self._budgets.agents if self._budgets is not None and self._budgets.namespace == namespace else {}
 
     def groups(self, namespace: str) -> Mapping[str, str]:
         """Memory groups by agent."""
-        if self._budgets is None or self._budgets.namespace != namespace:
-            return {}
-        return {agent: each.group for agent, each in self._budgets.agents.items() if each.group is not None}
+        return {agent: each.group for agent, each in self.of(namespace).items() if each.group is not None}
 
     async def look(self) -> None:
         """Reads the file; never raises."""
@@ -149,21 +147,16 @@ class BudgetFile:
             return
         refusal = ""
         try:
-            self._budgets = await asyncio.to_thread(self._read, self._path)
+            content = await asyncio.to_thread(self._path.read_bytes)
+            if len(content) > BUDGETS_ROOM:
+                raise ValueError(f"more than {BUDGETS_ROOM} bytes")
+            self._budgets = self._reader.read(content)
         except (OSError, ValueError) as error:
             self._metrics.budgets_refused.inc()
             refusal = str(error)[:500]
             if refusal != self._refusal:
                 log.error("invalid budgets of agents in %s, the last valid ones hold: %s", self._path, refusal)
         self._refusal = refusal
-
-    def _read(self, path: Path) -> AgentBudgets:
-        with path.open("rb") as file:
-            content = file.read(BUDGETS_ROOM + 1)
-        if len(content) > BUDGETS_ROOM:
-            raise ValueError(f"more than {BUDGETS_ROOM} bytes")
-        budgets: AgentBudgets = self._reader.read(content)
-        return budgets
 
 
 @dataclass(frozen=True)

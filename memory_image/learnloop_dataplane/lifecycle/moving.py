@@ -103,13 +103,6 @@ async def delete(db: Database, namespace: str, agent: str, ids: list[UUID]) -> i
     return len(gone)
 
 
-_TAKEN = frozenset(StoreMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"} | {
-    "id",
-    "created_at",
-    "remembered_at",
-    "expires_at",
-    "user_ids",
-}
 _MOST_PEOPLE = MAX_PEOPLE + MAX_SOURCES + 1  # that an export can name behind one memory
 
 
@@ -133,6 +126,9 @@ class ExportedMemory(StoreMemory):
         memory.valid_from = self.valid_from or self.created_at
         memory.expires_at = self.expires_at
         return memory
+
+
+_TAKEN = frozenset(ExportedMemory.model_fields) - {"agent_id", "ttl_seconds", "idempotency_key"}
 
 
 def read_line(agent: str, number: int, line: bytes) -> ExportedMemory:

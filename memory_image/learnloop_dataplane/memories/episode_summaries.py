@@ -5,7 +5,6 @@ they hold what the agent was given before, its recalled memories among them, and
 come back as if it had happened again.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -149,7 +148,7 @@ def _text(value: Any) -> str:
         return _cut(" ".join(part for part in parts if isinstance(part, str)))
     if isinstance(value, dict):
         text = next((value[name] for name in ("text", "content") if isinstance(value.get(name), str)), None)
-        return _cut(text if text is not None else json.dumps(value, ensure_ascii=False)) if value else ""
+        return _cut(text if text is not None else orjson.dumps(value).decode()) if value else ""
     return _cut(value) if isinstance(value, str) else ""
 
 

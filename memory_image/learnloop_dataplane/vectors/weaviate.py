@@ -20,10 +20,7 @@ import grpc
 import httpx
 import numpy as np
 import weaviate
-from weaviate.classes.config import Configure, VectorDistances
-from weaviate.classes.data import DataObject
-from weaviate.classes.init import AdditionalConfig, Auth, Timeout
-from weaviate.classes.query import Filter
+import weaviate.classes as wvc
 from weaviate.exceptions import WeaviateBaseError
 
 from learnloop_dataplane.errors import StoreAway, StoreLost
@@ -79,9 +76,10 @@ class WeaviateTenants:
             grpc_host=grpc_host,
             grpc_port=grpc_port,
             grpc_secure=secure,
-            auth_credentials=Auth.api_key(key) if key else None,
-            additional_config=AdditionalConfig(
-                timeout=Timeout(init=CONNECT_SECONDS, query=ASK_SECONDS, insert=GIVE_UP_SECONDS), trust_env=False
+            auth_credentials=wvc.init.Auth.api_key(key) if key else None,
+            additional_config=wvc.init.AdditionalConfig(
+                timeout=wvc.init.Timeout(init=CONNECT_SECONDS, query=ASK_SECONDS, insert=GIVE_UP_SECONDS),
+                trust_env=False,
             ),
             skip_init_checks=True,  # they ask a package registry which version of the client is the newest
         )
@@ -99,7 +97,7 @@ class WeaviateTenants:
         async with self._request():
             await self._make(collection)
             answer = await self._of(collection, tenant).data.insert_many(
-                [DataObject(properties={}, uuid=uuid, vector=vector) for uuid, vector in vectors.items()]
+                [wvc.data.DataObject(properties={}, uuid=uuid, vector=vector) for uuid, vector in vectors.items()]
             )
             if answer.has_errors:
                 error = next(iter(answer.errors.values())).message
@@ -109,7 +107,7 @@ class WeaviateTenants:
         """Deletes these; those that are not there are ignored."""
         for start in range(0, len(ids), IDS_AT_ONCE):
             async with self._request():
-                chosen = Filter.by_id().contains_any(list(ids[start : start + IDS_AT_ONCE]))
+                chosen = wvc.query.Filter.by_id().contains_any(list(ids[start : start + IDS_AT_ONCE]))
                 answer = await self._of(collection, tenant).data.delete_many(chosen)
                 if answer.failed:
                     raise StoreAway(f"Weaviate did not delete {answer.failed} vectors")
@@ -165,13 +163,13 @@ class WeaviateTenants:
         if not await self._client.collections.exists(collection):
             await self._client.collections.create(
                 collection,
-                vector_config=Configure.Vectors.self_provided(
-                    quantizer=Configure.VectorIndex.Quantizer.none(),  # the default would round to 8 bits
-                    vector_index_config=Configure.VectorIndex.hnsw(
-                        distance_metric=VectorDistances.DOT, ef_construction=128, max_connections=32
+                vector_config=wvc.config.Configure.Vectors.self_provided(
+                    quantizer=wvc.config.Configure.VectorIndex.Quantizer.none(),  # the default would round to 8 bits
+                    vector_index_config=wvc.config.Configure.VectorIndex.hnsw(
+                        distance_metric=wvc.config.VectorDistances.DOT, ef_construction=128, max_connections=32
                     ),
                 ),
-                multi_tenancy_config=Configure.multi_tenancy(
+                multi_tenancy_config=wvc.config.Configure.multi_tenancy(
                     enabled=True, auto_tenant_creation=True, auto_tenant_activation=True
                 ),
             )
