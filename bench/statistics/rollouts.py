@@ -121,7 +121,7 @@ def agreement(result: Outcome, max_drop: float) -> tuple[int, float]:
         memory, verdict = TestMemory(Pair()), "undecided"
         for (canary_n, canary, stable_n, stable), concurrent, worse, fine in path:
             pair = Pair(Counts(canary_n, canary), Counts(stable_n, stable))
-            memory = product_look(memory, pair, max_drop, bar) if concurrent else replace(memory, seen=None)
+            memory = product_look(memory, pair, max_drop, bar) if concurrent else replace(memory, counted=None)
             worst = max(worst, abs(memory.worse - worse), abs(memory.fine - fine))
             verdict = claim(memory, bar).value
             looks += 1

@@ -8,12 +8,11 @@ from learnloop_operator.rollout.decide import current
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, at_weight, looked
 from learnloop_operator.rollout.judging.analysis import is_steady
 from learnloop_operator.rollout.judging.fast_lane_breaches import Subject, subjects
-from learnloop_operator.rollout.metrics.hard_bound import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, Reading
+from learnloop_operator.rollout.metrics.hard_bound import Reading
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import Cluster
-from testing.simulation.shadow_cluster import ShadowCluster
 
 REQUESTS = 5
 """An episode makes so many requests for an action."""
@@ -100,18 +99,3 @@ class LanedExperiment(LanedCluster, ExperimentCluster):
             if "read from its own pods" in arm.get("message", ""):
                 assert arm["uri"] in self.ever_failing, "an arm that never failed was withdrawn for failing"
         super()._status(status)
-
-
-class LanedShadow(LanedCluster, ShadowCluster):
-    """A canary in shadow, whose pods count the copies they get."""
-
-    def counters(self, revision: str) -> dict[str, float]:
-        copies = [copy for copy in self.copies if copy[1] == revision]
-        fine = [copy for copy in copies if not copy[3]]
-        return super().counters(revision) | {
-            COMPARED: float(len(fine)),
-            AGREED: float(sum(copy[2] for copy in fine)),
-            COPIES_FAILED: float(len(copies) - len(fine)),
-            f"{COPIES_WITHIN}0.02": float(sum(not copy[4] for copy in fine)),
-            f"{COPIES_WITHIN}inf": float(len(fine)),
-        }

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -53,6 +54,7 @@ FEWEST_FEEDBACK = 30
 DUPLICATES = 0.2  # share of the episodes that may be exact repetitions of another
 WORST = 3
 ERRS = 0.05  # chance that feedback which has nothing to do with the rewards is ever called against them
+WINDOWS = 60  # of the newest rewards, without one in common, that this chance is for
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,13 @@ def _disagrees(spec: RewardPolicySpec, rewards: Sequence[Rewarded]) -> Sign | No
 
 def _always_valid(n: int) -> float:
     """Standard deviations that the mean of n values strays by at any of all looks with the chance ERRS only, on one
-    side: the normal mixture (H. Robbins, 1970), tightest from FEWEST_FEEDBACK values on."""
+    side: the normal mixture (H. Robbins, 1970), tightest from FEWEST_FEEDBACK values on.
+
+    It holds while the values grow in number. A full window slides on over others, so that each of WINDOWS has its share
+    of the chance, too."""
     growth = (n + FEWEST_FEEDBACK) / FEWEST_FEEDBACK
-    return math.sqrt((1.0 + FEWEST_FEEDBACK / n) * math.log(growth / (2.0 * ERRS) ** 2))
+    growing = math.sqrt((1.0 + FEWEST_FEEDBACK / n) * math.log(growth / (2.0 * ERRS) ** 2))
+    return max(growing, NormalDist().inv_cdf(1.0 - ERRS / WINDOWS))
 
 
 def _repeats(rewards: Sequence[Rewarded]) -> Sign | None:

@@ -78,12 +78,9 @@ class WithExperience:
         return await self._source.of_copies(namespace, name, window)
 
     async def _outcomes(self, request: EvidenceRequest) -> Mapping[str, RevisionOutcomes] | Missing:
-        by_seconds: dict[int, list[str]] = {}
-        for window in request.windows:
-            by_seconds.setdefault(window.seconds, []).append(window.revision)
         wanted = (
             self._data_plane.outcomes(request.namespace, request.name, revisions, seconds)
-            for seconds, revisions in by_seconds.items()
+            for seconds, revisions in request.by_seconds().items()
         )
         try:
             answers = await asyncio.gather(*wanted)

@@ -67,14 +67,10 @@ async def gather(
 
 def _by_seconds(request: EvidenceRequest, pod_label: str) -> list[tuple[Arms, int]]:
     """The arms that are asked about the same number of seconds, and these."""
-    result: dict[int, list[str]] = {}
-    for window in request.windows:
-        result.setdefault(window.seconds, []).append(window.revision)
-    return [(_arms(request, revisions, pod_label), seconds) for seconds, revisions in result.items()]
-
-
-def _arms(request: EvidenceRequest, revisions: Sequence[str], pod_label: str) -> Arms:
-    return Arms(request.namespace, request.name, revisions, pod_label)
+    return [
+        (Arms(request.namespace, request.name, revisions, pod_label), seconds)
+        for seconds, revisions in request.by_seconds().items()
+    ]
 
 
 async def _counters(prometheus: Prometheus, request: EvidenceRequest, pod_label: str) -> list[list[Sample]]:
@@ -217,7 +213,6 @@ def shadow_query(arms: Arms, seconds: int) -> str:
 def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
     """The answer to `shadow_query`; None when the arm has reported nothing at all."""
     sums: dict[str, float] = {}
-    within: dict[float, float] = {}
     seen_at, broken = None, ""
     for sample in samples:
         signal = sample.labels.get(SIGNAL, "")
@@ -225,9 +220,7 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
             seen_at = moment(sample.value) if signal == "seen" else seen_at
         elif not math.isfinite(sample.value):
             broken = f"Prometheus answers {sample.value} for its {signal} counter"
-        elif signal == "within":
-            within[_bound(sample.labels.get("le", ""))] = max(0.0, sample.value)
-        else:
+        elif signal != "within":
             sums[signal] = max(0.0, sample.value)
     if broken:
         return ShadowEvidence(seen_at=seen_at, broken=broken)
@@ -238,15 +231,7 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
         agreed=min(sums.get("agreed", 0.0), sums["compared"]),
         errors=sums.get("errors", 0.0),
         lost=sums.get("lost", 0.0),
-        within=within,
+        within=next(iter(histograms(samples, "within").values()), {}),
         seen_at=seen_at,
         gap=round(sums.get("gap", 0.0)),
     )
-
-
-def _bound(text: str) -> float:
-    """The bound of a histogram bucket in seconds, `+Inf` included; one that is not a number bounds nothing."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.inf

@@ -16,17 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from learnloop_api import names
 from learnloop_common.tls.contexts import client_context
 from learnloop_operator.bounded_body import TooLarge, read_bounded
-from learnloop_operator.rollout.metrics.hard_bound import (
-    AGREED,
-    COMPARED,
-    COPIES_FAILED,
-    COPIES_WITHIN,
-    ENDED,
-    FAILED,
-    REQUESTS,
-    WITHIN,
-    Reading,
-)
+from learnloop_operator.rollout.metrics.hard_bound import ENDED, FAILED, REQUESTS, WITHIN, Reading
 
 LOOK_SECONDS = 0.8
 MAX_ANSWER = 256 * 1024
@@ -34,20 +24,13 @@ AT_ONCE = 64
 """The most pods read of one arm: a gross breach shows in any 64 of them."""
 
 _ACTING = ("act", "infer")
-_SUMS = {
-    names.METRIC_EPISODE_RETURN_GAIN: "gain",
-    names.METRIC_EPISODE_RETURN_LOSS: "loss",
-    names.METRIC_SHADOW_COMPARED: COMPARED,
-    names.METRIC_SHADOW_AGREED: AGREED,
-    names.METRIC_SHADOW_ERRORS: COPIES_FAILED,
-}
+_SUMS = {names.METRIC_EPISODE_RETURN_GAIN: "gain", names.METRIC_EPISODE_RETURN_LOSS: "loss"}
 _WANTED = (
     names.METRIC_EPISODES_ENDED,
     *_SUMS,
     names.METRIC_REQUEST_ERRORS,
     f"{names.METRIC_REQUEST_SECONDS}_count",
     f"{names.METRIC_REQUEST_SECONDS}_bucket",
-    f"{names.METRIC_SHADOW_SECONDS}_bucket",
     names.METRIC_SERVER_STARTED,
 )
 LONGEST_LINE = 1024
@@ -181,8 +164,6 @@ def _counter(metric: str, labels: Mapping[str, str]) -> str:
         return ENDED + labels.get("outcome", "")
     if metric in _SUMS:
         return _SUMS[metric]
-    if metric == f"{names.METRIC_SHADOW_SECONDS}_bucket":
-        return f"{COPIES_WITHIN}{_bound(labels.get('le'))!r}"
     if labels.get("verb") not in _ACTING:
         return ""
     if metric == f"{names.METRIC_REQUEST_SECONDS}_bucket":

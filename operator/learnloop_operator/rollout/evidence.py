@@ -245,6 +245,13 @@ class EvidenceRequest:
     deadline_seconds: int = 0
     """Tell what became of the episodes that were opened longer ago than this; 0: do not."""
 
+    def by_seconds(self) -> Mapping[int, list[str]]:
+        """The revisions that are asked about the same number of seconds."""
+        return {
+            seconds: [window.revision for window in self.windows if window.seconds == seconds]
+            for seconds in dict.fromkeys(window.seconds for window in self.windows)
+        }
+
 
 class EvidenceSource(Protocol):
     """A place that knows what the arms of a rollout have done. No method raises: what cannot be had is said in the

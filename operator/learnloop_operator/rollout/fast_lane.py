@@ -1,14 +1,13 @@
 """The fast lane: hard bounds asked of the counters that the pods of an arm on trial serve, each second."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_operator.rollout.metrics.hard_bound import (
     Counters,
     HardBound,
@@ -16,7 +15,6 @@ from learnloop_operator.rollout.metrics.hard_bound import (
     between,
     failed_requests,
     finished,
-    of_shadow,
     total,
 )
 from learnloop_operator.rollout.metrics.metric_types import type_of
@@ -32,8 +30,8 @@ UNREACHABLE, UNUSABLE = "PodsUnreachable", "CountersUnusable"
 NO_POD: Mapping[str, str] = MappingProxyType({})
 
 
-# The hard bounds asked of one arm: min and max of the analysis and the share of failing requests; of an arm in shadow,
-# the bars of its step. Nothing is compared with stable: a bound needs one arm.
+# The hard bounds asked of one arm: min and max of the analysis and the share of failing requests. Nothing is compared
+# with stable: a bound needs one arm.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +41,16 @@ class Questions:
     bounds: tuple[HardBound, ...]
     bar: float
     exposed: bool = True
-    """Whether the arm gets episodes or copies; while it gets none, what its pods count is not of this rollout."""
+    """Whether the arm gets episodes; while it gets none, what its pods count is not of this rollout."""
 
 
 def of_episodes(spec: ModelDeploymentSpec, weight: int, arms: int = 1) -> Questions:
-    """Of each of `arms` arms on trial that gets `weight` percent of the episodes."""
-    return _asked(spec, _distinct(of_analysis(spec.analysis)), arms, weight > 0)
-
-
-def of_copies(spec: ModelDeploymentSpec, bars: ShadowCheck) -> Questions:
-    """Of an arm in shadow."""
-    return _asked(spec, _distinct(of_shadow(bars)), 1, True)
+    """Of each of `arms` arms on trial that gets `weight` percent of the episodes. The arms of an experiment share the
+    budget."""
+    # A bound that cannot be broken is not asked, and each claim once.
+    bounds = {bound.claim: bound for bound in of_analysis(spec.analysis) if 0.0 <= bound.share < 1.0}
+    bar = math.log(max(1, len(bounds) * arms) / (BUDGET * spec.analysis.alpha))
+    return Questions(tuple(bounds.values()), bar, weight > 0)
 
 
 def of_analysis(analysis: Analysis) -> Iterator[HardBound]:
@@ -61,18 +58,6 @@ def of_analysis(analysis: Analysis) -> Iterator[HardBound]:
     yield failed_requests(analysis.fast_lane.max_request_errors)
     for metric in analysis.metrics:
         yield from type_of(metric).hard_bounds(metric)
-
-
-def _asked(spec: ModelDeploymentSpec, bounds: tuple[HardBound, ...], arms: int, exposed: bool) -> Questions:
-    """A rollout's shadow steps and its other steps share the budget, and so do the arms of an experiment."""
-    shadows = [bound for step in spec.rollout.steps if step.shadow for bound in of_shadow(step.shadow)]
-    claims = len(_distinct((*of_analysis(spec.analysis), *shadows)))
-    return Questions(bounds, math.log(max(1, claims * arms) / (BUDGET * spec.analysis.alpha)), exposed)
-
-
-def _distinct(bounds: Iterable[HardBound]) -> tuple[HardBound, ...]:
-    """Those that can be broken, each claim once."""
-    return tuple({bound.claim: bound for bound in bounds if 0.0 <= bound.share < 1.0}.values())
 
 
 def breach(asked: Questions, alarms: Mapping[str, Alarm], subject_is: str) -> str:
@@ -128,7 +113,7 @@ def looked(
     each with UNREACHABLE or UNUSABLE.
 
     The first reading of a process is a beginning: whatever it counted before, perhaps in an earlier rollout, is not
-    asked. So is everything while the arm gets neither episodes nor copies, that of a pod that is silent then included.
+    asked. So is everything while the arm gets no episodes, that of a pod that is silent then included.
     """
     message = {pod: reading for pod, reading in readings.items() if reading.possible}
     silent = {**silent, **dict.fromkeys(readings.keys() - message.keys(), UNUSABLE)}

@@ -214,8 +214,10 @@ def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dic
 LONGEST_WAIT = timedelta(minutes=1)
 _UNDECIDED = "undecided"
 """MetricEvidence.verdict of a test that has said nothing yet."""
-_FIGURES = {"episodes", "meanReturn", "successRate"}
-_FIGURES_OF_EXPERIMENT = {"episodes", "mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen"}
+_FIGURES = {
+    *("episodes", "meanReturn", "successRate", "message"),
+    *("mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen"),
+}
 _TOLD_LATER = {"verdict", "conditions", "evidence", "stepBaseEpisodes", "routingGeneration"}
 _BUSY = {
     reasons.NOT_ENOUGH_DATA,
@@ -243,30 +245,21 @@ def can_wait(written: Mapping[str, Any], wanted: Mapping[str, Any], since: datet
 
 def _said(status: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status that is written immediately."""
-    text = {key: value for key, value in status.items() if key not in _TOLD_LATER}
-    for role in ("stable", "canary", "previous"):
-        if role in text:
-            text[role] = _arm_without_figures(text[role], exact=role == "stable")
-    text["conditions"] = sorted(_condition(item) for item in status.get("conditions") or ())
-    if "experiment" in text:
-        text["experiment"] = _experiment(text["experiment"])
+    text = _without_figures({key: value for key, value in status.items() if key not in _TOLD_LATER})
     # A test that has begun says nothing yet: its figures are written with the others.
-    tests = ((item["name"], item["verdict"]) for item in status.get("evidence") or ())
-    text["evidence"] = sorted(item for item in tests if item[1] != _UNDECIDED)
-    return text
+    verdicts = ((item["name"], item["verdict"]) for item in status.get("evidence") or ())
+    tests = sorted(item for item in verdicts if item[1] != _UNDECIDED)
+    return {**text, "evidence": tests, "conditions": sorted(map(_condition, status.get("conditions") or ()))}
 
 
-def _arm_without_figures(arm: Mapping[str, Any], *, exact: bool) -> dict[str, Any]:
-    remaining = {key: value for key, value in arm.items() if key not in _FIGURES}
-    if not exact:
-        remaining["readyReplicas"] = bool(remaining.get("readyReplicas"))
-    return remaining
-
-
-def _experiment(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The arms in the race, with pods, the winner and the losers, without figures."""
-    arms = [{key: value for key, value in arm.items() if key not in _FIGURES_OF_EXPERIMENT} for arm in found["arms"]]
-    return {**found, "message": "", "arms": arms}
+def _without_figures(value: Any) -> Any:
+    """The same without what moves at every look; of ready pods, whether there is one."""
+    if isinstance(value, list):
+        return [_without_figures(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    remaining = {key: _without_figures(item) for key, item in value.items() if key not in _FIGURES}
+    return {**remaining, "readyReplicas": bool(value.get("readyReplicas"))}
 
 
 def _condition(item: Mapping[str, Any]) -> tuple[str, str, str, int]:

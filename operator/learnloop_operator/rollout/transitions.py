@@ -116,7 +116,7 @@ def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
         return None
     onward = advance(snapshot, state, state.canary)
     if state.stable and snapshot.spec.serving.replicas and not world(snapshot, state.stable.revision).ready:
-        onward = _without_stable(snapshot, state, state.stable, state.canary, onward)
+        onward = _serve_by_canary_when_stable_is_lost(snapshot, state, state.stable, state.canary, onward)
     if snapshot.desired.model is not None or _is_undone(state) or _falls(state, onward):
         return onward
     problem = snapshot.desired.problem
@@ -125,7 +125,7 @@ def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
     return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
 
 
-def _without_stable(
+def _serve_by_canary_when_stable_is_lost(
     snapshot: Snapshot, state: State, stable: ArmState, canary: ArmState, onward: NextState
 ) -> NextState:
     """Most users are refused, and nothing can be compared. When stable's pods have been given up, as a canary's are

@@ -1,4 +1,4 @@
-"""The e-value of one batch of outcomes from two arms.
+"""Bets on which of two arms is better: what one batch of outcomes is worth as evidence (its e-value), and intervals.
 
 Every outcome is a number in 0..1. The null says that in the batch the mean of arm `a` is at most the mean of arm `b`
 plus a margin. A bet names two means (p_a, p_b) *before* the batch is seen; its e-value is the Bernoulli likelihood of

@@ -58,7 +58,7 @@ NOTHING = Pair()
 class TestMemory:
     """All that has to survive a restart."""
 
-    seen: Pair | None = None
+    counted: Pair | None = None
     """What the source had counted at the last look that took anything over; None: the next look starts over."""
     judged: Pair = NOTHING
     """The outcomes the evidence is made of."""
@@ -99,13 +99,13 @@ def look(memory: TestMemory, seen: Pair, max_drop: float | None, bar: Bars) -> T
     """
     if not (seen.canary.possible and seen.stable.possible):
         return memory
-    if memory.seen is None:
-        return replace(memory, seen=seen)
-    batch = seen.minus(memory.seen)
+    if memory.counted is None:
+        return replace(memory, counted=seen)
+    batch = seen.minus(memory.counted)
     enough = max(1.0 if max_drop is None else BATCH, GROWTH * memory.judged.canary.n)
     if not (batch.canary.possible and batch.stable.possible) or batch.canary.n < enough or batch.stable.n < 1.0:
         return memory
-    return replace(bet(memory, batch, max_drop, bar), seen=seen)
+    return replace(bet(memory, batch, max_drop, bar), counted=seen)
 
 
 def bet(memory: TestMemory, batch: Pair, max_drop: float | None, bar: Bars) -> TestMemory:

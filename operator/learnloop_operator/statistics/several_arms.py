@@ -17,7 +17,7 @@ class ArmRecord:
     """Evidence of one arm; outcomes lie in 0..1, higher is better."""
 
     judged: Counts = NONE
-    seen: Counts | None = None
+    counted: Counts | None = None
     """The source's counters at the last look that bet; None: the next look starts over."""
     better: tuple[float, ...] = ()
     """Log e-values of "better than" each arm."""
@@ -45,10 +45,10 @@ def look(records: tuple[ArmRecord, ...], seen: Seen) -> tuple[ArmRecord, ...]:
     if batch is None:
         return records
     if not batch:
-        return tuple(replace(record, seen=counts) for record, counts in zip(records, seen, strict=True))
+        return tuple(replace(record, counted=counts) for record, counts in zip(records, seen, strict=True))
     # An arm that is silent at this look starts over at its next: the others' newer episodes do not match its own.
     return tuple(
-        _bet(records, batch, index) if index in batch else replace(record, seen=None)
+        _bet(records, batch, index) if index in batch else replace(record, counted=None)
         for index, record in enumerate(records)
     )
 
@@ -60,9 +60,9 @@ def _new_batch(records: tuple[ArmRecord, ...], seen: Seen) -> Batch | None:
     now = {index: counts for index, counts in enumerate(seen) if counts is not None}
     if any(not counts.possible for counts in now.values()) or len(now) < 2:
         return None
-    if any(records[index].seen is None for index in now):
+    if any(records[index].counted is None for index in now):
         return {}
-    batch = {index: counts.minus(records[index].seen or NONE) for index, counts in now.items()}
+    batch = {index: counts.minus(records[index].counted or NONE) for index, counts in now.items()}
     if any(not counts.possible for counts in batch.values()):
         return None
     before = sum(records[index].judged.n for index in now)
@@ -77,7 +77,7 @@ def _bet(records: tuple[ArmRecord, ...], batch: Batch, index: int) -> ArmRecord:
         if other != index:
             bets = expected(Pair(record.judged, records[other].judged))
             better[other] += log_e(own, counts, *bets, 0.0)
-    return ArmRecord(record.judged.plus(own), (record.seen or NONE).plus(own), tuple(better))
+    return ArmRecord(record.judged.plus(own), (record.counted or NONE).plus(own), tuple(better))
 
 
 def beaten_by(

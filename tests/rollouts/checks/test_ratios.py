@@ -35,7 +35,7 @@ def test_nothing_is_compared_while_one_arm_gets_no_episodes_or_its_beginning_is_
     before = look(look(look((), 4, 40), 6, 60), 10, 100)
     assert episodes(before) == 4
     after = look(before, 40, 110, gap, concurrent=concurrent)
-    assert (episodes(after), after[0].memory.seen) == (4, None)
+    assert (episodes(after), after[0].memory.counted) == (4, None)
 
 
 def test_of_two_prometheus_servers_that_answer_in_turn_each_episode_is_compared_once() -> None:

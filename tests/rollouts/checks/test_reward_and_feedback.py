@@ -8,7 +8,7 @@ import pytest
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Missing
-from learnloop_operator.rollout.metrics.metric_types import PLAIN, Feedback, Reward
+from learnloop_operator.rollout.metrics.metric_types import METRIC_TYPES, PLAIN
 from learnloop_operator.statistics.betting import Counts
 from testing.simulation.two_arm_world import World
 
@@ -91,13 +91,13 @@ def test_rewards_outside_their_range_are_no_evidence_and_say_so() -> None:
 def test_the_rewarded_and_rated_episodes_alone_are_outcomes() -> None:
     metric = MetricThreshold.model_validate(REWARD)
     arm = ArmEvidence(episodes=100, rewards=Counts(40, 15.0), opinions=Counts(10, 5.0))
-    kind = Reward()
+    kind, feedback = METRIC_TYPES["reward"], METRIC_TYPES["feedback"]
     assert (kind.weight(arm), kind.value(metric, arm)) == (40, 0.375)
     assert kind.outcomes(metric, arm, PLAIN) == Counts(40, 20.0)
     people = MetricThreshold.model_validate(FEEDBACK)
-    assert (Feedback().weight(arm), Feedback().value(people, arm)) == (10, 0.5)
-    assert Feedback().outcomes(people, arm, PLAIN) == Counts(10, 7.5)
-    assert Feedback().in_unit(people, 0.75) == 0.5
+    assert (feedback.weight(arm), feedback.value(people, arm)) == (10, 0.5)
+    assert feedback.outcomes(people, arm, PLAIN) == Counts(10, 7.5)
+    assert feedback.in_unit(people, 0.75) == 0.5
     silent = ArmEvidence(episodes=100)
     assert (kind.weight(silent), kind.value(metric, silent), kind.outcomes(metric, silent, PLAIN)) == (
         0,

@@ -1,4 +1,4 @@
-"""The fast lane on arms of an experiment and on a canary in shadow: the same promises as for a canary with episodes."""
+"""The fast lane on arms of an experiment: the same promises as for a canary."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.judging.fast_lane_breaches import subjects
-from testing.simulation.fast_lane_cluster import LanedExperiment, LanedShadow
-from testing.simulation.rollout_cluster import BETTER, uri
+from testing.simulation.fast_lane_cluster import LanedExperiment
+from testing.simulation.rollout_cluster import uri
 
 
 @pytest.fixture
@@ -22,18 +22,6 @@ def racing() -> LanedExperiment:
     while len(cluster.weights()) < 3:
         cluster.run(1)
     cluster.run(8)
-    return cluster
-
-
-@pytest.fixture
-def shadowed() -> LanedShadow:
-    """A canary in a shadow step that has just begun."""
-    cluster = LanedShadow({"minRequests": 1000, "minAgreement": 0.6, "maxErrorRate": 0.02, "maxLatencySeconds": 0.02})
-    cluster.run(10)
-    cluster.wish(1, BETTER)
-    while not cluster.copies:
-        cluster.run(1)
-    cluster.run(2)
     return cluster
 
 
@@ -109,41 +97,6 @@ def test_whatever_happens_to_pods_lane_and_operator_no_good_arm_is_withdrawn(see
             cluster.prometheus = not cluster.prometheus
         cluster.run(4)
     assert not [arm for arm in cluster.status["experiment"]["arms"] if "own pods" in arm.get("message", "")]
-
-
-@pytest.mark.parametrize(
-    ("trouble", "seconds", "said"),
-    [
-        ({"failing_copies": 0.6}, 6, "copies of requests to the canary failed; bar at most 0.02; read from its own"),
-        ({"slow": 0.8}, 20, "copies of requests to the canary took longer than 0.02 s; bar at most 0.11"),
-        ({"agreement": 0.05}, 6, "the canary agrees with stable on "),
-    ],
-)
-def test_a_gross_breach_in_shadow_ends_the_copies_within_seconds_although_prometheus_is_gone(
-    shadowed: LanedShadow, trouble: dict[str, float], seconds: int, said: str
-) -> None:
-    shadowed.prometheus = False
-    shadowed.ever_failing.add(uri(1))
-    for name, value in trouble.items():
-        setattr(shadowed, name, value)
-    assert seconds_until(lambda: shadowed.status.get("blockedRevision"), shadowed, 20) <= seconds
-    pin = shadowed.status["blockedRevision"]
-    assert pin["reason"] == "GrossBreach"
-    assert pin["message"].startswith("RolledBack before its first episode: ")
-    assert said in pin["message"]
-    table = read(shadowed.config_map).table
-    assert table is not None
-    assert table.mirror is None
-
-
-def test_good_copies_take_nothing_back_and_prometheus_still_has_to_pass_the_step(shadowed: LanedShadow) -> None:
-    shadowed.prometheus = False
-    shadowed.run(60)
-    assert "blockedRevision" not in shadowed.status
-    assert shadowed.status["weight"] == 0
-    shadowed.prometheus = True
-    assert shadowed.settle() == "Healthy"
-    assert shadowed.status["stable"]["uri"] == uri(1)
 
 
 def test_the_bounds_of_all_arms_share_one_budget() -> None:

@@ -14,7 +14,7 @@ from learnloop_api.names import VERBS
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "charts" / "argocd" / "learnloop.dev"
-KINDS = sorted(folder.name for folder in FOLDER.iterdir())
+KINDS = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 # Argo CD opens base, table and package, and an os module that only tells the time.
 CLOSED = ("io", "string", "math", "debug", "coroutine", "python", "dofile", "loadfile")
 TIME = re.compile(r"(?<= at )\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?= by )")
@@ -62,7 +62,7 @@ def cases(file: str, section: str) -> list[Any]:
 @pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))
 def test_health_says_what_the_operator_says(folder: Path, case: dict[str, Any]) -> None:
     obj = yaml.safe_load((folder / case["inputPath"]).read_text())
-    assert run(folder / "health.lua", obj) == case["healthStatus"]
+    assert run(FOLDER / "health.lua", obj) == case["healthStatus"]
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "discoveryTests"))
@@ -89,9 +89,7 @@ def test_an_approval_without_a_waiting_step_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_the_same_health_check_and_only_tested_actions(kind: str) -> None:
-    health = (FOLDER / kind / "health.lua").read_text()
-    assert health == (FOLDER / "LearningAgent" / "health.lua").read_text()
+def test_every_kind_has_only_tested_actions(kind: str) -> None:
     scripts = {path.parent.name for path in (FOLDER / kind / "actions").glob("*/action.lua")}
     if scripts:
         tests = yaml.safe_load((FOLDER / kind / "actions" / "action_test.yaml").read_text())

@@ -180,9 +180,9 @@ class FastLane(Resource):
     enabled: bool = Field(
         default=True,
         description=(
-            "Read the metrics of each arm on trial (canary, shadow, experiment, guard) from its pods "
+            "Read the metrics of each arm on trial (canary, experiment, guard) from its pods "
             "every second. Roll the arm back immediately when it breaks a bound beyond doubt. Bounds are "
-            "maxRequestErrors, a bar of its shadow step, and min or max of a metric (success, errors, "
+            "maxRequestErrors, and min or max of a metric (success, errors, "
             "return, latency). It never promotes. Needs a way from the operator to the "
             "pods' port 8081; the condition FastLane says whether it is there. Without it Prometheus alone "
             "decides."

@@ -73,7 +73,7 @@ class Comparison:
     @property
     def begun(self) -> bool:
         """Whether a look has been taken from which on outcomes count."""
-        return self.memory.seen is not None or self.memory.judged.canary.n > 0.0
+        return self.memory.counted is not None or self.memory.judged.canary.n > 0.0
 
 
 def has_ratio(metric: MetricThreshold) -> bool:
@@ -118,8 +118,8 @@ def compared(
             continue
         item = recorded.get(metric.name) or Comparison(metric.name, claim_text(metric))
         if not concurrent or torn:
-            if item.memory.seen is not None:
-                item = replace(item, memory=replace(item.memory, seen=None))
+            if item.memory.counted is not None:
+                item = replace(item, memory=replace(item.memory, counted=None))
         elif canary and stable and type_of(metric).weight(canary) >= metric.min_episodes:
             item = _look(metric, item, canary, stable, bars_of(analysis))
         result.append(item)

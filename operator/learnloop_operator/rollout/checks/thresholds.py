@@ -194,7 +194,7 @@ def out_of_range(
         return None
     counted = [type_of(metric).outcomes(metric, arm, PLAIN) if arm else None for arm in (subject, reference)]
     whole = Pair(*(item or NONE for item in counted))
-    last = comparison.memory.seen if comparison else None
+    last = comparison.memory.counted if comparison else None
     for pair in (whole.minus(last), whole) if last else (whole,):
         ripe = pair.canary.n >= metric.min_episodes
         one, other = side(pair.canary) if ripe else None, side(pair.stable)
@@ -205,9 +205,9 @@ def out_of_range(
             against = f"vs {_mean(where, pair.stable)} of {reference_is}"
             sentence = f"{text} {against}: lower than any single return of {span} may be"
             return Check(Verdict.BREACH, sentence, reasons.OUT_OF_RANGE)
-        for whose, seen, result in ((subject_is, pair.canary, one), (reference_is, pair.stable, other)):
+        for whose, counts, result in ((subject_is, pair.canary, one), (reference_is, pair.stable, other)):
             if result is not None:
-                text = f"{noun} of {whose} {_mean(where, seen)} over {count(int(seen.n))} lies outside {span}"
+                text = f"{noun} of {whose} {_mean(where, counts)} over {count(int(counts.n))} lies outside {span}"
                 fix = f"set returnRange of the metric {metric.name} to where all returns lie"
                 return hold(f"{text} and proves nothing: {fix}", reasons.OUT_OF_RANGE)
     return None

@@ -4,14 +4,14 @@ from datetime import timedelta
 from hashlib import sha256
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuiteStatus, seconds_of
+from learnloop_api.kinds.rollouts.gates import GatesStatus, seconds_of
 from learnloop_api.wire.deployment import AwaitedApproval, ModelDeployed, RolloutDecision, ScheduledStep
 from learnloop_api.wire.gates import JudgedGates, SuiteVerdict
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.model.rollout_state import NextState, State
-from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.model.snapshot import Model, Snapshot
 from learnloop_operator.rollout.steps.waits import waits_since
 
 NEWS_SECONDS = 3600.0
@@ -65,17 +65,8 @@ def _decided(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
     for item in state.decisions:
         if parse(item.at) is None or seconds_since(item.at, snapshot.now) > NEWS_SECONDS:
             continue
-        body = RolloutDecision(
-            model_deployment=snapshot.name,
-            verb=item.verb,
-            revision=item.revision,
-            step=item.step,
-            by=item.by,
-            verified=bool(item.verified),
-            at=item.at,
-            outcome=item.outcome,
-            message=item.message,
-        ).model_dump(mode="json")
+        fields = item.model_dump(exclude={"value"}) | {"verified": bool(item.verified)}
+        body = RolloutDecision(model_deployment=snapshot.name, **fields).model_dump(mode="json")
         uid = str(snapshot.object["metadata"].get("uid", ""))
         identity = sha256("\n".join((uid, item.verb, item.value, item.at)).encode()).hexdigest()[:32]
         path = f"/api/v1/models/{snapshot.name}/decisions/{identity}"
@@ -89,20 +80,9 @@ def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcem
         return ()
     model, old = state.stable.model, state.previous
     gates = state.gates if state.gates and state.gates.revision == model.revision else None
-    event = ModelDeployed(
-        model_deployment=snapshot.name,
-        revision=model.revision,
-        uri=model.uri,
-        sha256=model.sha256 or None,
-        previous_revision=old.revision if old else None,
-        routing_mode=snapshot.spec.routing.mode,
-        canary_weights=[step.weight for step in snapshot.spec.rollout.steps][:32],
-        schedule=_schedule(snapshot),
-        verdict=sentence[:1024],
-        gates=_verdicts(gates) if gates else [],
-        approved_by=gates.approved_by if gates else None,
-        deployed_at=stamp(snapshot.now),
-    )
+    event = _event(snapshot, "deployed", model, old.revision if old else None, sentence, stamp(snapshot.now))
+    approved = gates.approved_by if gates else None
+    event = event.model_copy(update={"gates": _verdicts(gates) if gates else [], "approved_by": approved})
     return (_told(event, model.revision),)
 
 
@@ -110,42 +90,42 @@ def _rolled_back(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
     pin = state.blocked
     if pin is None or parse(pin.at) is None or seconds_since(pin.at, snapshot.now) > NEWS_SECONDS:
         return ()
-    event = ModelDeployed(
-        event="rolled_back",
-        model_deployment=snapshot.name,
-        revision=pin.revision,
-        uri=pin.uri,
-        sha256=pin.sha256 or None,
-        previous_revision=state.stable.revision if state.stable else None,
-        routing_mode=snapshot.spec.routing.mode,
-        canary_weights=[step.weight for step in snapshot.spec.rollout.steps][:32],
-        schedule=_schedule(snapshot),
-        reason=pin.reason,
-        verdict=pin.message[:1024],
-        deployed_at=pin.at,
-    )
-    return (_told(event, _identity(pin)),)
+    instead = state.stable.revision if state.stable else None
+    event = _event(snapshot, "rolled_back", pin, instead, pin.message, pin.at)
+    return (_told(event.model_copy(update={"reason": pin.reason}), f"{pin.revision} at {pin.at}"),)
 
 
-def _identity(pin: BlockedRevision) -> str:
-    return f"{pin.revision} at {pin.at}"
+def _event(
+    snapshot: Snapshot, event: str, model: Model | BlockedRevision, previous: str | None, verdict: str, at: str
+) -> ModelDeployed:
+    steps = snapshot.spec.rollout.steps[:32]
+    fields = {
+        "event": event,
+        "model_deployment": snapshot.name,
+        "revision": model.revision,
+        "uri": model.uri,
+        "sha256": model.sha256 or None,
+        "previous_revision": previous,
+        "routing_mode": snapshot.spec.routing.mode,
+        "canary_weights": [step.weight for step in steps],
+        "schedule": [
+            ScheduledStep(
+                weight=step.weight,
+                min_seconds=step.min_seconds,
+                min_episodes=step.min_episodes,
+                waits_for_approval=step.pause,
+            )
+            for step in steps
+        ],
+        "verdict": verdict[:1024],
+        "deployed_at": at,
+    }
+    return ModelDeployed.model_validate(fields)
 
 
 def _told(event: ModelDeployed, identity: str) -> Announcement:
     path = f"/api/v1/models/{event.model_deployment}/{event.event.replace('_', '-')}"
     return Announcement(Call("PUT", path, event.model_dump(mode="json")), identity)
-
-
-def _schedule(snapshot: Snapshot) -> list[ScheduledStep]:
-    return [
-        ScheduledStep(
-            weight=step.weight,
-            min_seconds=step.min_seconds,
-            min_episodes=step.min_episodes,
-            waits_for_approval=step.pause,
-        )
-        for step in snapshot.spec.rollout.steps[:32]
-    ]
 
 
 def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call, ...]:
@@ -173,17 +153,15 @@ def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call
 
 
 def _verdicts(gates: GatesStatus) -> list[SuiteVerdict]:
-    return [_verdict(item) for item in gates.suites if item.verdict != "pending"]
-
-
-def _verdict(item: GateSuiteStatus) -> SuiteVerdict:
-    return SuiteVerdict(
-        suite=item.name,
-        verdict="passed" if item.verdict == "passed" else "failed",
-        samples=item.samples,
-        failures=item.failures,
-        bound=item.bound,
-        limit=item.limit,
-        report_sha256=item.report,
-        message=item.message or "",
-    )
+    return [
+        SuiteVerdict.model_validate(
+            {
+                **item.model_dump(include={"verdict", "samples", "failures", "bound", "limit"}),
+                "suite": item.name,
+                "report_sha256": item.report,
+                "message": item.message or "",
+            }
+        )
+        for item in gates.suites
+        if item.verdict != "pending"
+    ]

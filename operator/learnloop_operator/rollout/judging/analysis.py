@@ -180,7 +180,7 @@ class Pairing:
     apart: str = ""
     """Why the two are not compared now: ratios neither break nor hold."""
     finished: bool = False
-    """Whether they were compared and are no more: what has to be proven was proven by then."""
+    """Whether their comparison is over: what has to be proven was proven by then."""
     guarded: bool = False
     """Whether the subject was promoted."""
 

@@ -6,9 +6,8 @@ from typing import Any
 from learnloop_api.names import PORT_PROBES
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_copies, of_episodes
+from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_episodes
 from learnloop_operator.rollout.judging.analysis import ready
-from learnloop_operator.rollout.judging.shadow import shadow_of
 from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -35,8 +34,8 @@ class Subject:
 
 
 def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
-    """Arms to watch: the canary once it has pods, in shadow too, the promoted arm under guard, or the challengers of
-    an experiment that runs."""
+    """Arms to watch: the canary once it has pods, the promoted arm under guard, or the challengers of an experiment
+    that runs."""
     if not snapshot.spec.analysis.fast_lane.enabled or state.stable is None:
         return ()
     if state.experiment and state.experiment.running and not state.canary:
@@ -44,8 +43,8 @@ def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
     if state.rollout_started_at is None:
         return ()
     if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
-        began, wanted = state.rollout_started_at, _of_canary(snapshot, state)
-        return (Subject(state.canary.revision, began, state.weight, wanted),)
+        wanted = of_episodes(snapshot.spec, state.weight)
+        return (Subject(state.canary.revision, state.rollout_started_at, state.weight, wanted),)
     if state.previous and not state.canary:
         return (Subject(state.stable.revision, state.rollout_started_at, 100, of_episodes(snapshot.spec, 100)),)
     return ()
@@ -74,11 +73,6 @@ def _challengers(snapshot: Snapshot, trial: ExperimentState) -> tuple[Subject, .
     return tuple(
         Subject(revision, began, share, of_episodes(spec, share, arms)) for revision, share in trial.shares().items()
     )
-
-
-def _of_canary(snapshot: Snapshot, state: State) -> Questions:
-    bars = shadow_of(snapshot, state)
-    return of_copies(snapshot.spec, bars) if bars else of_episodes(snapshot.spec, state.weight)
 
 
 def condition_of(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The gates of a candidate: no user meets it before every suite has passed and the approvers have agreed."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
@@ -117,15 +117,9 @@ def _judged(
     return GateSuiteStatus(
         name=suite.name,
         id=identity,
-        verdict=result.verdict,
         job=job,
-        samples=result.samples,
-        failures=result.failures,
-        bound=result.bound,
-        limit=result.limit,
-        report=result.report,
         at=since if result.verdict == "pending" else stamp(snapshot.now),
-        message=result.message[:1024],
+        **asdict(replace(result, message=result.message[:1024])),
     )
 
 

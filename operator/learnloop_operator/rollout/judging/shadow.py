@@ -9,11 +9,12 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, lost, number, untimely
 from learnloop_operator.rollout.judging.analysis import SHORTEST, Judgement
 from learnloop_operator.rollout.judging.gates import canary_waits
-from learnloop_operator.rollout.metrics.hard_bound import SLOW_SHARE
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import Counts, mean_interval
 
+SLOW_SHARE = 0.01
+"""Share of copies that may take longer than maxLatencySeconds."""
 GROWTH = 1.5
 """Figures are rewritten when half as many requests again were compared: they tell little that is new before."""
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_operator.rollout.evidence import count, number
 from learnloop_operator.statistics.alarm import Alarm
 from learnloop_operator.statistics.betting import NONE, Counts
@@ -18,13 +17,6 @@ REQUESTS, FAILED = "requests", "failed"
 """Requests for an action, and those that failed because of the server or its policy."""
 WITHIN = "within/"
 """+ seconds: requests that took no longer."""
-COMPARED, AGREED, COPIES_FAILED = "shadow/compared", "shadow/agreed", "shadow/failed"
-"""Copies of requests whose answer was compared with stable's, those with the same action, and those the policy failed
-on, which are not compared."""
-COPIES_WITHIN = "shadow/within/"
-"""+ seconds: copies that took no longer."""
-SLOW_SHARE = 0.01
-"""Share of copies that may take longer than maxLatencySeconds."""
 GROSSLY_SLOW_SHARE = 0.1
 """A bound of a latency is grossly broken when so many more of the requests are slower than its quantile allows: one
 pause that a few requests met together is not a breach."""
@@ -74,12 +66,11 @@ def finished(tally: Counters) -> float:
     return sum(tally.get(ENDED + outcome, 0.0) for outcome in ("success", "failure", "error"))
 
 
-def within(tally: Counters, seconds: float, family: str = WITHIN) -> float | None:
-    """Requests that certainly took no longer than the first bucket bound from `seconds` on; None beyond the last.
-    `family`: WITHIN, or COPIES_WITHIN for copies."""
-    bounds = sorted(float(name.removeprefix(family)) for name in tally if name.startswith(family))
+def within(tally: Counters, seconds: float) -> float | None:
+    """Requests that certainly took no longer than the first bucket bound from `seconds` on; None beyond the last."""
+    bounds = sorted(float(name.removeprefix(WITHIN)) for name in tally if name.startswith(WITHIN))
     result = next((bound for bound in bounds if seconds <= bound < math.inf), None)
-    return None if result is None else tally[f"{family}{result!r}"]
+    return None if result is None else tally[f"{WITHIN}{result!r}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +78,7 @@ class HardBound:
     """At most `share` of the outcomes may be bad. `low`: the bound is a minimum.
 
     `bad` counts the outcomes and the bad ones; None where the counters cannot tell. `text` is a format string of the
-    verdict: {arm}, {bad} and {good} (shares), {mean} and {n} episodes, {limit}, {share}.
+    verdict: {arm}, {bad} (a share), {mean} and {n} episodes, {limit}, {share}.
     """
 
     kind: str
@@ -134,7 +125,6 @@ class HardBound:
         return self.text.format(
             arm=arm,
             bad=number(bad / n),
-            good=number(1.0 - bad / n),
             mean=mean,
             n=episodes,
             limit=number(self.limit),
@@ -156,37 +146,12 @@ def slow_requests(most: float, quantile: float, min_episodes: int) -> HardBound:
     """max of a latency's quantile."""
 
     def bad(tally: Counters) -> Counts | None:
-        return _slower(within(tally, most), tally.get(REQUESTS, 0.0))
+        prompt, requests = within(tally, most), tally.get(REQUESTS, 0.0)
+        return None if prompt is None else Counts(requests, requests - prompt)
 
     text = "{bad} of the requests to {arm} took longer than {limit} s; bar at most {share}"
     share = 1.0 - quantile + GROSSLY_SLOW_SHARE
     return HardBound("latency", most, False, share, bad, text, min_episodes, together=True)
-
-
-def of_shadow(bars: ShadowCheck) -> Iterator[HardBound]:
-    """The bars of a shadow step."""
-
-    def failed(tally: Counters) -> Counts:
-        failures = tally.get(COPIES_FAILED, 0.0)
-        return Counts(tally.get(COMPARED, 0.0) + failures, failures)
-
-    def disagreed(tally: Counters) -> Counts:
-        compared = tally.get(COMPARED, 0.0)
-        return Counts(compared, compared - tally.get(AGREED, 0.0))
-
-    text = "{bad} of the copies of requests to {arm} failed; bar at most {limit}"
-    yield HardBound("copies failed", bars.max_error_rate, False, bars.max_error_rate, failed, text)
-    if (most := bars.max_latency_seconds) is not None:
-
-        def slow(tally: Counters) -> Counts | None:
-            return _slower(within(tally, most, COPIES_WITHIN), tally.get(f"{COPIES_WITHIN}inf", 0.0))
-
-        text = "{bad} of the copies of requests to {arm} took longer than {limit} s; bar at most {share}"
-        share = SLOW_SHARE + GROSSLY_SLOW_SHARE
-        yield HardBound("copies latency", most, False, share, slow, text, together=True)
-    if (least := bars.min_agreement) is not None:
-        text = "{arm} agrees with stable on {good} of the copies of requests; bar at least {limit}"
-        yield HardBound("agreement", least, True, 1.0 - least, disagreed, text)
 
 
 def episode_bounds(
@@ -225,7 +190,3 @@ def _within_scale(n: float, total: float, low: bool) -> Counts:
     if bad.total > bad.n * ROUNDING:
         return Counts(min(1.0, bad.n), min(1.0, bad.n))
     return Counts(bad.n, min(bad.n, max(0.0, bad.total)))
-
-
-def _slower(prompt: float | None, requests: float) -> Counts | None:
-    return None if prompt is None else Counts(requests, requests - prompt)

@@ -10,10 +10,9 @@ stable (checks/against_stable.py).
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout.evidence import ArmEvidence, ExtraSeries, number, ordinal
@@ -23,8 +22,6 @@ from learnloop_operator.statistics.canary_against_stable import chance
 from learnloop_operator.statistics.latency import bound_of, nearest_bound, prompt, quantile_of, total
 
 DEFAULT_QUANTILE = 0.99
-WORST, BEST = -1.0, 1.0
-"""What an opinion may be (POST /api/v1/feedback)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +64,12 @@ PLAIN = Measure()
 class MetricType(ABC):
     """One value of `spec.analysis.metrics[].type`. Stateless: one object serves all metrics of its type."""
 
-    name: ClassVar[str]
-    noun: ClassVar[str]
+    name: str
+    noun: str
     """Name of the measured quantity, for a sentence."""
-    extra_series: ClassVar[ExtraSeries | None] = None
+    extra_series: ExtraSeries | None = None
     """What an EvidenceSource has to read in addition to the counters of episodes, which it always reads."""
-    is_counted: ClassVar[bool] = True
+    is_counted: bool = True
     """Whether it is known how many outcomes are behind its number: then its bounds can be always valid."""
 
     @abstractmethod
@@ -197,41 +194,34 @@ class Returns(MetricType):
         )
 
 
-class Reward(MetricType):
-    """Mean raw reward that the RewardPolicy in force gave the rewarded episodes, within returnRange.
+class DataPlaneMean(MetricType):
+    """A mean over the episodes of which the data plane knows a value: each counts once, with the mean of its own.
 
-    Raw, for normalisation moves with the agent's own history and would hide a change that both arms share.
+    Rewards are raw, for normalisation moves with the agent's own history and would hide a change that both arms share.
     """
 
-    name = noun = "reward"
-    extra_series = ExtraSeries.REWARDS
+    def __init__(
+        self,
+        name: str,
+        series: ExtraSeries,
+        counted: Callable[[ArmEvidence], Counts | None],
+        scale: tuple[float, float] | None = None,
+    ) -> None:
+        self.name = self.noun = name
+        self.extra_series = series
+        self._counted, self._scale = counted, scale
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        return _mean(arm.rewards)
+        counts = self._counted(arm)
+        return counts.mean if counts and counts.n > 0.0 else None
 
     def weight(self, arm: ArmEvidence) -> float:
-        return arm.rewards.n if arm.rewards else 0.0
+        counts = self._counted(arm)
+        return counts.n if counts else 0.0
 
     def scale(self, metric: MetricThreshold) -> tuple[float, float] | None:
         where = metric.return_range
-        return (where.lowest, where.highest) if where else None
-
-
-class Feedback(MetricType):
-    """Mean opinion over the rated episodes, -1 to 1. Opinions about one episode are not independent of one another, so
-    an episode counts once, with their mean."""
-
-    name = noun = "feedback"
-    extra_series = ExtraSeries.OPINIONS
-
-    def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        return _mean(arm.opinions)
-
-    def weight(self, arm: ArmEvidence) -> float:
-        return arm.opinions.n if arm.opinions else 0.0
-
-    def scale(self, metric: MetricThreshold) -> tuple[float, float]:
-        return (WORST, BEST)
+        return (where.lowest, where.highest) if where else self._scale
 
 
 class Latency(MetricType):
@@ -311,7 +301,17 @@ class PromQL(MetricType):
 
 
 METRIC_TYPES: Mapping[str, MetricType] = {
-    kind.name: kind for kind in (Success(), Errors(), Returns(), Reward(), Feedback(), Latency(), PromQL())
+    kind.name: kind
+    for kind in (
+        Success(),
+        Errors(),
+        Returns(),
+        DataPlaneMean("reward", ExtraSeries.REWARDS, lambda arm: arm.rewards),
+        # The scale of opinions is that of POST /api/v1/feedback.
+        DataPlaneMean("feedback", ExtraSeries.OPINIONS, lambda arm: arm.opinions, (-1.0, 1.0)),
+        Latency(),
+        PromQL(),
+    )
 }
 
 
@@ -326,10 +326,6 @@ def max_drop_share(metric: MetricThreshold) -> float | None:
     width = abs(scale[1] - scale[0]) if scale else 0.0
     drop = metric.max_drop / width if metric.max_drop is not None and width > 0.0 else 0.0
     return drop if 0.0 < drop < 1.0 else None
-
-
-def _mean(seen: Counts | None) -> float | None:
-    return seen.total / seen.n if seen and seen.n > 0.0 else None
 
 
 def _quantile(metric: MetricThreshold) -> float:

@@ -68,7 +68,7 @@ def _saved(item: Comparison, metric: MetricThreshold, bar: Bars, pace: EpisodeRa
         log_fine=memory.fine,
         judged=_numbers(memory.judged),
         beside=memory.beside,
-        seen=_numbers(memory.seen) if memory.seen else None,
+        seen=_numbers(memory.counted) if memory.counted else None,
     )
 
 

@@ -79,7 +79,7 @@ class ExperimentState:
 
     def started_over(self) -> "ExperimentState":
         """The experiment, whose next look begins a new batch."""
-        players = tuple(replace(player, tally=replace(player.tally, seen=None)) for player in self.players)
+        players = tuple(replace(player, tally=replace(player.tally, counted=None)) for player in self.players)
         return self if players == self.players else replace(self, players=players)
 
     def with_player(self, index: int, player: Player) -> "ExperimentState":
@@ -185,7 +185,7 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
         chance_better=round(chance(player.tally.better[0]), 6) if player.name != STABLE and played else None,
         log_better=list(player.tally.better),
         judged=[judged.n, judged.total],
-        seen=[player.tally.seen.n, player.tally.seen.total] if player.tally.seen else None,
+        seen=[player.tally.counted.n, player.tally.counted.total] if player.tally.counted else None,
     )
 
 

@@ -166,7 +166,7 @@ class State:
 
     def at_weight(self, weight: int, step_base: int | None, now: datetime) -> "State":
         """The canary gets another share: no test bets on what ended before and after."""
-        fresh = tuple(replace(item, memory=replace(item.memory, seen=None)) for item in self.comparisons)
+        fresh = tuple(replace(item, memory=replace(item.memory, counted=None)) for item in self.comparisons)
         return replace(self, weight=weight, step_started_at=stamp(now), step_base=step_base, comparisons=fresh)
 
     def without_canary(self) -> "State":

@@ -1,6 +1,6 @@
-"""A canary under a person's order: held where it is, or led to 100 % without the rest of its evidence.
+"""The way of a canary: it waits for its pods, passes gates, rises step by step, and is promoted or rolled back.
 
-Both come after the checks: a hold or a promotion by hand does not keep a breach from rolling the canary back.
+A person's order comes after the checks: a hold or a promotion by hand does not keep a breach from rolling it back.
 """
 
 from dataclasses import replace
@@ -33,14 +33,16 @@ from learnloop_operator.rollout.steps.waits import (
     approval,
     evidence_for,
     overdue,
-    seen_from_afar,
     stalled,
+    stalled_where_mute,
     wait_for_time_and_people,
 )
 
+# A canary under a person's order: held where it is, or led to 100 % without the rest of its evidence.
+
 
 def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) -> NextState:
-    """One look at such a canary."""
+    """One look at a canary that a person holds, promotes by hand, or has undone."""
     if hand.verb == "pause":
         return _on_hold(snapshot, state, hand)
     last = len(snapshot.spec.rollout.steps) - 1
@@ -91,7 +93,7 @@ def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """One look at a rollout under way."""
     if why := gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
-    return seen_from_afar(snapshot, canary, _advance(snapshot, state, canary))
+    return stalled_where_mute(snapshot, canary, _advance(snapshot, state, canary))
 
 
 def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:

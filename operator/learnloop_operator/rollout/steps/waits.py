@@ -51,16 +51,14 @@ def wait_for_a_person(snapshot: Snapshot, state: State, wanted: RolloutStep, tex
     if requested.otherwise == "rollBack" and state.canary is not None:
         return roll_back(snapshot, state, state.canary, reasons.APPROVAL_OVERDUE, why)
     sentence = f"{text}; {why}, holding, not rolling back"
-    recorded = any(
-        item.type == "Stalled" and item.reason == reasons.APPROVAL_OVERDUE for item in snapshot.before.conditions
-    )
-    return replace(
-        waiting,
-        reason=reasons.APPROVAL_OVERDUE,
-        sentence=sentence,
-        degraded=True,
-        events=() if recorded else happened(reasons.APPROVAL_OVERDUE, sentence, warning=True),
-    )
+    return _as_stalled(snapshot, waiting, reasons.APPROVAL_OVERDUE, sentence)
+
+
+def _as_stalled(snapshot: Snapshot, holding: NextState, reason: str, sentence: str) -> NextState:
+    """The same hold with the condition Stalled, and one event."""
+    recorded = any(item.type == "Stalled" and item.reason == reason for item in snapshot.before.conditions)
+    events = () if recorded else happened(reason, sentence, warning=True)
+    return replace(holding, reason=reason, sentence=sentence, degraded=True, events=events)
 
 
 def waits_since(snapshot: Snapshot, state: State) -> datetime:
@@ -132,7 +130,7 @@ def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing
     return recorded is not None and recorded.reason == missing.reason
 
 
-def seen_from_afar(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:
+def stalled_where_mute(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:
     """The move, stalled where it is a hold without any number for too long: in shadow, or before a weight is
     raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
     why = move.data_reason or move.reason
@@ -142,20 +140,11 @@ def seen_from_afar(snapshot: Snapshot, canary: ArmState, move: NextState) -> Nex
 
 
 def stalled(snapshot: Snapshot, move: NextState) -> NextState:
-    """The same hold, visible from afar: condition Stalled, and one event."""
+    """The hold of a step for which no evidence has come for too long."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     sentence = f"{move.sentence}; nothing new for {deadline} s, holding, not rolling back"
-    recorded = any(
-        item.type == "Stalled" and item.reason == reasons.EVIDENCE_OVERDUE for item in snapshot.before.conditions
-    )
-    return replace(
-        move,
-        reason=reasons.EVIDENCE_OVERDUE,
-        data_reason=move.data_reason or move.reason,
-        sentence=sentence,
-        degraded=True,
-        events=() if recorded else happened(reasons.EVIDENCE_OVERDUE, sentence, warning=True),
-    )
+    holding = replace(move, data_reason=move.data_reason or move.reason)
+    return _as_stalled(snapshot, holding, reasons.EVIDENCE_OVERDUE, sentence)
 
 
 def _mute_for(snapshot: Snapshot, missing: Missing) -> float:

@@ -1,12 +1,13 @@
 """Signs of reward hacking: each is found when it is there, and honest rewards raise none."""
 
 import random
+from collections import deque
 
 import pytest
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_common.reward_rules.components import Episode, evaluate
-from learnloop_dataplane.rewards.reward_hacking import FEWEST, Rewarded, read_signals
+from learnloop_dataplane.rewards.reward_hacking import FEWEST, NEWEST, Rewarded, read_signals
 
 SPEC = RewardPolicySpec.model_validate(
     {
@@ -39,15 +40,22 @@ def test_honest_rewards_raise_no_suspicion(seed: int) -> None:
     assert (found.suspected, found.reason, found.worst) == (False, "NothingFound", [])
 
 
-def test_feedback_that_has_nothing_to_do_with_the_rewards_is_suspected_in_few_runs_however_often_one_looks() -> None:
+@pytest.mark.parametrize(("more", "rated"), [(15, 1.0), (1000, 0.15)])
+def test_feedback_that_has_nothing_to_do_with_the_rewards_is_suspected_in_few_runs_of_sixty_looks(
+    more: int, rated: float
+) -> None:
+    """As it is used: each look is at the newest rewards, which are `more` than at the look before."""
     suspected = 0
     for seed in range(40):
-        rng = random.Random(seed)
-        rewards = [
-            episode(number, float(rng.random() < 0.6), rng.random(), feedback=rng.gauss(0.0, 1.0))
-            for number in range(100 + 60 * 15)
-        ]
-        suspected += any(read_signals(SPEC, rewards[: 100 + 15 * look]).suspected for look in range(60))
+        rng, newest = random.Random(seed), deque[Rewarded](maxlen=NEWEST)
+        for look in range(60):
+            for number in range(100 if look == 0 else more):
+                feedback = rng.gauss(0.0, 1.0) if rng.random() < rated else None
+                quick = rng.random()
+                newest.append(episode(look * 1000 + number, float(rng.random() < 0.6), quick, feedback=feedback))
+            if read_signals(SPEC, list(newest)).suspected:
+                suspected += 1
+                break
     assert suspected <= 2
 
 

@@ -29,7 +29,6 @@ from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.services import utc_now
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
 from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
-from learnloop_operator.rollout.metrics.hard_bound import AGREED, COMPARED, COPIES_FAILED, COPIES_WITHIN, within
 from learnloop_serving.metrics import Metrics as ServerMetrics
 
 MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"
@@ -230,18 +229,6 @@ async def test_a_pod_that_redirects_or_talks_without_end_is_given_up(stranger: S
         stranger.handler, stranger.asked = handler, 0
         assert isinstance(await why(reader), CountersUnusable)
         assert stranger.asked == 1
-
-
-def test_copies_of_requests_are_read_too() -> None:
-    metrics = ServerMetrics(MD, REVISION)
-    metrics.shadow.compared.inc(3)
-    metrics.shadow.agreed.inc(2)
-    metrics.shadow.errors.inc()
-    metrics.shadow.observe(0.015)
-    counters = parse(metrics.render().decode(), MD, REVISION).counters
-    assert (counters[COMPARED], counters[AGREED], counters[COPIES_FAILED]) == (3.0, 2.0, 1.0)
-    assert within(counters, 0.01, COPIES_WITHIN) == 0.0
-    assert within(counters, 0.02, COPIES_WITHIN) == counters[f"{COPIES_WITHIN}inf"] == 1.0
 
 
 async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(

@@ -149,7 +149,7 @@ def test_a_look_without_news_leaves_the_memory_as_it_is(seen: Pair) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 def test_impossible_counters_leave_the_memory_unchanged(bad: float) -> None:
     memory = stream(1, 0.9, 0.9, 20)[-1]
-    assert memory.seen is not None
+    assert memory.counted is not None
     good = Counts(500, 400)
     for seen in (Pair(Counts(bad, 3), good), Pair(good, Counts(900, bad)), Pair(Counts(900, 901), good), Pair()):
         after = look(memory, seen, DROP, BAR)
@@ -163,10 +163,10 @@ def test_more_successes_than_new_episodes_wait_for_a_look_that_makes_sense() -> 
 
 def test_a_fall_changes_nothing_and_what_comes_after_it_is_bet_on_once() -> None:
     memory = stream(2, 0.6, 0.9, 20)[-1]
-    assert memory.seen is not None
+    assert memory.counted is not None
     after = look(memory, Pair(Counts(3, 1), Counts(30, 27)), DROP, BAR)
     assert after == memory
-    assert look(after, memory.seen.plus(Pair(Counts(20, 4), Counts(180, 170))), DROP, BAR).worse > memory.worse
+    assert look(after, memory.counted.plus(Pair(Counts(20, 4), Counts(180, 170))), DROP, BAR).worse > memory.worse
 
 
 def test_a_counter_that_seems_to_fall_by_an_extrapolation_is_not_a_reset() -> None:
@@ -177,7 +177,7 @@ def test_a_counter_that_seems_to_fall_by_an_extrapolation_is_not_a_reset() -> No
 def test_episodes_before_the_first_look_are_not_compared() -> None:
     alone = Pair(Counts(0, 0), Counts(5000, 10))
     memory = look(TestMemory(), alone, DROP, BAR)
-    assert memory == TestMemory(seen=alone)
+    assert memory == TestMemory(counted=alone)
 
 
 def test_identical_arms_are_rarely_called_worse_although_everybody_peeks() -> None:

@@ -1,4 +1,4 @@
--- Health of any learnloop.dev kind, from its conditions; the same text stands beside every kind.
+-- Health of every learnloop.dev kind, from its conditions.
 -- A model that was rolled back is Degraded with the operator's own sentence, a human who is waited for is Suspended.
 local function health(status, message)
   return { status = status, message = message }
