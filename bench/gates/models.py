@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.gates.gate import FAULTS, SUITES, Gate
 from bench.gates.model_server import arm_name
-from learnloop_operator.rollout.gate_verdict import rate_upper
+from learnloop_operator.statistics.fixed_sample_bounds import rate_upper
 from testing.servers.language_candidate import Candidate
 
 GOOD = arm_name("", 0.0, 0)

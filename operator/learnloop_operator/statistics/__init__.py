@@ -1,7 +1,8 @@
 """Always-valid comparison of two arms that serve at the same time: look as often as you like, stop when you like.
 
-Pure functions over counts. `betting` holds the e-value of one batch, `comparison` the evidence that grows over a
-rollout, `interval` confidence sequences for a single arm, `latency` turns a histogram into counts.
+Pure functions over counts. `betting` says what one batch is worth and gives confidence sequences for a single arm.
+`canary_against_stable` and `several_arms` keep the evidence that grows over a rollout. `alarm` watches one share, and
+`latency` turns a histogram into counts. `fixed_sample_bounds` is for gates, which look once.
 
 Sources:
 - Turner, Ly, Grünwald: Generic E-variables for exact sequential k-sample tests that allow for optional stopping,

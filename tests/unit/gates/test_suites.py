@@ -14,7 +14,7 @@ from learnloop_gates.detectors import judge
 from learnloop_gates.model_client import Unanswered, reply_of
 from learnloop_gates.run import SUITES, calibrated, play, suite_of
 from learnloop_gates.settings import SuiteSettings
-from learnloop_operator.rollout.gate_verdict import SuiteFinding, SuiteRun, judge_suite
+from learnloop_operator.rollout.suite_verdict import SuiteFinding, SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,10 +10,10 @@ from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.core.times import text as duration
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.gate_verdict import SuiteFinding, SuiteRun, judge_suite
 from learnloop_operator.rollout.model.orders import OrderAnnotation, noted, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.suite_verdict import SuiteFinding, SuiteRun, judge_suite
 
 
 def gates_of(snapshot: Snapshot, state: State) -> ReleaseGates | None:

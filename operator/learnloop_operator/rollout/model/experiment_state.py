@@ -138,7 +138,11 @@ def save_experiment(trial: ExperimentState | None, experiment: Experiment | None
 def check_of(metric: ExperimentMetric) -> MetricThreshold:
     """The check of a rollout that measures the same: how numbers are read is written once."""
     return MetricThreshold.model_construct(
-        name="experiment", type=metric.type, test="sequential", return_range=metric.return_range, min_episodes=1
+        name="spec.experiment.metric",
+        type=metric.type,
+        test="sequential",
+        return_range=metric.return_range,
+        min_episodes=1,
     )
 
 

@@ -23,7 +23,7 @@ from learnloop_operator.core.artifacts import foreign
 from learnloop_operator.core.plan import BaseSnapshot, obeyed
 from learnloop_operator.rollout.evidence import Evidence
 from learnloop_operator.rollout.fast_lane import PodEvidence
-from learnloop_operator.rollout.gate_verdict import SuiteRun
+from learnloop_operator.rollout.suite_verdict import SuiteRun
 
 
 @dataclass(frozen=True, slots=True)

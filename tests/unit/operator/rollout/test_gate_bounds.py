@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_operator.rollout.gate_verdict import gap_upper, paired_rate_upper, paired_score_upper, rate_upper
+from learnloop_operator.statistics.fixed_sample_bounds import (
+    gap_upper,
+    paired_rate_upper,
+    paired_score_upper,
+    rate_upper,
+)
 
 DRAWS = 2000
 

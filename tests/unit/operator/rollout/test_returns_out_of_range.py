@@ -155,4 +155,7 @@ def test_nobody_wins_an_experiment_whose_range_is_wrong_and_the_sentence_says_so
     assert (cluster.promotions, cluster.weights()) == ([], {uri(0): 60, uri(1): 40})
     told = next(item for item in cluster.status["conditions"] if item["type"] == "DataAvailable")
     assert (told["status"], told["reason"]) == ("False", "OutOfRange")
-    assert "lies outside returnRange 0..1: correct that range" in cluster.status["verdict"]
+    assert (
+        "lies outside returnRange 0..1 and proves nothing: set returnRange of the metric spec.experiment.metric"
+        in cluster.status["verdict"]
+    )
