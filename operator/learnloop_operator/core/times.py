@@ -45,7 +45,7 @@ def rough(seconds: float) -> float:
     return ROUND[bisect_left(_BETWEEN, seconds)]
 
 
-def text(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Format with at most two units, e.g. 45s, 1m20s, 2h05m, 3d04h."""
     whole = max(0, round(seconds))
     if whole < 60:

@@ -7,8 +7,7 @@ from enum import Enum
 from typing import Protocol
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.core.times import rough
-from learnloop_operator.core.times import text as duration
+from learnloop_operator.core.times import duration, rough
 from learnloop_operator.rollout import reasons
 from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.latency import Histogram

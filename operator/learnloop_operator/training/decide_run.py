@@ -174,7 +174,7 @@ def leave_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
     job, waited = world.job, world.since("queuedAt")
     if job is None or job.deleting or job.state != "active" or waited is None:
         return None
-    message = f"admitted after {times.text(waited)} in the queue"
+    message = f"admitted after {times.duration(waited)} in the queue"
     state = status(
         world,
         StatusVerdict(phase="Starting", reason="Admitted", message=message),

@@ -72,7 +72,7 @@ def progress(world: TrainingSnapshot) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "step": beat.step,
         "progress": percent(beat.step, beat.total_steps),
-        "eta": times.text(beat.eta_seconds) if beat.eta_seconds is not None else None,
+        "eta": times.duration(beat.eta_seconds) if beat.eta_seconds is not None else None,
         "stepsPerSecond": round(beat.steps_per_second, 1),
         "worldSize": beat.world_size,
     }

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.core.times import rough
-from learnloop_operator.core.times import text as duration
+from learnloop_operator.core.times import duration, rough
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Evidence, Verdict, count, number
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Measure, chance_text, max_drop_share, type_of

@@ -7,8 +7,7 @@ from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuite
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.manifest_parts import revision as digest_of
 from learnloop_operator.core.plan import Notice
-from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.core.times import text as duration
+from learnloop_operator.core.times import duration, seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.model.orders import OrderAnnotation, noted, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait

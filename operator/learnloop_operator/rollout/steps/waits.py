@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.rollouts.gates import seconds_of
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
-from learnloop_operator.core.times import parse, rough, seconds_since, stamp
-from learnloop_operator.core.times import text as duration
+from learnloop_operator.core.times import duration, parse, rough, seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Missing, untimely
 from learnloop_operator.rollout.judging.analysis import SHORTEST, SOON, Judgement, episodes, settled, young
