@@ -27,7 +27,7 @@ from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
-from learnloop_operator.prometheus.evidence_source import PrometheusEvidence, WithExperience
+from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence, WithExperience
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile import kopf_handlers
 from learnloop_operator.reconcile.apply_plan import Applier, AuditLog

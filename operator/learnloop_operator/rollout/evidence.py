@@ -207,8 +207,7 @@ def untimely(clock: datetime | None, seen_at: datetime | None, now: datetime, wh
 
 # The port through which evidence comes: what a decision asks about its arms, and who may answer.
 #
-# Prometheus is one implementation (prometheus/evidence_source.py). The data plane adds what only it knows
-# (prometheus/gather_evidence.py).
+# Prometheus is one implementation, and the data plane adds what only it knows (prometheus/gather_evidence.py).
 
 
 POD_LABEL = "pod"

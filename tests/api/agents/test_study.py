@@ -17,7 +17,7 @@ from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import TRAINING_JOB
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
-from learnloop_operator.prometheus.evidence_source import PrometheusEvidence
+from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader

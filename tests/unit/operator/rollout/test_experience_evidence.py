@@ -4,7 +4,7 @@ from typing import Any
 
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.data_plane import DataPlane
-from learnloop_operator.prometheus.evidence_source import WithExperience
+from learnloop_operator.prometheus.gather_evidence import WithExperience
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, EvidenceRequest, Window
 from learnloop_operator.statistics.betting import Counts
