@@ -93,7 +93,6 @@ class DataPlane:
         return await self._read(TrainingRun, namespace, f"/api/v1/training/runs/{job}")
 
     async def study(self, namespace: str, job: str) -> StudyState | None:
-        """The trials of a study; None before it has begun."""
         return await self._read(StudyState, namespace, f"/api/v1/training/studies/{job}")
 
     async def gate_reports(self, namespace: str, deployment: str) -> GateReports:

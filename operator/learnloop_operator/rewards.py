@@ -114,7 +114,6 @@ def content_with_bias(spec: RewardPolicySpec) -> dict[str, Any]:
 
 
 def needs_dry_run(spec: RewardPolicySpec, status: Mapping[str, Any]) -> bool:
-    """True if this content still has to be tried."""
     return spec.dry_run and (status.get("dryRun") or {}).get("revision") != content_revision(spec)
 
 

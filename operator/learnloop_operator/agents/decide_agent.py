@@ -112,7 +112,6 @@ def _refusal(world: AgentSnapshot, fire: Trigger | None) -> str:
 
 
 def _refuse(world: AgentSnapshot, before: LearningAgentStatus, refusal: str) -> LearningAgentStatus:
-    """The request is answered, and starts nothing."""
     request = world.stats.training_request if world.stats else None
     return before.model_copy(update={"observed_training_request": request, "refused_training_request": refusal})
 

@@ -102,7 +102,6 @@ def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
 
 
 def is_proven(job: TrainingRun) -> bool:
-    """True if the job's artifact passed its gates."""
     return job.phase == VALIDATED and job.uri is not None and job.sha256 is not None
 
 

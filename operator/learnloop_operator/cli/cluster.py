@@ -249,7 +249,6 @@ def through(api: client.ApiClient, service: str) -> SendRequest:
 
 
 def refusal(error: ApiException, plural: str = "") -> CommandError:
-    """The API server's own sentence."""
     if error.status == 404 and plural:
         return NotAllowedError(f"the cluster does not know {plural}.{GROUP}: install learnloop's CRDs")
     try:

@@ -130,7 +130,6 @@ def _arms(state: Object) -> list[tuple[str, str]]:
 
 
 def _figures(arm: Object) -> str:
-    """Episodes of the arm, mean return and success rate."""
     shown = [
         f"{arm['episodes']} episodes" if arm.get("episodes") else "",
         f"mean return {arm['meanReturn']:g}" if arm.get("meanReturn") is not None else "",
@@ -184,7 +183,6 @@ def _experiment(state: Object) -> str:
 
 
 def _decisions(state: Object) -> str:
-    """Each decision of a person, and its outcome."""
     lines = []
     for item in state.get("decisions") or []:
         who = item.get("by") or "an unnamed author"

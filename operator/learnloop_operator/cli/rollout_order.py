@@ -30,7 +30,6 @@ class RolloutOrder:
 
     @property
     def where(self) -> str:
-        """`step 2/4 (25 %)`."""
         return f"step {self.status.get('stepText') or '0'} ({self.status.get('weight') or 0} %)"
 
     def trial(self) -> Object:

@@ -120,7 +120,6 @@ def _resources(ours: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, 
 
 
 def container(main: Main, options: PodOptions, *, token: bool) -> dict[str, Any]:
-    """core/v1 Container."""
     mounts: list[Mapping[str, Any]] = [{"name": TMP_VOLUME, "mountPath": "/tmp"}]
     if token:
         mounts.append({"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True})
@@ -160,19 +159,19 @@ def pod_template(
     volumes: Sequence[Mapping[str, Any]] = (),
     grace_seconds: int = 30,
     user_id: int = USER_ID,
-    beside: Sequence[Mapping[str, Any]] = (),
+    sidecars: Sequence[Mapping[str, Any]] = (),
     before: Sequence[Mapping[str, Any]] = (),
     ends: bool = False,
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec. `token` mounts the data plane's token, of this `audience`, with one for
-    `memory_audience` next to it, `api_access` the API server's; `beside` and
+    `memory_audience` next to it, `api_access` the API server's; `sidecars` and
     `before` are further containers, and those that have to end before all others start. `ends`: the pod has to end by
     itself, so meshes leave it alone unless the user's annotations or labels say otherwise.
 
     Labels and annotations that learnloop needs win over the user's.
     """
     spec: dict[str, Any] = {
-        "containers": [container(main, options, token=token), *beside],
+        "containers": [container(main, options, token=token), *sidecars],
         **({"initContainers": list(before)} if before else {}),
         "securityContext": {**POD_SECURITY, "runAsUser": user_id, "runAsGroup": user_id, "fsGroup": user_id},
         "automountServiceAccountToken": api_access,

@@ -44,7 +44,6 @@ def pods(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def namespace(name: str) -> dict[str, Any]:
-    """A NetworkPolicyPeer: all pods of a namespace."""
     return {"namespaceSelector": {"matchLabels": {_NAME_OF_NAMESPACE: name}}}
 
 

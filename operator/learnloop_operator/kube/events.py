@@ -50,7 +50,6 @@ class EventRecorder:
             log.info("event dropped (%d pending): %s %s", PENDING, notice.reason, notice.message)
 
     async def run(self) -> None:
-        """Send what is noted, until cancelled."""
         while True:
             noted = await self._queue.get()
             try:

@@ -56,7 +56,6 @@ class Leadership:
         return self._clock() < self._held_until
 
     def guard(self) -> None:
-        """Raises NotLeading unless the Lease is held."""
         if not self.held:
             raise NotLeading("this process does not hold the Lease: it writes nothing")
 

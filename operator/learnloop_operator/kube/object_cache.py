@@ -88,7 +88,6 @@ class ObjectCache:
         self._complete.add(kind.kind)
 
     def unlisted(self, kind: ResourceKind) -> None:
-        """The API server knows no such kind."""
         self._complete.discard(kind.kind)
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:

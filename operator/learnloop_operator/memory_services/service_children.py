@@ -219,7 +219,6 @@ def _database(world: MemoryServiceSnapshot) -> dict[str, Any]:
 
 
 def _limit(limit: MemoryLimit | None) -> dict[str, Any]:
-    """The environment that limits every agent."""
     given = {
         "LEARNLOOP_MEMORIES_PER_AGENT": limit.memories if limit else None,
         "LEARNLOOP_MEMORY_BYTES_PER_AGENT": limit.bytes if limit else None,
@@ -228,7 +227,6 @@ def _limit(limit: MemoryLimit | None) -> dict[str, Any]:
 
 
 def _weaviate(where: Weaviate | None) -> dict[str, Any]:
-    """The environment that makes it the vector store."""
     if where is None:
         return {}
     env: dict[str, Any] = {"LEARNLOOP_WEAVIATE_URL": where.url}

@@ -98,7 +98,6 @@ class MemoryServiceSnapshot(BaseSnapshot):
 
     @property
     def replicas(self) -> int:
-        """Wanted pods of the service."""
         return 0 if self.spec.suspend else self.spec.replicas
 
     def selector(self, component: str) -> dict[str, str]:

@@ -93,7 +93,6 @@ class Announcer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         pause = FIRST_PAUSE
         while True:
             await self._wake.wait()
@@ -125,7 +124,6 @@ class ArtifactUsageReporter:
         self._kube, self._data_plane, self._namespaces = kube, data_plane, namespaces
 
     async def run(self, first: float = FIRST_SECONDS, every: float = EVERY_SECONDS) -> None:
-        """Runs until cancelled; pauses in seconds."""
         await asyncio.sleep(first)
         while True:
             for namespace in sorted(self._namespaces()):

@@ -81,7 +81,6 @@ class FastLaneReader:
         return self.known(name)
 
     def known(self, name: Name) -> Mapping[str, PodEvidence]:
-        """Readings of the arms on trial so far."""
         on_trial = self._on_trial.get(name)
         arms = on_trial.arms.items() if on_trial else ()
         return {revision: arm.direct for revision, arm in arms}

@@ -213,7 +213,6 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects,
 
 
 def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> Any:
-    """Marks the owners of a child."""
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         metadata = event["object"]["metadata"]

@@ -206,7 +206,6 @@ class Operator:
                 await client.close()
 
     def _mine(self) -> set[str]:
-        """Namespaces with objects, while this process leads."""
         return self.runtime.namespaces() if self.leadership.held else set()
 
     def _seen(self, namespace: str, name: str, breached: bool) -> None:

@@ -118,5 +118,4 @@ class Services:
     """The API server's, as its answers say."""
 
     def ahead(self) -> timedelta:
-        """Lead of the API server's clock over ours."""
         return timedelta(seconds=self.cluster_clock.now() - time.time())

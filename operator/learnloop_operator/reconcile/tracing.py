@@ -46,7 +46,6 @@ class Tracer:
         self._tracer = provider.get_tracer("learnloop", schema_url=named.SCHEMA_URL)
 
     def close(self) -> None:
-        """Sends the rest, as long as the collector answers."""
         self._provider.shutdown()
 
     def decided(

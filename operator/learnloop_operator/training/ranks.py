@@ -167,7 +167,6 @@ def rank_template(
 
 
 def environment_volumes(spec: TrainingJobSpec) -> list[dict[str, Any]]:
-    """The user's own environment, where there is one."""
     code = spec.data.environment_config_map
     return [{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else []
 
@@ -243,7 +242,6 @@ DIGITS = 2
 
 
 def in_force(manifest: Manifest) -> Conditions:
-    """The conditions that are True, by type."""
     result = (manifest.get("status") or {}).get("conditions") or ()
     return {str(item.get("type")): item for item in result if item.get("status") == "True"}
 

@@ -82,7 +82,6 @@ def progress(world: TrainingSnapshot) -> dict[str, Any]:
 
 
 def proven(proof: Proof) -> dict[str, Any]:
-    """Fields that a verified manifest adds."""
     silent = proof.off_policy is not None and not proof.off_policy.verdict
     return {
         "step": proof.step,

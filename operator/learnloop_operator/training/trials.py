@@ -136,7 +136,6 @@ def problem(name: str, spec: TrainingJobSpec) -> str | None:
 
 
 def corners(dimension: SearchDimension) -> list[Any]:
-    """The least and the largest value, or all of a list."""
     for bounds in (dimension.float_, dimension.int_):
         if bounds is not None:
             return [bounds.low, bounds.high]

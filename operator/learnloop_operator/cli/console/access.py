@@ -36,7 +36,6 @@ class Gate:
 
     @property
     def address(self) -> str:
-        """The address to open; it works once."""
         return f"http://{self.hosts[0]}/?token={self.token}"
 
     def exchange(self, headers: Mapping[str, str], token: str) -> tuple[str, str]:

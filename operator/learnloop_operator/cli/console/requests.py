@@ -42,7 +42,6 @@ def rights(cluster: Cluster) -> dict[str, bool]:
 
 
 def helps() -> dict[str, str]:
-    """The line of each verb in the command line's help."""
     return {name: VERBS[name].help for name in ORDERS}
 
 

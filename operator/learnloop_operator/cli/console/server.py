@@ -91,7 +91,6 @@ class Console:
         return None
 
     def order(self, body: bytes) -> Any:
-        """Carry out an order of the pages."""
         try:
             order = json.loads(body)
             fields = {name: str(order[name]) for name in ("namespace", "verb", "name")}
@@ -210,7 +209,6 @@ def _namespace(fields: Mapping[str, str]) -> str:
 
 
 def _events(cluster: Cluster, plural: str, name: str) -> list[dict[str, Any]]:
-    """The newest Events about an object."""
     if plural not in ("learningagents", "trainingjobs", "modeldeployments") or not NAME.fullmatch(name):
         raise CommandError(f"plural {plural[:64]!r}, name {name[:64]!r}: name an agent, a run or a rollout")
     events: list[Any] = cluster.events(cluster.get(plural, name))

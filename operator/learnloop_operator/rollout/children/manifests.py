@@ -175,7 +175,7 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
         api_access=True,
         service_account=policy_account(snapshot.name),
         volumes=volumes,
-        beside=parts.beside,
+        sidecars=parts.beside,
         before=parts.before,
     )
     return child(
