@@ -52,7 +52,7 @@ MAX_RETRY_AFTER = 10.0
 class KubeHttp:
     """One connection pool to one API server, with at most REQUESTS requests under way besides watches.
 
-    `guard` is called before each attempt of a write.
+    `guard` is called before each attempt of a write, and again when its connection is ready.
     """
 
     def __init__(
@@ -107,8 +107,7 @@ class KubeHttp:
         if method != "GET":
             self._guard()
         if self._api is None:  # its session belongs to the running event loop
-            self._api = ApiClient(self.configuration)
-            self._api.user_agent = "learnloop-operator"
+            self._api = self._client()
         wanted = self.clock.ask()
         try:
             response = await self._api.call_api(
@@ -132,6 +131,23 @@ class KubeHttp:
         except ValueError as error:
             raise KubeError(f"{method} {path}: unusable answer: {error}") from error
         return dict(answer)
+
+    def _client(self) -> ApiClient:
+        made = ApiClient(self.configuration)
+        made.user_agent = "learnloop-operator"
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(self._about_to_send)
+        trace.freeze()
+        made.rest_client.pool_manager.trace_configs.append(trace)
+        return made
+
+    async def _about_to_send(
+        self, _session: aiohttp.ClientSession, _context: object, sent: aiohttp.TraceRequestHeadersSentParams
+    ) -> None:
+        # Called before the first byte. Waiting for a connection can take seconds, and aiohttp repeats a PUT or DELETE
+        # by itself when the server has closed the connection it was sent on.
+        if sent.method != "GET":
+            self._guard()
 
 
 async def _refusal(response: aiohttp.ClientResponse, method: str, path: str) -> KubeError:

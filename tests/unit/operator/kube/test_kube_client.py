@@ -162,8 +162,10 @@ async def test_who_does_not_lead_does_not_write(wire: Any) -> None:
     assert wire.asked == []
 
 
-@pytest.mark.parametrize(("questions", "sent"), [(1, 0), (2, 1), (3, 2), (4, 3)])
-async def test_leadership_is_asked_before_each_try(wire: Any, questions: int, sent: int) -> None:
+@pytest.mark.parametrize(("questions", "sent"), [(1, 0), (2, 0), (3, 1), (5, 2), (7, 3)])
+async def test_leadership_is_asked_before_each_try_and_again_before_its_first_byte(
+    wire: Any, questions: int, sent: int
+) -> None:
     wire.answer(503, refusal("ServiceUnavailable", 503))
     async with guarded(wire, Leading(questions)) as kube:
         with pytest.raises(NotLeading if sent < 3 else Unavailable):
