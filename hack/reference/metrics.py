@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
-from learnloop_gateway.metrics import LanguageMetrics
+from learnloop_gateway.recording import LanguageMetrics
 from learnloop_operator.metrics import OperatorMetrics as OperatorMetrics
 from learnloop_serving.metrics import Families
 from learnloop_serving.metrics import Metrics as ServingMetrics

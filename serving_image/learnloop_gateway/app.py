@@ -68,8 +68,6 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing)
     body = await read_body(Request(scope, receive), MOST_BYTES)
     if path == CHAT:
         await _unless_gone(gateway.complete(headers, body, out), receive)
-    elif path == EPISODES:
-        await gateway.open(headers, out)
     elif path.startswith(f"{EPISODES}/") and path.endswith("/end"):
         await gateway.end(path[len(EPISODES) + 1 : -len("/end")], headers, body, out)
     else:

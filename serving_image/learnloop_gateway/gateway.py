@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.routing import EndEpisode, Override
 from learnloop_gateway.arms import Arms, Forwarding, Place, Unreachable, say_fixed, stopped
-from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.model_servers import Upstream
-from learnloop_gateway.recording import OpenSessions
+from learnloop_gateway.recording import LanguageMetrics, OpenSessions
 from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
 from learnloop_gateway.requests import ChatRequest, read_chat
 from learnloop_gateway.session import Session
@@ -331,13 +330,6 @@ class Gateway:
         if session is not None:
             answer["trajectory_id"] = session.trajectory_id
         await out.whole(200, orjson.dumps(answer))
-
-    async def open(self, headers: Headers, out: Outgoing) -> None:
-        """POST /v1/episodes: open a conversation before its first request."""
-        place = self._place({name: value for name, value in headers.items() if name != names.HEADER_EPISODE})
-        deployment = self.settings.serving.model_deployment
-        fields = {"episode_id": place.opening.episode_id, "revision": place.opening.revision}
-        await out.whole(200, orjson.dumps(fields | {"model_deployment": deployment}))
 
     def models(self) -> list[dict[str, Any]]:
         """GET /v1/models: the ModelDeployment is the one model."""

@@ -10,9 +10,8 @@ from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.chat_template import ChatTokens, TokeniserError
 from learnloop_gateway.gateway import Gateway
-from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.model_servers import LlamaCpp, OpenAiChat, TokenServer, Upstream, Vllm
-from learnloop_gateway.recording import OpenSessions, Recording
+from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering

@@ -7,9 +7,8 @@ import orjson
 
 from learnloop_api.wire.base import MOST
 from learnloop_gateway.chat_template import MOST_CALLS
-from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.model_servers import OpenAiChat
-from learnloop_gateway.recording import Recording
+from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.replies import DONE, ApiError, Outgoing, event
 from learnloop_gateway.requests import ChatRequest
 from learnloop_gateway.session import Session, newest

@@ -12,9 +12,8 @@ from typing import Any
 
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, Usage
 from learnloop_gateway.chat_template import ChatTokens, NoContinuation, StopTexts, ToolCallReader
-from learnloop_gateway.metrics import LanguageMetrics
 from learnloop_gateway.model_servers import TokenServer
-from learnloop_gateway.recording import Recording
+from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, call
 from learnloop_gateway.requests import ChatMessage, ChatRequest, canonical
 from learnloop_gateway.session import Row, Session, newest, results

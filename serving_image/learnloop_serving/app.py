@@ -20,7 +20,7 @@ from learnloop_common.http_server import closing, encoding_problem
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.inference_protocol import oip_routes
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Apart, Callers, Refusal, read_body
+from learnloop_serving.refusal import Apart, Callers, Refusal, read_body, refused
 from learnloop_serving.server_seal import Opening
 from learnloop_serving.settings import Settings
 from learnloop_serving.shadow import PATH as SHADOW_PATH
@@ -136,16 +136,6 @@ def _unknown(episode_id: str) -> Refusal:
 
 def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
-
-
-def refused(refusal: Refusal, *, close: bool = False) -> Response:
-    """The response of a refusal; `close`: the request's body was not read."""
-    fields: dict[str, Any] = {"reason": refusal.reason, "message": refusal.message[:1000]}
-    headers = {"connection": "close"} if close else {}
-    if refusal.retry_after:
-        fields["retry_after"] = refusal.retry_after
-        headers["retry-after"] = str(refusal.retry_after)
-    return JSONResponse(fields, refusal.status, headers)
 
 
 def known_callers(app: ASGIApp, arm: Arm) -> ASGIApp:

@@ -2,10 +2,11 @@
 
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 
 from learnloop_api.wire.routing import Override, Reason
 from learnloop_common.service_accounts import KeySource, KeysUnavailable, account_of
@@ -81,6 +82,16 @@ async def read_body(request: Request, limit: int) -> bytes:
     except ClientDisconnect:
         raise Refusal(400, "InvalidInput", "body: the client closed the connection") from None
     return b"".join(parts)
+
+
+def refused(refusal: Refusal, *, close: bool = False) -> Response:
+    """The response of a refusal; `close`: the request's body was not read."""
+    fields: dict[str, Any] = {"reason": refusal.reason, "message": refusal.message[:1000]}
+    headers = {"connection": "close"} if close else {}
+    if refusal.retry_after:
+        fields["retry_after"] = refusal.retry_after
+        headers["retry-after"] = str(refusal.retry_after)
+    return JSONResponse(fields, refusal.status, headers)
 
 
 BELIEVED_SECONDS = 60.0

@@ -18,12 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from learnloop_api import names
-from learnloop_api.wire.routing import MAX_ITEMS, Arm, ServingError, ShadowBatch, ShadowDecision
+from learnloop_api.wire.routing import MAX_ITEMS, Arm, ShadowBatch, ShadowDecision
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls.contexts import client_context
 from learnloop_serving.arm_draw import stable_arm
 from learnloop_serving.metrics import ShadowMetrics
-from learnloop_serving.refusal import Refusal, invalid, read_body
+from learnloop_serving.refusal import Refusal, invalid, read_body, refused
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server_seal import Seal
 
@@ -215,8 +215,7 @@ def shadow_route(arm: "Server") -> Route:
             batch = arm.episodes.shadow.read(body, request.headers.get(names.HEADER_MARK, ""))
             await arm.beside(arm.episodes.shadow.take, arm.episodes.loaded(), batch)
         except Refusal as refusal:
-            error = ServingError(reason=refusal.reason, message=refusal.message[:1000])
-            return Response(error.model_dump_json(exclude_none=True), refusal.status, media_type="application/json")
+            return refused(refusal)
         return Response(status_code=202)
 
     return Route(PATH, shadow, methods=["POST"])
