@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Words = NDArray[np.uint64]
-_STEP, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
-_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-_GOLDEN = np.uint64(_STEP)
-_FIRST, _SECOND = (np.uint64(multiplier) for multiplier in _MULTIPLIERS)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _TOP = np.uint64(1 << 63)
 
 
@@ -62,20 +60,6 @@ def words(*counters: ArrayLike) -> Words:
     return state
 
 
-def _word(*counters: int) -> int:
-    """`words` for whole numbers, without numpy's overhead per call: the same bits."""
-    state = 0
-    for counter in counters:
-        state = _mix_one((state + _STEP & _ALL) ^ _mix_one(counter + _STEP & _ALL))
-    return state
-
-
-def _mix_one(word: int) -> int:
-    word = (word ^ word >> 30) * _MULTIPLIERS[0] & _ALL
-    word = (word ^ word >> 27) * _MULTIPLIERS[1] & _ALL
-    return word ^ word >> 31
-
-
 def uniforms(*counters: ArrayLike) -> NDArray[np.float64]:
     """Uniform numbers in the open interval (0, 1), 53 bits each; shape as `words`."""
     return np.asarray(((words(*counters) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
@@ -88,8 +72,7 @@ def gumbels(*counters: ArrayLike) -> NDArray[np.float32]:
 
 def generator(*counters: int) -> np.random.Generator:
     """A numpy generator of its own for one occasion, e.g. one epoch's shuffle."""
-    key = np.asarray([_word(*counters, half) for half in (0, 1)], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key))
+    return np.random.Generator(np.random.Philox(key=words(*counters, (0, 1))))
 
 
 class Draws:

@@ -104,27 +104,11 @@ def row(name: str, space: Space[Any], observation: Any) -> NDArray[np.float32]:
 
     A Box's bounds are not looked at: many environments leave them, and what is not finite has an error of its own.
     """
-    if what := _misfit(space, observation, "an observation"):
+    if not _fits(space, observation):
+        problem = f"has observations {space}, but returns an observation that is {_kind(observation)}"
         fix = "correct its observation_space, or what it returns from reset and step"
-        raise ConfigError(FIELD, name, f"has observations {space}, but returns {what}", fix)
+        raise ConfigError(FIELD, name, problem, fix)
     return np.asarray(flatten(space, observation), dtype=np.float32)
-
-
-def _misfit(space: Space[Any], value: Any, what: str) -> str | None:
-    """The part of the value, named `what`, that has not the space's form; None when it fits."""
-    if isinstance(space, Dict):
-        if not isinstance(value, Mapping) or set(value) != set(space.spaces):
-            return f"{what} that is {_kind(value)}, not a mapping with the keys {', '.join(map(str, space.spaces))}"
-        parts = [(part, value[key], f"{what} whose {key!r}") for key, part in space.spaces.items()]
-    elif isinstance(space, Tuple):
-        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
-            return f"{what} that is {_kind(value)}, not a tuple of {len(space.spaces)}"
-        parts = [(part, value[n], f"{what} whose part {n}") for n, part in enumerate(space.spaces)]
-    elif _fits(space, value):
-        return None
-    else:
-        return f"{what} that is {_kind(value)}, which is not in {space}"
-    return next((wrong for part in parts if (wrong := _misfit(*part))), None)
 
 
 def _kind(value: Any) -> str:
@@ -137,29 +121,24 @@ def _kind(value: Any) -> str:
 
 
 def _fits(space: Space[Any], value: Any) -> bool:
-    """Form and type are the space's, and a whole number is among those that have a place of their own."""
-    if not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
-        return space.contains(value)
+    """Whether form and type are the space's, and a whole number has a place of its own."""
+    if isinstance(space, Dict):
+        keys = isinstance(value, Mapping) and set(value) == set(space.spaces)
+        return keys and all(_fits(part, value[key]) for key, part in space.spaces.items())
+    if isinstance(space, Tuple):
+        whole = isinstance(value, tuple | list) and len(value) == len(space.spaces)
+        return whole and all(map(_fits, space.spaces, value))
+    if isinstance(space, Discrete):
+        return space.contains(int(value) if isinstance(value, np.bool_) else value)
     try:
         array = np.asarray(value)
     except ValueError:  # rows of different lengths
         return False
-    if isinstance(space, Discrete):
-        return array.size == 1 and _whole(array) and 0 <= int(array.reshape(-1)[0]) - int(space.start) < int(space.n)
     if array.shape != space.shape or array.dtype.kind not in "biuf":
         return False
-    if isinstance(space, MultiBinary):
-        return bool(((array == 0) | (array == 1)).all())
-    if isinstance(space, MultiDiscrete):
-        places = array.astype(np.int64) - space.start.astype(np.int64)
-        return _whole(array) and bool(((places >= 0) & (places < space.nvec)).all())
-    if space.dtype.kind == "f":
-        return True
-    return _whole(array) and bool((array.astype(space.dtype) == array).all())
-
-
-def _whole(array: NDArray[Any]) -> bool:
-    return array.dtype.kind in "biu"
+    if isinstance(space, Box):
+        return space.dtype.kind == "f" or bool((array.astype(space.dtype) == array).all())
+    return array.dtype.kind != "f" and space.contains(array)
 
 
 class ActionDecoder:

@@ -1,7 +1,8 @@
 """Protocol of an algorithm, and the traits that it registers for the rest of the trainer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from learnloop_trainer.neural.networks import Floats, Network, forward, forward_
 from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.recordings import Recording
+from learnloop_trainer.safety.shield import Preferences, Shielded
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -82,11 +84,12 @@ class StatefulLearner:
         network: Network,
         *,
         others: Mapping[str, Network] | None = None,
-        targets: Mapping[str, torch.Tensor] | None = None,
+        targets: Collection[str] = (),
     ) -> None:
-        """`network` is exported, `others` are not; `targets` are flat parameters, the network's under the name ''."""
+        """`network` is exported, `others` are not; `targets` names those that have one, '' the network."""
         self.parameters, self.environment, self.occasion, self.network = parameters, environment, occasion, network
-        self.others, self.targets = dict(others or {}), dict(targets or {})
+        self.others = dict(others or {})
+        self.targets = {name: {"": network, **self.others}[name].vector.clone() for name in targets}
         self.step = 0
 
     def rate(self, start: float | None = None) -> float:
@@ -251,3 +254,17 @@ def unscaled(learner: Any, done: NDArray[Any]) -> Floats:
     bounds = learner.environment.bounds
     assert bounds is not None  # those who ask have continuous actions
     return np.asarray(bounds.unscale(done.reshape(-1, done.shape[-1])).reshape(done.shape))
+
+
+def advise(environment: VectorEnvironment, learner: Learner, traits: Traits, seed: int) -> None:
+    """Give a shielded environment's record the learner's values, and the shield its preferences.
+
+    Without preferences a shield can only take the fallback, so the learner would learn from other actions than the
+    exported graph takes.
+    """
+    if not isinstance(environment, Shielded):
+        return
+    if traits.q_value is not None:
+        environment.worth = partial(traits.q_value, learner)
+    if traits.preferences is not None and environment.bounds is None:
+        environment.preferences = Preferences(partial(traits.preferences, learner), traits.draws, seed)

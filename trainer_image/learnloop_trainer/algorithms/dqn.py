@@ -111,9 +111,10 @@ class Dqn(ReplayLearner):
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        target = network.vector.clone()
-        super().__init__(parameters, environment, occasion, network, targets={"": target})
-        self._gradients = DqnGradients(network, target, parameters.discount, range(len(parameters.hidden) + 1))
+        super().__init__(parameters, environment, occasion, network)
+        self._gradients = DqnGradients(
+            network, self.targets[""], parameters.discount, range(len(parameters.hidden) + 1)
+        )
         self.priorities = (
             Priorities(occasion.environments, self.length, parameters.priority_exponent)
             if parameters.prioritized

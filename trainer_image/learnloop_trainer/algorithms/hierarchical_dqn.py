@@ -132,8 +132,7 @@ class HierarchicalDqn(ReplayLearner):
         self.landmarks = int(self._world.landmarks)
         sizes = (environment.observations, self.landmarks, environment.actions)
         network = init(parameters, *sizes, occasion.seed, device)
-        targets = {"": network.vector.clone()}
-        super().__init__(parameters, environment, occasion, network, targets=targets, dimensions=2)
+        super().__init__(parameters, environment, occasion, network, dimensions=2)
         self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
         count = len(environment.members)
         self.goal, self.left = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

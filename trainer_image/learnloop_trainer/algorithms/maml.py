@@ -111,8 +111,8 @@ class Maml(StatefulLearner):
         self._world: Simulation = world
         self.tasks = len(environment.members) // parameters.episodes
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
-        self._meta = network.vector.clone()  # the weights that adapt; `network` holds them until the end
-        super().__init__(parameters, environment, occasion, network, targets={"meta": self._meta})
+        super().__init__(parameters, environment, occasion, network, targets=[""])
+        self._meta = self.targets[""]  # the weights that adapt; `network` holds them until the end
 
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """One meta-update over a batch of tasks; adapts to the nominal task after the last one."""

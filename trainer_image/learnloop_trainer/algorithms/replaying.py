@@ -1,7 +1,7 @@
 """Batches of transitions from a log: all that some learners have, and what others mix their own with."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -122,9 +122,8 @@ class LogLearner(RecordingLearner):
     ) -> None:
         """`judged`: the name of the network that a target follows; the exported one's is ''."""
         self._judged = network if not judged else others[judged]
-        self.target = self._judged.vector.clone()
-        targets = {judged: self.target}
-        super().__init__(parameters, environment, occasion, network, others=others, targets=targets)
+        super().__init__(parameters, environment, occasion, network, others=others, targets=[judged])
+        self.target = self.targets[judged]
         self._log = LoggedTransitions(occasion, parameters.batch_size)
 
     def _take(self, recording: Recording) -> None:
@@ -225,7 +224,7 @@ class ReplayLearner(StatefulLearner):
         network: Network,
         *,
         others: Mapping[str, Network] | None = None,
-        targets: Mapping[str, torch.Tensor] | None = None,
+        targets: Collection[str] = ("",),
         width: int | None = None,
         dimensions: int = 0,
         rewards: int = 1,
@@ -286,14 +285,13 @@ class Team(ReplayLearner, ABC):
     ) -> None:
         self.agents = agents(environment)
         numbers = environment.actions if environment.bounds is not None else 1
-        targets = {name: one.vector.clone() for name, one in ({"": network} | dict(others or {})).items()}
         super().__init__(
             parameters,
             environment,
             occasion,
             network,
             others=others,
-            targets=targets,
+            targets=("", *(others or {})),
             width=self.agents * environment.observations,
             dimensions=self.agents * numbers,
             rewards=self.agents,

@@ -183,13 +183,11 @@ class Sac(ReplayLearner):
         dimensions = environment.actions
         networks = init(parameters, environment.observations, dimensions, occasion.seed, device)
         network, self.critics, self.temperature = networks
-        target = self.critics.vector.clone()
         others = {"critics": self.critics, "temperature": self.temperature}
-        targets = {"critics": target}
         super().__init__(
-            parameters, environment, occasion, network, others=others, targets=targets, dimensions=dimensions
+            parameters, environment, occasion, network, others=others, targets=["critics"], dimensions=dimensions
         )
-        self._update = SacUpdate(networks, target, parameters, occasion)
+        self._update = SacUpdate(networks, self.targets["critics"], parameters, occasion)
         self.memory = MixedReplay(occasion, parameters, parameters.batch_size)
         self._draw()
 

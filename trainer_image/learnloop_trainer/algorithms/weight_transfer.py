@@ -13,7 +13,7 @@ from learnloop_trainer.neural.observation_normalisation import MEAN, SCALE, reme
 Weights = Mapping[str, NDArray[Any]]
 LOG_DEVIATION, COOLER = -2.0, -3.0
 TEMPERATURE = "temperature:log_temperature"
-COPIES = ("target", "target:meta")  # what algorithms call a flat copy of the exported network in their state
+COPY = "target"  # name of a flat copy of the exported network in a learner's state
 
 
 def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
@@ -33,9 +33,8 @@ def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
         means = beside and _last(name, shapes)
         state[name] = _placed(name, np.asarray(state[name]), np.asarray(weights[name]), means=means)
     flat = np.concatenate([np.asarray(state[name]).ravel() for name in shapes])
-    for name in COPIES:
-        if name in state and state[name].shape == flat.shape:  # of other sizes: the targets of separate critics
-            state[name] = flat
+    if COPY in state:
+        state[COPY] = flat
     if (MEAN in weights) != (MEAN in learner.network.fixed):
         verb = ("saw", "true") if MEAN in weights else ("did not see", "false")
         raise ValueError(f"the policy given {verb[0]} normalised observations: set normaliseObservations to {verb[1]}")

@@ -6,11 +6,9 @@ and all environments. So steps are about one version old when the learner takes 
 arXiv 2505.24298, bound staleness in the same manner. A replay buffer takes steps of any age: there the queue's length
 alone holds samplers back.
 
-An environment that hangs keeps its connection. A fragment that takes far longer than the others no longer counts as
-played, so that another begins in its place; when it comes after all, it is taken like any other.
+An environment that hangs ends its sampler (wrappers.Watchdog), whose fragment another one then begins.
 """
 
-import statistics
 import threading
 import time
 from collections import deque
@@ -115,10 +113,6 @@ class Shape:
         return steps
 
 
-PATIENCE_SECONDS, PATIENCE_TIMES, REMEMBERED_FRAGMENTS = 20.0, 10.0, 64
-"""A fragment is overdue after so many seconds, and so many times the median of the newest fragments."""
-
-
 @dataclass(frozen=True, slots=True)
 class SamplerPolicy:
     """The policy that samplers play with."""
@@ -138,29 +132,22 @@ class Block:
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """One sampler. `began`: when it began the fragment that it has not sent yet."""
+    """One sampler. `playing`: it has begun a fragment that it has not sent yet."""
 
     environments: int
-    began: float | None
-
-    @property
-    def playing(self) -> bool:
-        return self.began is not None
+    playing: bool = False
 
 
 class Intake:
     """Fragments by the environment, each a row of `shape.steps` steps. Only `take` waits."""
 
-    def __init__(
-        self, shape: Shape, rows: int, most_staleness: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.shape, self.rows, self._most_staleness, self._clock = shape, rows, most_staleness, clock
+    def __init__(self, shape: Shape, rows: int, most_staleness: int) -> None:
+        self.shape, self.rows, self._most_staleness = shape, rows, most_staleness
         self.policy, self.over = SamplerPolicy(0, 0, {}), False
         self.on_room: Callable[[], None] = lambda: None  # called when `begin` may succeed again
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Steps, int]] = deque()  # version, fragment, its environment
         self._seats: set[Seat] = set()
-        self._lasted: deque[float] = deque(maxlen=REMEMBERED_FRAGMENTS)
         self._learning = 0  # rows taken
         self._most_seats = self._dropped = self._refused = 0
         self._staleness, self._used = 0, 0  # summed over rows, and how many
@@ -182,7 +169,7 @@ class Intake:
     def join(self, environments: int) -> Seat:
         """Admit a sampler, which plays by the newest policy from now on."""
         with self._changed:
-            seat = Seat(environments, self._clock())
+            seat = Seat(environments, playing=True)
             self._seats.add(seat)
             self._most_seats = max(self._most_seats, len(self._seats))
         return seat
@@ -197,22 +184,16 @@ class Intake:
         with self._changed:
             if self.over or not self._room():
                 return False
-            seat.began = self._clock()
+            seat.playing = True
         return True
 
     def _room(self) -> bool:
         if not self.shape.corrected:
             return len(self._waiting) < self.rows
-        played = sum(seat.environments for seat in self._seats if seat.playing and not self._overdue(seat))
+        played = sum(seat.environments for seat in self._seats if seat.playing)
         environments = sum(seat.environments for seat in self._seats)
         most = min(self.rows + max(self.rows, environments), self.rows * (1 + self._most_staleness))
         return len(self._waiting) + played + self._learning < most
-
-    def _overdue(self, seat: Seat) -> bool:
-        if seat.began is None or not self._lasted:
-            return False  # the first fragment may take any time
-        usual = PATIENCE_TIMES * statistics.median(self._lasted)
-        return self._clock() - seat.began > max(PATIENCE_SECONDS, usual)
 
     def refuse(self) -> None:
         with self._changed:
@@ -220,9 +201,7 @@ class Intake:
 
     def offer(self, seat: Seat, version: int, steps: Steps) -> None:
         with self._changed:
-            if seat.began is not None:
-                self._lasted.append(self._clock() - seat.began)
-            seat.began = None
+            seat.playing = False
             self._waiting.extend((version, steps, index) for index in range(steps.reward.shape[1]))
             self._drop_stale()
             self._changed.notify_all()
@@ -269,11 +248,6 @@ class Intake:
                 "dropped_steps": float(self._dropped),
                 "refused_fragments": float(self._refused),
             }
-
-    def overdue(self) -> int:
-        """The number of samplers whose fragment no longer counts as played."""
-        with self._changed:
-            return sum(self._overdue(seat) for seat in self._seats)
 
     def summary(self) -> Sampling:
         with self._changed:

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.language import Preference, PreferencePage
@@ -18,7 +18,7 @@ from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
 from learnloop_api.wire.trajectory import EpisodePage, EpisodeSelection, LoggedEpisode
 from learnloop_common.tls.contexts import client_context
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
-from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, verified
+from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, parsed, verified
 
 # 401 and 403 are worth a retry: the kubelet may just be rotating the token, the data plane just fetching its keys.
 RETRIED = frozenset({401, 403, 408, 425, 429})
@@ -120,6 +120,7 @@ class Http:
 
 
 HEARTBEAT_SECONDS = 2.0
+UNEXPECTED = "the data plane's answer is not what was expected"
 PAGE = 20
 MAX_PAGE = 256 << 20
 
@@ -179,10 +180,7 @@ class DataPlaneStore:
         sha256 = digest(body)
         headers = {"x-learnloop-sha256": sha256, "content-type": "application/octet-stream"}
         answer = self._http.call("PUT", "/api/v1/artifacts", content=body, headers=headers)
-        try:
-            stored = _Stored.model_validate_json(answer.content if answer else b"")
-        except ValidationError as error:
-            raise StoreRefused(f"artifact: unexpected answer of the data plane: {error.errors()[0]['msg']}") from None
+        stored = parsed(_Stored, answer.content if answer else b"", "artifact", UNEXPECTED)
         if stored.sha256 != sha256:
             raise StoreRefused(f"artifact: the data plane stored {stored.sha256}, {sha256} was sent")
         return stored.uri
@@ -204,27 +202,19 @@ class DataPlaneStore:
 
     def manifest(self) -> Manifest | None:
         answer = self._http.call("GET", self._run)
-        try:
-            return None if answer is None else TrainingRun.model_validate_json(answer.content).manifest
-        except ValidationError as error:
-            raise StoreRefused(f"training run: unexpected answer: {error.errors()[0]['msg']}") from None
+        return None if answer is None else parsed(TrainingRun, answer.content, "training run", UNEXPECTED).manifest
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         answer = self._http.call("GET", "/api/v1/experience/observations", params={"agent": agent, "limit": limit})
-        try:
-            return [] if answer is None else _Recorded.model_validate_json(answer.content).observations
-        except ValidationError as error:
-            raise StoreRefused(f"observations of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
+        what = f"observations of {agent}"
+        return [] if answer is None else parsed(_Recorded, answer.content, what, UNEXPECTED).observations
 
     def reward_policy(self, name: str, revision: str) -> RewardPolicySpec:
         path = f"/api/v1/rewards/policies/{quote(name, safe='')}/revisions/{quote(revision, safe='')}"
         answer = self._http.call("GET", path)
         if answer is None:
             raise StoreRefused(f"reward policy {name}: the data plane has no revision {revision}; publish it")
-        try:
-            return RewardPolicySpec.model_validate_json(answer.content)
-        except ValidationError as error:
-            raise StoreRefused(f"reward policy {name}: unexpected answer: {error.errors()[0]['msg']}") from None
+        return parsed(RewardPolicySpec, answer.content, f"reward policy {name}", UNEXPECTED)
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
         """Read page by page."""
@@ -235,10 +225,7 @@ class DataPlaneStore:
             answer = self._http.call("GET", "/api/v1/preferences", params=params, limit=MAX_PAGE)
             if answer is None:
                 break
-            try:
-                page = PreferencePage.model_validate_json(answer.content)
-            except ValidationError as error:
-                raise StoreRefused(f"preferences of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
+            page = parsed(PreferencePage, answer.content, f"preferences of {agent}", UNEXPECTED)
             preferences += page.preferences
             if page.next is None:
                 break
@@ -259,10 +246,7 @@ class DataPlaneStore:
             )
             if answer is None:
                 break
-            try:
-                page = EpisodePage.model_validate_json(answer.content)
-            except ValidationError as error:
-                raise StoreRefused(f"trajectories of {agent}: unexpected answer: {error.errors()[0]['msg']}") from None
+            page = parsed(EpisodePage, answer.content, f"trajectories of {agent}", UNEXPECTED)
             episodes += page.trajectories
             steps += sum(len(episode.steps) for episode in page.trajectories)
             if page.next is None:

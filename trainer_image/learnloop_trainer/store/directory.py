@@ -13,7 +13,7 @@ from learnloop_api.wire.language import Preference
 from learnloop_api.wire.training import Heartbeat, Manifest
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection, LoggedEpisode, Trajectory
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
-from learnloop_trainer.store.run_store import SavedCheckpoint, digest, verified
+from learnloop_trainer.store.run_store import SavedCheckpoint, digest, parsed, verified
 
 
 def write(path: Path, body: bytes) -> None:
@@ -112,10 +112,7 @@ class DirectoryStore:
 
     def manifest(self) -> Manifest | None:
         body = read(self._run / "manifest.json")
-        try:
-            return None if body is None else Manifest.model_validate_json(body)
-        except ValidationError as error:
-            raise StoreRefused(f"manifest: {error.errors()[0]['msg']}; delete it to train again") from None
+        return None if body is None else parsed(Manifest, body, "manifest", "delete it to train again")
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         body = read(self._root / "observations" / f"{Path(agent).name}.json")
@@ -128,19 +125,13 @@ class DirectoryStore:
         body = read(path)
         if body is None:
             raise StoreRefused(f"{path}: is missing; write the spec of the RewardPolicy there as JSON")
-        try:
-            return RewardPolicySpec.model_validate_json(body)
-        except ValidationError as error:
-            raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; correct it") from None
+        return parsed(RewardPolicySpec, body, str(path), "correct it")
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
         """One wire.Preference as JSON on each line of `preferences/<agent>.jsonl`, the oldest first."""
         path = self._root / "preferences" / f"{Path(agent).name}.jsonl"
         lines = (read(path) or b"").splitlines()[::-1][:limit]
-        try:
-            return [Preference.model_validate_json(line) for line in lines]
-        except ValidationError as error:
-            raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; remove the damaged line") from None
+        return [parsed(Preference, line, str(path), "remove the damaged line") for line in lines]
 
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
@@ -158,10 +149,7 @@ class DirectoryStore:
         for line in reversed((read(path) or b"").splitlines()):
             if sum(len(episode.steps) for episode in episodes) >= limit:
                 break
-            try:
-                trajectory = Trajectory.model_validate_json(line)
-            except ValidationError as error:
-                raise StoreRefused(f"{path}: {error.errors()[0]['msg']}; remove the damaged line") from None
+            trajectory = parsed(Trajectory, line, str(path), "remove the damaged line")
             if _meets(trajectory, selection):
                 episodes.append(logged(trajectory))
         return episodes

@@ -9,10 +9,11 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -23,6 +24,7 @@ from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode
 from learnloop_trainer.errors import StoreRefused
 
 Arrays = dict[str, NDArray[np.generic]]
+M = TypeVar("M", bound=BaseModel)
 MAX_HEADER = 64 << 20
 TYPES = {"|b1": "BOOL", "|u1": "U8", "|i1": "I8", "<i2": "I16", "<i4": "I32", "<i8": "I64", "<u2": "U16", "<u4": "U32"}
 TYPES |= {"<u8": "U64", "<f2": "F16", "<f4": "F32", "<f8": "F64"}
@@ -129,3 +131,11 @@ def verified(body: bytes, sha256: str, what: str) -> bytes:
     if digest(body) != sha256:
         raise StoreRefused(f"{what}: SHA-256 is {digest(body)}, {sha256} was expected; the stored copy is damaged")
     return body
+
+
+def parsed(model: type[M], body: bytes, what: str, fix: str) -> M:
+    """The model in a JSON document; raises StoreRefused with the fix."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise StoreRefused(f"{what}: {error.errors()[0]['msg']}; {fix}") from None

@@ -4,7 +4,6 @@ Shared state (weights, optimizer, counters) is stored once. Everything that belo
 axis 0 = environment over all ranks, so that a run may go on with another number of ranks: each takes its own rows.
 """
 
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +15,13 @@ from numpy.typing import NDArray
 from learnloop_api.wire.trajectory import ExperienceRead
 from learnloop_environments import VectorEnvironment, code_digest
 from learnloop_environments.base import Observations
+from learnloop_environments.conversations.make import world_digest
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.errors import PeerLost
 from learnloop_trainer.evaluation.suite.dimensions import Milestones
+from learnloop_trainer.manifest.record import recipe_sha256
 from learnloop_trainer.progress_reporter import RECENT, TRAIL
 from learnloop_trainer.recordings import ReadExperience, Recording
 from learnloop_trainer.store.run_store import Arrays, pack, part, under, unpack
@@ -28,7 +29,7 @@ from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.validation import ValidationState
 
-FORMAT = "learnloop-checkpoint-2"
+FORMAT = "learnloop-checkpoint-3"
 
 
 @dataclass(slots=True)
@@ -80,23 +81,11 @@ class Training:
 
 def fingerprint(order: Order) -> str:
     """Text that is equal for a checkpoint and the order that it belongs to."""
-    spec = order.spec
-    parameters = order.parameters.model_dump_json()
-    code = code_digest(spec.data.environment) if spec.data.environment else f"none share={order.logged_share}"
-    world = f"{spec.data.world} code={code}"
-    text = f"{FORMAT} {spec.algorithm} {world} seed={spec.seed} steps={spec.total_steps} {parameters}"
-    data = spec.data.model_dump(include={"level", "randomise", "credit", "rewards", "filter"}, exclude_defaults=True)
-    if spec.data.rewards == "policy" and order.reward_policy is not None:
-        data |= {"reward_policy": order.reward_policy.model_dump(), "success_return": spec.data.success_return}
-    algorithm = order.parameters.algorithm
-    if (algorithm.from_log or algorithm.remembers_log) and spec.data.learning_agent_ref is not None:
-        data["agent"] = spec.data.learning_agent_ref.name  # the recording in the checkpoint is its log
-    rest = spec.model_dump(include={"curriculum", "shaping", "safety", "initial_policy"}, exclude_none=True)
-    if spec.evaluation.while_training is not None:
-        rest["while_training"] = spec.evaluation.while_training.model_dump()
-    if spec.samplers is not None:
-        rest["samplers"] = spec.samplers.model_dump(exclude={"count"})
-    return text + (f" {json.dumps([data, rest], sort_keys=True)}" if data or rest else "")
+    data = order.spec.data
+    code = "none"
+    if data.environment is not None:
+        code = (code_digest if data.language_model is None else world_digest)(data.environment)
+    return f"{FORMAT} {recipe_sha256(order)} code={code}"
 
 
 def same_weights(digests: Sequence[str], step: int) -> str:

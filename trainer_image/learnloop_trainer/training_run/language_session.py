@@ -15,7 +15,7 @@ import torch
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments.conversations.base import ConversationWorld
-from learnloop_environments.conversations.make import make_world, world_digest
+from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation import held_out_episodes
@@ -33,7 +33,7 @@ from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import pack, part, under
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import described, same_weights, take_up, unpacked
+from learnloop_trainer.training_run.checkpoints import described, fingerprint, same_weights, take_up, unpacked
 from learnloop_trainer.training_run.initial_policy import begin_model_from
 from learnloop_trainer.training_run.paced_session import PacedSession
 from learnloop_trainer.training_run.recorded_turns import preferred_pairs, recorded_episodes
@@ -199,29 +199,7 @@ def _experience(
     return Both(Recorded(fetch, plan, group), played) if source == BOTH else played
 
 
-FORMAT = "learnloop-language-checkpoint-1"
 SHOWN = ("loss", "kl", "entropy", "success", "margin")
-
-
-def fingerprint(order: Order) -> str:
-    """Text that is equal for a checkpoint and the order that it belongs to."""
-    spec, model = order.spec, order.spec.data.language_model
-    assert model is not None
-    facts = {
-        "format": FORMAT,
-        "algorithm": spec.algorithm,
-        "parameters": order.parameters.model_dump(mode="json"),
-        "seed": spec.seed,
-        "steps": spec.total_steps,
-        "environment": f"{order.environment} code={world_digest(order.environment)}",
-        "model": model.model_dump(mode="json", exclude={"base": {"uri"}}),
-        "data": spec.data.model_dump(mode="json", include={"rewards", "filter", "learning_agent_ref"}),
-        "initial": spec.initial_policy.model_dump(mode="json") if spec.initial_policy else None,
-        "reward_policy": order.reward_policy.model_dump() if order.reward_policy else None,
-    }
-    if spec.evaluation.while_training is not None:
-        facts["while_training"] = spec.evaluation.while_training.model_dump()
-    return json.dumps(facts, sort_keys=True)
 
 
 def save(training: LanguageTraining, order: Order, group: Group) -> bytes | None:

@@ -80,9 +80,8 @@ class SamplingService:
             self._heard, self._step = now, self._learner.step
         quiet = now - self._heard > QUIET_SECONDS
         if quiet:
-            count, late = int(self._learner.intake.figures()["samplers"]), self._learner.intake.overdue()
+            count = int(self._learner.intake.figures()["samplers"])
             here = f"{count} samplers are here" if count else "no sampler is here"
-            here += f", {late} of them stand still" if late else ""
             self._reporter.caution(f"{here}, and no steps have come for {now - self._heard:.0f} s")
         elif self._quiet:
             self._reporter.caution("")

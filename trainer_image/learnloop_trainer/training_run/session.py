@@ -13,9 +13,8 @@ from learnloop_environments.rewarded import Rewarded, require_measured
 from learnloop_environments.unplayed import Unplayed
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
-from learnloop_trainer.algorithms.base import Traits, registered
+from learnloop_trainer.algorithms.base import Traits, advise, registered
 from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.algorithms.shield_advice import advise
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation.suite.dimensions import Milestones
 from learnloop_trainer.export.behaviour import behaviour_of, require_judgeable

@@ -4,16 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from learnloop_trainer.sampling.intake import PATIENCE_SECONDS, Intake, Seat, Shape, Steps
+from learnloop_trainer.sampling.intake import Intake, Seat, Shape, Steps
 
 SHAPE = Shape(steps=2, observations=1, actions=2, numbers=0, choices=0, corrected=True)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def fragment(environments: int = 1, mark: float = 0.0) -> Steps:
@@ -91,53 +84,12 @@ def test_nobody_begins_a_fragment_that_would_be_two_versions_old_when_its_turn_c
 def test_what_a_lost_sampler_had_begun_is_begun_by_another() -> None:
     intake = Intake(SHAPE, rows=1, most_staleness=4)
     published(intake, 1)
-    lost, other = intake.join(1), Seat(1, None)
+    lost, other = intake.join(1), Seat(1)
     intake.offer(lost, 1, fragment())
     assert intake.begin(lost)
     assert not intake.begin(other)
     intake.leave(lost)
     assert intake.begin(other)
-
-
-def test_a_sampler_that_stands_still_holds_nobody_back_once_it_is_overdue() -> None:
-    clock = Clock()
-    intake = Intake(SHAPE, rows=2, most_staleness=0, clock=clock)
-    published(intake, 1)
-    intake.join(1)  # and it never says a word
-    seat = intake.join(1)
-    clock.now += 1.0
-    intake.offer(seat, 1, fragment())
-    assert not intake.begin(seat), "the learner takes two rows: one waits and one is played"
-    clock.now += PATIENCE_SECONDS
-    assert intake.begin(seat)
-    intake.offer(seat, 1, fragment())
-    assert intake.take(0.0) is not None
-    assert intake.overdue() == 1
-
-
-def test_a_fragment_that_was_overdue_is_taken_like_any_other() -> None:
-    clock = Clock()
-    intake = Intake(SHAPE, rows=1, most_staleness=4, clock=clock)
-    published(intake, 1)
-    late, other = intake.join(1), intake.join(1)
-    intake.offer(other, 1, fragment())
-    clock.now += PATIENCE_SECONDS + 1.0
-    assert (intake.overdue(), intake.take(0.0) is not None) == (1, True)
-    intake.offer(late, 1, fragment(mark=5.0))
-    block = intake.take(0.0)
-    assert block is not None
-    assert (float(block.steps.reward[0, 0]), intake.overdue()) == (5.0, 0)
-
-
-def test_a_slow_environment_is_never_overdue() -> None:
-    clock = Clock()
-    intake = Intake(SHAPE, rows=4, most_staleness=4, clock=clock)
-    seats = [intake.join(1) for _ in range(3)]
-    clock.now += 600.0
-    assert intake.overdue() == 0, "nobody knows yet how long a fragment takes"
-    intake.offer(seats[0], 0, fragment())
-    clock.now += 600.0
-    assert intake.overdue() == 0
 
 
 def test_without_any_staleness_samplers_play_in_step_with_the_learner() -> None:

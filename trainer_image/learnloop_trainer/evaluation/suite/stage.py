@@ -21,8 +21,7 @@ from learnloop_environments.base import Observations, Step
 from learnloop_environments.randomness import Purpose, Split, generator
 from learnloop_environments.wrappers import Wrapper
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
-from learnloop_trainer.algorithms.base import of_parameters
-from learnloop_trainer.algorithms.shield_advice import advise
+from learnloop_trainer.algorithms.base import advise, of_parameters
 from learnloop_trainer.algorithms.weight_transfer import warm
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.held_out_episodes import Policy, held_out, nominal, play
