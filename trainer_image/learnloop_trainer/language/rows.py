@@ -7,6 +7,8 @@ break is counted. Text is never compared: a template that writes a tool call aga
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int64]
 Numbers = NDArray[np.float32]
 Arrays = dict[str, NDArray[np.generic]]
+OF_ROWS = {"ids": np.int64, "sampled": np.bool_, "log_prob": np.float32, "temperature": np.float32}
+OF_EPISODES = {"reward": np.float64, "group": np.int64, "truncated": np.bool_, "broken": np.int64, "age": np.int64}
+"""Types of what a checkpoint holds of each token, and of each episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,94 +124,56 @@ ANY = Bounds()
 
 def rows_of(turns: Sequence[Sampled]) -> tuple[list[Row], int]:
     """The rows of an episode's turns in their order, and how many turns did not continue the one before."""
-    rows: list[_Growing] = []
+    rows: list[tuple[list[int], list[bool], list[float], list[float]]] = []
     broken = 0
     for turn in turns:
-        if not rows or not rows[-1].continued_by(turn.prompt_ids):
+        before = rows[-1][0] if rows else []
+        if not rows or len(turn.prompt_ids) <= len(before) or list(turn.prompt_ids[: len(before)]) != before:
             broken += bool(rows)
-            rows.append(_Growing())
-        rows[-1].add(turn)
-    return [row.done() for row in rows], broken
-
-
-class _Growing:
-    """A row to which turns are added."""
-
-    def __init__(self) -> None:
-        self._ids: list[int] = []
-        self._sampled: list[bool] = []
-        self._log_prob: list[float] = []
-        self._temperature: list[float] = []
-
-    def continued_by(self, prompt: Sequence[int]) -> bool:
-        return len(prompt) > len(self._ids) and list(prompt[: len(self._ids)]) == self._ids
-
-    def add(self, turn: Sampled) -> None:
-        prompt = list(turn.prompt_ids[len(self._ids) :])
-        drawn = list(turn.sampled_ids)
-        self._ids += prompt + drawn
-        self._sampled += [False] * len(prompt) + [True] * len(drawn)
-        self._log_prob += [0.0] * len(prompt) + list(turn.log_probs)
-        self._temperature += [1.0] * len(prompt) + [turn.temperature] * len(drawn)
-
-    def done(self) -> Row:
-        return Row(
-            np.asarray(self._ids, dtype=np.int64),
-            np.asarray(self._sampled, dtype=np.bool_),
-            np.asarray(self._log_prob, dtype=np.float32),
-            np.asarray(self._temperature, dtype=np.float32),
-        )
+            rows.append(([], [], [], []))
+        ids, sampled, log_prob, temperature = rows[-1]
+        prompt, drawn = list(turn.prompt_ids[len(ids) :]), list(turn.sampled_ids)
+        ids += prompt + drawn
+        sampled += [False] * len(prompt) + [True] * len(drawn)
+        log_prob += [0.0] * len(prompt) + list(turn.log_probs)
+        temperature += [1.0] * len(prompt) + [turn.temperature] * len(drawn)
+    return [Row(*map(np.asarray, row, OF_ROWS.values())) for row in rows], broken
 
 
 def to_arrays(episodes: Sequence[Episode]) -> Arrays:
     """Episodes as plain arrays, for a checkpoint; `of_arrays` is the inverse, less `values`."""
     rows = [row for episode in episodes for row in episode.rows]
-    return {
-        "ids": _joined([row.ids.astype(np.int32) for row in rows], np.int32),
-        "sampled": _joined([row.sampled for row in rows], np.bool_),
-        "log_prob": _joined([row.log_prob for row in rows], np.float32),
-        "temperature": _joined([row.temperature for row in rows], np.float32),
+    success = [-1 if episode.success is None else int(episode.success) for episode in episodes]
+    arrays: Arrays = {
+        name: np.concatenate([np.empty(0, kind), *(getattr(row, name) for row in rows)])
+        for name, kind in OF_ROWS.items()
+    }
+    arrays |= {
+        name: np.asarray([getattr(episode, name) for episode in episodes], dtype=kind)
+        for name, kind in OF_EPISODES.items()
+    }
+    return arrays | {
+        "ids": arrays["ids"].astype(np.int32),
         "tokens": np.asarray([len(row.ids) for row in rows], dtype=np.int64),
         "rows": np.asarray([len(episode.rows) for episode in episodes], dtype=np.int64),
-        "reward": np.asarray([episode.reward for episode in episodes], dtype=np.float64),
-        "group": np.asarray([episode.group for episode in episodes], dtype=np.int64),
-        "success": np.asarray(
-            [-1 if episode.success is None else int(episode.success) for episode in episodes], dtype=np.int8
-        ),
-        "truncated": np.asarray([episode.truncated for episode in episodes], dtype=np.bool_),
-        "broken": np.asarray([episode.broken for episode in episodes], dtype=np.int64),
-        "age": np.asarray([episode.age for episode in episodes], dtype=np.int64),
+        "success": np.asarray(success, dtype=np.int8),
     }
 
 
 def of_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> list[Episode]:
     """See `to_arrays`; raises KeyError where an array is missing."""
     ends = np.cumsum(arrays["tokens"].astype(np.int64))[:-1]
-    parts = [np.split(arrays[name], ends) for name in ("ids", "sampled", "log_prob", "temperature")]
-    rows = [
-        Row(ids.astype(np.int64), sampled.astype(np.bool_), log_prob.astype(np.float32), heat.astype(np.float32))
-        for ids, sampled, log_prob, heat in zip(*parts, strict=True)
-    ]
-    episodes, first = list[Episode](), 0
-    for number, count in enumerate(arrays["rows"].tolist()):
-        success = int(arrays["success"][number])
-        episodes.append(
-            Episode(
-                rows[first : first + count],
-                float(arrays["reward"][number]),
-                int(arrays["group"][number]),
-                None if success < 0 else bool(success),
-                bool(arrays["truncated"][number]),
-                int(arrays["broken"][number]),
-                int(arrays["age"][number]),
-            )
+    parts: list[list[NDArray[Any]]] = [np.split(arrays[name].astype(kind), ends) for name, kind in OF_ROWS.items()]
+    rows = iter([Row(*fields) for fields in zip(*parts, strict=True)])
+    columns = [arrays[name].tolist() for name in ("rows", "success", *OF_EPISODES)]
+    return [
+        Episode(
+            list(islice(rows, count)),
+            success=None if success < 0 else bool(success),
+            **dict(zip(OF_EPISODES, rest, strict=True)),
         )
-        first += count
-    return episodes
-
-
-def _joined(parts: list[NDArray[np.generic]], kind: type[np.generic]) -> NDArray[np.generic]:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
+        for count, success, *rest in zip(*columns, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,13 +62,7 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
     if network.adapters is not None:
         wanted = parameters.lora
         config = lora.configuration(sorted(_kinds(network)), wanted.rank, wanted.alpha, model.base.uri)
-    facts = {
-        BASE: base.sha256,
-        TEMPLATE: subject.chat.digest,
-        "learnloop.algorithm": spec.algorithm,
-        "learnloop.job": order.job,
-    }
-    body = exported(network, facts, config)
+    body = exported(network, facts(run, subject), config)
     proof, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
     ours = loaded(base, read(body), network.device, dtype, "the exported file")
 
@@ -120,25 +114,44 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
         while_training=validated,
         exports=_further(network, base, parity, parameters.lora.alpha, config, store),
         language=LanguageProof(
-            base_uri=model.base.uri,
-            base_sha256=base.sha256,
-            template_sha256=subject.chat.digest,
+            **measured_model(run, subject),
             tools_sha256=tools_digest(subject.world, model.tools),
             environment_sha256=hashlib.sha256(world_digest(order.environment).encode()).hexdigest(),
-            weights="full" if network.adapters is None else "lora",
-            precision=parameters.precision,
             temperature=model.sampling.temperature,
             max_tokens=drawn.most,
-            context_length=subject.context,
             success=_share(held),
             greedy_success=_share(calm),
             baseline_success=_share(others),
             baseline_greedy_success=_share(their_calm),
             mean_tokens=float(np.mean([episode.sampled for episode in held])),
             truncated=float(np.mean([episode.truncated for episode in held])),
-            curves={name: value for name, value in subject.curves.items() if np.isfinite(value)},
         ),
     )
+
+
+def facts(run: Run, subject: Subject) -> dict[str, str]:
+    """Metadata of an exported file."""
+    return {
+        BASE: subject.base.sha256,
+        TEMPLATE: subject.chat.digest,
+        "learnloop.algorithm": run.order.spec.algorithm,
+        "learnloop.job": run.order.job,
+    }
+
+
+def measured_model(run: Run, subject: Subject) -> dict[str, Any]:
+    """What the proofs of language models and of reward models say alike."""
+    model = run.order.spec.data.language_model
+    assert model is not None
+    return {
+        "base_uri": model.base.uri,
+        "base_sha256": subject.base.sha256,
+        "template_sha256": subject.chat.digest,
+        "weights": "full" if subject.learner.network.adapters is None else "lora",
+        "precision": run.order.parameters.precision,
+        "context_length": subject.context,
+        "curves": {name: value for name, value in subject.curves.items() if np.isfinite(value)},
+    }
 
 
 def _kinds(network: LanguageNetwork) -> set[str]:

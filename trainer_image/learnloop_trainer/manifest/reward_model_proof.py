@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_api.wire.training import Manifest, Parity, RewardModelProof
 from learnloop_common.acting.reward_model import (
-    BASE,
     CENTRE,
     CONTEXT,
     FRAMING,
     KIND,
     REWARD_MODEL,
-    TEMPLATE,
     TOKENISER,
     RewardModel,
 )
@@ -37,7 +35,7 @@ from learnloop_trainer.language.algorithms.preferred import BradleyTerry
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Pair, batched_pairs, make
-from learnloop_trainer.manifest.language_proof import Subject
+from learnloop_trainer.manifest.language_proof import Subject, facts, measured_model
 from learnloop_trainer.manifest.record import stored
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.run import Run
@@ -140,10 +138,8 @@ def prove_reward_model(run: Run, subject: Subject) -> Manifest:
 
     A held-out pair counts 1 where the model prefers what people preferred, 1/2 for equal scores. The baseline: chance.
     """
-    order, spec, learner, base = run.order, run.order.spec, subject.learner, subject.base
-    model = spec.data.language_model
+    spec, learner = run.order.spec, subject.learner
     assert isinstance(learner, BradleyTerry)
-    assert model is not None
     parameters, network, pairs = learner.parameters, learner.network, learner.pairs
     run.reporter.phase("evaluating", f"scoring {len(pairs.held_out)} held-out pairs")
     chosen, rejected = scored(network, pairs.held_out, parameters)
@@ -152,13 +148,8 @@ def prove_reward_model(run: Run, subject: Subject) -> Manifest:
     run.reporter.alive("held-out pairs are scored")
     centre = float(np.concatenate(learned).mean())
     run.reporter.phase("exporting", "writing the reward model as ONNX")
-    facts = {
-        BASE: base.sha256,
-        TEMPLATE: subject.chat.digest,
-        "learnloop.algorithm": spec.algorithm,
-        "learnloop.job": order.job,
-    }
-    body = exported(network, base.model(torch.device("cpu")), subject.chat, subject.context, centre, facts)
+    fresh = subject.base.model(torch.device("cpu"))
+    body = exported(network, fresh, subject.chat, subject.context, centre, facts(run, subject))
     parity = compared(body, pairs.held_out[:PARITY_PAIRS], chosen, rejected, bfloat16=network.bfloat16)
     evaluation, baseline = estimate(right, spec.seed), estimate(before, spec.seed)
     assert evaluation is not None  # held_out_pairs.LEAST
@@ -176,12 +167,7 @@ def prove_reward_model(run: Run, subject: Subject) -> Manifest:
         experience=subject.read.note,
         parity=parity,
         reward_model=RewardModelProof(
-            base_uri=model.base.uri,
-            base_sha256=base.sha256,
-            template_sha256=subject.chat.digest,
-            weights="full" if network.adapters is None else "lora",
-            precision=parameters.precision,
-            context_length=subject.context,
+            **measured_model(run, subject),
             pairs=len(pairs.learned),
             held_out_pairs=len(pairs.held_out),
             held_out_sha256=pairs.sha256,
@@ -191,7 +177,6 @@ def prove_reward_model(run: Run, subject: Subject) -> Manifest:
             learned_accuracy=float(agreement(*learned).mean()),
             margin=float((chosen - rejected).mean()),
             centre=centre,
-            curves={name: value for name, value in subject.curves.items() if np.isfinite(value)},
         ),
     )
 

@@ -12,9 +12,9 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
+from learnloop_trainer.algorithms import cql, iql_offline
 from learnloop_trainer.algorithms.action_heads import fitting
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.offline import cql, iql_offline
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.recordings import Recording, successors
