@@ -1,7 +1,7 @@
 """How many threads this pod may use, decided before numpy and torch are imported.
 
 BLAS libraries start one thread per core of the *node*; in a pod limited to two CPUs of a 64-core node that costs
-a factor of two to six. The kernel's CPU quota (cgroup v1 or v2) is the truth.
+a factor of two to six. The kernel's CPU quota (cgroup v2) is the truth.
 """
 
 import math
@@ -28,32 +28,20 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _quota_v2(directory: Path) -> float:
+def _quota(directory: Path) -> float:
     quota, _, period = _read(directory / "cpu.max").partition(" ")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else math.inf
-
-
-def _quota_v1(directory: Path) -> float:
-    quota, period = _read(directory / "cpu.cfs_quota_us"), _read(directory / "cpu.cfs_period_us")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else math.inf
 
 
 def cpu_quota(root: Path = Path("/")) -> float:
     """CPUs the cgroup allows, the tightest of the whole hierarchy; infinity without a limit.
 
-    `root` stands for `/` in tests. Source: Linux Documentation/admin-guide/cgroup-v2.rst (cpu.max) and
-    scheduler/sched-bwc.rst (cpu.cfs_quota_us).
+    `root` stands for `/` in tests. Source: Linux Documentation/admin-guide/cgroup-v2.rst (cpu.max).
     """
-    mounts = root / "sys/fs/cgroup"
-    best = min(_quota_v2(mounts), _quota_v1(mounts / "cpu"), _quota_v1(mounts / "cpu,cpuacct"))
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if not controllers:
-            best = min([best, *map(_quota_v2, _ancestors(mounts, group))])
-        elif "cpu" in controllers.split(","):
-            best = min([best, *map(_quota_v1, _ancestors(mounts / controllers, group))])
-    return best
+    mount = root / "sys/fs/cgroup"
+    lines = [line.partition("::") for line in _read(root / "proc/self/cgroup").splitlines()]
+    groups = [group for hierarchy, version_2, group in lines if hierarchy == "0" and version_2]
+    return min(map(_quota, [mount, *(parent for group in groups for parent in _ancestors(mount, group))]))
 
 
 def budget(widest_layer: int, quota: float, cores: int) -> int:

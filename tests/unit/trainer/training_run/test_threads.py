@@ -26,15 +26,6 @@ def test_a_version_2_quota_is_read_and_the_tightest_ancestor_counts(tmp_path: Pa
     assert cpu_quota(tree(tmp_path, files)) == 1.5
 
 
-def test_a_version_1_quota_is_read(tmp_path: Path) -> None:
-    files = {
-        "proc/self/cgroup": "4:memory:/pod\n3:cpu,cpuacct:/pod\n",
-        "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_quota_us": "400000\n",
-        "sys/fs/cgroup/cpu,cpuacct/pod/cpu.cfs_period_us": "100000\n",
-    }
-    assert cpu_quota(tree(tmp_path, files)) == 4
-
-
 def test_a_private_cgroup_namespace_shows_the_quota_at_its_root(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "200000 100000"}
     assert cpu_quota(tree(tmp_path, files)) == 2
