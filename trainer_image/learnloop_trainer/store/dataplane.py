@@ -5,8 +5,10 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -77,7 +79,8 @@ class Http:
         end, delay, failed = time.monotonic() + (patience or self._patience), 0.2, False
         while True:
             try:
-                answer = self._attempt(method, path, content, {**self._headers(), **(headers or {})}, params, limit)
+                sent = {**self._headers(), **(headers or {})}
+                answer = self._attempt(method, path, limit, content=content, headers=sent, params=params)
                 if failed:
                     self.waiting("")
                 return answer
@@ -89,27 +92,14 @@ class Http:
                     raise StoreUnavailable(f"{error}; gave up after {patience or self._patience:.0f} s") from None
                 delay = min(delay * 2, 10.0)
 
-    def _attempt(
-        self,
-        method: str,
-        path: str,
-        content: bytes | None,
-        headers: Mapping[str, str],
-        params: Mapping[str, str | int | list[str]] | None,
-        limit: int,
-    ) -> httpx.Response | None:
+    def _attempt(self, method: str, path: str, limit: int, **request: Any) -> httpx.Response | None:
         where = f"{method} {self._base}{path}"
         try:
-            with self._client.stream(method, path, content=content, headers=headers, params=params) as response:
-                body = bytearray()
-                for chunk in response.iter_bytes():
-                    body += chunk
-                    if len(body) > limit:
-                        raise StoreRefused(f"{where}: the answer is larger than {limit} bytes")
+            answer = self._client.request(method, path, **request)
         except httpx.HTTPError as error:
             raise StoreUnavailable(f"{where}: {type(error).__name__}: {error}") from None
-        header_pairs = [(k, v) for k, v in response.headers.items() if k not in {"content-encoding", "content-length"}]
-        answer = httpx.Response(response.status_code, headers=header_pairs, content=bytes(body))
+        if len(answer.content) > limit:
+            raise StoreRefused(f"{where}: the answer is larger than {limit} bytes")
         if answer.status_code == 404 and method == "GET":
             return None
         if answer.status_code in RETRIED or answer.status_code >= 500:
@@ -123,6 +113,7 @@ HEARTBEAT_SECONDS = 2.0
 UNEXPECTED = "the data plane's answer is not what was expected"
 PAGE = 20
 MAX_PAGE = 256 << 20
+P = TypeVar("P", EpisodePage, PreferencePage)
 
 
 class _Stored(BaseModel):
@@ -217,42 +208,41 @@ class DataPlaneStore:
         return parsed(RewardPolicySpec, answer.content, f"reward policy {name}", UNEXPECTED)
 
     def preferences(self, agent: str, limit: int) -> list[Preference]:
-        """Read page by page."""
         preferences: list[Preference] = []
-        params: dict[str, str | int] = {"agent": agent, "limit": PAGE}
-        while len(preferences) < limit:
-            self._reading(f"reads the preferences of {agent}: {len(preferences)} so far")
-            answer = self._http.call("GET", "/api/v1/preferences", params=params, limit=MAX_PAGE)
-            if answer is None:
-                break
-            page = parsed(PreferencePage, answer.content, f"preferences of {agent}", UNEXPECTED)
+        what, path = f"preferences of {agent}", "/api/v1/preferences"
+        for page in self._pages(PreferencePage, path, {"agent": agent, "limit": PAGE}, what):
             preferences += page.preferences
-            if page.next is None:
+            if len(preferences) >= limit:
                 break
-            params["after"] = page.next
         return preferences[:limit]
 
     def episodes(
         self, agent: str, selection: EpisodeSelection, limit: int, patience: float | None = None
     ) -> list[LoggedEpisode]:
-        """Read page by page, each one after the last episode of the page before."""
         episodes: list[LoggedEpisode] = []
-        params: dict[str, str | int | list[str]] = {"agent": agent, "limit": PAGE, **_query(selection)}
-        steps = 0
-        while steps < limit:
-            self._reading(f"reads the log of {agent}: {len(episodes)} episodes so far")
-            answer = self._http.call(
-                "GET", "/api/v1/experience/trajectories", params=params, limit=MAX_PAGE, patience=patience
-            )
-            if answer is None:
-                break
-            page = parsed(EpisodePage, answer.content, f"trajectories of {agent}", UNEXPECTED)
+        params = {"agent": agent, "limit": PAGE, **_query(selection)}
+        path, steps = "/api/v1/experience/trajectories", 0
+        for page in self._pages(EpisodePage, path, params, f"log of {agent}", patience):
             episodes += page.trajectories
             steps += sum(len(episode.steps) for episode in page.trajectories)
-            if page.next is None:
+            if steps >= limit:
                 break
-            params["after"] = page.next
         return episodes
+
+    def _pages(
+        self, model: type[P], path: str, params: dict[str, Any], what: str, patience: float | None = None
+    ) -> Iterator[P]:
+        """Page by page, each one after the last item of the page before."""
+        for number in count(1):
+            self._reading(f"reads the {what}: page {number}")
+            answer = self._http.call("GET", path, params=params, limit=MAX_PAGE, patience=patience)
+            if answer is None:
+                return
+            page = parsed(model, answer.content, what, UNEXPECTED)
+            yield page
+            if page.next is None:
+                return
+            params["after"] = page.next
 
 
 def _query(selection: EpisodeSelection) -> dict[str, str | int | list[str]]:

@@ -251,7 +251,7 @@ def test_episodes_are_read_page_by_page_each_after_the_one_before(server: Server
     wanted = "source=clickhouse&since=2026-01-01T00%3A00%3A00Z&task=a+b&task=c&min_reward=0.5&success=false"
     assert server.seen[-1][1].endswith(wanted.replace("+", "%20")) or server.seen[-1][1].endswith(wanted)
     server.answer = (b'{"trajectories": [{"steps": []}], "next": null}', {})
-    with pytest.raises(StoreRefused, match=r"trajectories of pole: .*not what was expected"):
+    with pytest.raises(StoreRefused, match=r"log of pole: .*not what was expected"):
         store.episodes("pole", everything, 5)
 
 
@@ -271,7 +271,7 @@ def test_who_reads_a_log_is_told_how_far_it_is_and_what_does_not_answer(server: 
     store, read, waited = plane(server), list[str](), list[str]()
     store.follow(read.append, waited.append)
     assert store.episodes("pole", EpisodeSelection(), 5) == []
-    assert read == ["reads the log of pole: 0 episodes so far"]
+    assert read == ["reads the log of pole: page 1"]
     (cause, over) = waited
     assert cause.endswith(": 503 PostgreSQL does not answer; send it again")
     assert over == ""
