@@ -29,8 +29,7 @@ from learnloop_trainer.language.experience import shared
 from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.store import Store
-from learnloop_trainer.store.run_store import MAX_ARTIFACT, digest
+from learnloop_trainer.store.run_store import MAX_ARTIFACT, Store, digest
 from learnloop_trainer.training_order import Order
 
 FIELD = "baselineUri"

@@ -27,8 +27,7 @@ from learnloop_trainer.manifest.record import stored
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.run import Run
-from learnloop_trainer.store import Store
-from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.store.run_store import Store, digest
 
 MOST_DIFFERENCE = 1e-3
 """Of a log-probability between the trained network and its file read again: float32 sums in another order."""

@@ -27,7 +27,6 @@ from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms import Learner, traits_of
 from learnloop_trainer.errors import ExportError, NumericError
 from learnloop_trainer.evaluation import Policy, collect, difference, estimate, held_out_episodes, play
-from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.off_policy import Estimate, LoggedSteps, evaluate
 from learnloop_trainer.evaluation.suite import Stage, measure
 from learnloop_trainer.export import Behaving, Exported, OnnxPolicy, TorchPolicy, build, check, torchscript
@@ -42,8 +41,7 @@ from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.recordings import ReadExperience, Recording
 from learnloop_trainer.run import Run
 from learnloop_trainer.safety import Shield, Shielded, Trail
-from learnloop_trainer.store import Store
-from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.store.run_store import Store, digest
 from learnloop_trainer.training_order import Order
 
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
@@ -73,7 +71,7 @@ def measured(
     """The policy's return on the run's held-out episodes from number `first`, each of them, and observations it met."""
     seed = order.spec.seed
     tell = lambda done: reporter.alive(f"{what}: {done}/{episodes} held-out episodes")  # noqa: E731
-    returns, met = play(held_out(order, first=first), policy, seed, episodes, tell)
+    returns, met = play(held_out_episodes.held_out(order, first=first), policy, seed, episodes, tell)
     result = estimate(returns, seed)
     if result is None:
         raise ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
@@ -181,7 +179,11 @@ def witnesses(
     if len(observations) < PARITY_OBSERVATIONS:
         more = PARITY_OBSERVATIONS - len(observations)
         played = order.spec.data.environment is not None
-        extra = collect(held_out(order), actions, order.spec.seed, more, bounds) if played else near(met, more, order)
+        extra = (
+            collect(held_out_episodes.held_out(order), actions, order.spec.seed, more, bounds)
+            if played
+            else near(met, more, order)
+        )
         observations = np.concatenate((observations, extra))
     return observations, len(real)
 

@@ -30,8 +30,7 @@ from learnloop_trainer.language.sampler import Rollouts
 from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits
 from learnloop_trainer.progress_reporter import RECENT
 from learnloop_trainer.recordings import ReadExperience
-from learnloop_trainer.store import Store
-from learnloop_trainer.store.run_store import pack, part, under
+from learnloop_trainer.store.run_store import Store, pack, part, under
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import described, fingerprint, same_weights, take_up, unpacked
 from learnloop_trainer.training_run.initial_policy import begin_model_from

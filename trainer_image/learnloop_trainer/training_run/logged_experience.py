@@ -24,9 +24,8 @@ from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience, Recording
-from learnloop_trainer.store import Store
 from learnloop_trainer.store.directory import logged
-from learnloop_trainer.store.run_store import digest, pack, unpack
+from learnloop_trainer.store.run_store import Store, digest, pack, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.reward_rules import (
     StepRewards,

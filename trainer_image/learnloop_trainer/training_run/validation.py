@@ -14,8 +14,7 @@ from learnloop_api.wire.training import Validated, ValidationPoint
 from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.evaluation import play
-from learnloop_trainer.evaluation.held_out_episodes import held_out
+from learnloop_trainer.evaluation.held_out_episodes import held_out, play
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.export.behaviour import behaviour_of
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork
