@@ -39,7 +39,7 @@ class Seen:
 
 def subject(rng: random.Random, tenant: str) -> str:
     """Somewhere a tenant has no business."""
-    bases = (names.SUBJECT_TRAJECTORY, names.SUBJECT_REWARD, names.SUBJECT_TRAINING_STATUS, names.SUBJECT_DEAD_LETTER)
+    bases = (names.SUBJECT_TRAJECTORY, names.SUBJECT_REWARD, names.SUBJECT_TRAINING_STATUS)
     tails = ("walker", "job", "*", ">", "walker.more", "")
     stream = rng.choice(STREAMS)
     return rng.choice(
@@ -106,7 +106,7 @@ async def attack(world: World, frames: int, seed: int) -> Found:
 async def _held(js: Any) -> dict[str, tuple[dict[str, int], int]]:
     found = {}
     for stream in STREAMS:
-        if stream not in ("RL_TRAJECTORIES", "RL_DEAD_LETTERS"):  # what was read and refused leaves these by itself
+        if stream != "RL_TRAJECTORIES":  # what was read and refused leaves it by itself
             state = (await js.stream_info(stream, subjects_filter=">")).state
             found[stream] = (dict(state.subjects or {}), state.num_deleted or 0)
     return found

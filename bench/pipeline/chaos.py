@@ -27,7 +27,7 @@ from bench.arguments import numbers
 from bench.pipeline.player import AGENTS
 from bench.pipeline.world import pipeline
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
-from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES
+from learnloop_dataplane.nats.streams import TRAJECTORIES
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 from testing.servers.clickhouse_server import ClickHouseServer
 from testing.servers.data_plane_process import Product
@@ -136,14 +136,6 @@ async def missing(dsn: str, ledger: Sequence[str]) -> list[int]:
     return [place for place, number in enumerate(ledger) if number not in stored]
 
 
-async def dead_letters(url: str) -> int:
-    """How many messages the data plane has refused: none is bad, so each is a loss, if one that can be replayed."""
-    client = await nats.connect(url)
-    letters = await client.jetstream().stream_info(DEAD_LETTERS)
-    await client.close()
-    return int(letters.state.messages)
-
-
 async def warehoused(url: str) -> dict[str, int]:
     """Episodes of the warehouse, as a query counts them, and how many different ones they are."""
     warehouse = ClickHouse(url, days=365, timeout=60)
@@ -201,13 +193,12 @@ def run(count: int) -> dict[str, Any]:
         ledger = set(lines)
         counts = asyncio.run(settled(database.dsn, bus.url))
         gone = asyncio.run(missing(database.dsn, lines))
-        letters = asyncio.run(dead_letters(bus.url))
         kept = asyncio.run(warehoused(warehouse.dsn))
     if gone:
         show(f"LOST, by their places in the ledger: {', '.join(map(str, gone[:MOST_TOLD]))}")
     found = figures(count, kills, ledger, counts, len(gone) + counts["rows"] - kept["episodes"])
     found["counted_twice"] += kept["rows"] - kept["episodes"]
-    return found | {"dead_letters": letters, "in_warehouse": kept["rows"], "seconds": round(time.monotonic() - started)}
+    return found | {"in_warehouse": kept["rows"], "seconds": round(time.monotonic() - started)}
 
 
 def figures(count: int, kills: Counter[str], ledger: set[str], counts: dict[str, int], lost: int) -> dict[str, Any]:

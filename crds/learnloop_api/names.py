@@ -144,7 +144,6 @@ SUBJECT_REWARD = "agent.rl.reward.v1"
 SUBJECT_TRAINING_REQUEST = "agent.rl.training.request.v1"
 SUBJECT_TRAINING_STATUS = "agent.rl.training.status.v1"
 SUBJECT_MODEL_DEPLOYED = "agent.rl.model.deployed.v1"
-SUBJECT_DEAD_LETTER = "agent.rl.deadletter.v1"  # .<namespace>.<kind>: what no consumer can take, with the reason
 
 # Metrics of the policy server; every one carries the labels model_deployment and revision.
 METRIC_EPISODES_OPENED = "learnloop_episodes_opened_total"

@@ -142,9 +142,9 @@ def operator() -> Dashboard:
         )
         .with_panel(
             curves(
-                "Dead letters",
+                "Refused messages",
                 "An hour, by code.",
-                {"{{code}}": "sum by (code) (increase(learnloop_dead_letters_total[1h]))"},
+                {"{{code}}": "sum by (code) (increase(learnloop_refused_messages_total[1h]))"},
             )
         )
         .with_panel(

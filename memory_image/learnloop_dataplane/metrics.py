@@ -22,9 +22,9 @@ COUNTERS = {
     "attempt_errors": (
         "agent_rl_trajectory_collection_errors",
         ("namespace", "reason"),
-        "Of these, how many were not; reason: a dead letter's code, or invalid, no_room, over_quota, unavailable.",
+        "Of these, how many were not; reason: a refused message's code, or invalid, no_room, over_quota, unavailable.",
     ),
-    "dead": ("learnloop_dead_letters", ("namespace", "code"), "Refused messages by why."),
+    "refused": ("learnloop_refused_messages", ("namespace", "code"), "Refused messages by why."),
     "notifications": (
         "learnloop_notifications",
         ("result",),
@@ -220,9 +220,9 @@ class Metrics:
         """Counts a tenant's NATS message that was not taken."""
         self._count("relay_refusals", namespace, why).inc()
 
-    def dead_letter(self, namespace: str, code: str) -> None:
-        """Counts a dead letter."""
-        self._count("dead", namespace, code).inc()
+    def refused(self, namespace: str, code: str) -> None:
+        """Counts a message of NATS that can never be stored."""
+        self._count("refused", namespace, code).inc()
 
     def _count(self, counter: str, namespace: str, *more: str) -> Counter:
         return self._of(self._counters[counter], namespace, *more)

@@ -56,7 +56,7 @@ class TrainingRequest(WireModel):
     """Somebody asks for training now: subject `agent.rl.training.request.v1.<namespace>.<agent>`.
 
     The run is the LearningAgent's own template, narrowed by what is said here. What would widen it is refused by name,
-    in the agent's status; a field that no request has makes the message a dead letter.
+    in the agent's status; a message with a field that no request has is refused.
     """
 
     request_id: Identifier = Field(description="chosen by the sender; the newest one of an agent is acted on, once")

@@ -15,9 +15,8 @@ from nats.js.errors import APIError, NotFoundError
 from learnloop_api import names
 from learnloop_dataplane.erasure.rows import Scope
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.experience import dead_letters
 from learnloop_dataplane.nats.connection import Bus
-from learnloop_dataplane.nats.streams import DEAD_LETTERS, REWARDS, TRAJECTORIES
+from learnloop_dataplane.nats.streams import REWARDS, TRAJECTORIES
 from learnloop_dataplane.privacy.people import METADATA_KEY, digest_of
 
 log = logging.getLogger(__name__)
@@ -50,17 +49,13 @@ class Matcher:
         self._pseudonym = pseudonym
 
     def __call__(self, message: Msg) -> bool:
-        """By the episode's id, by the person in it, and for a dead letter by what its headers say."""
-        headers = message.headers or {}
-        if self._scope.user is not None and headers.get(dead_letters.USER) == self._scope.user:
-            return True
+        """By the episode's id, by the person in it, and where it is not JSON by the agent alone."""
         try:
             body = orjson.loads(message.data)
         except orjson.JSONDecodeError:
             body = None
         if not isinstance(body, dict):
-            subject = headers.get(dead_letters.SUBJECT, "")
-            return self._scope.agent is not None and subject.endswith(f".{self._namespace}.{self._scope.agent}")
+            return self._scope.agent is not None
         if digest_of(self._namespace, str(body.get("trajectory_id"))) in self._digests:
             return True
         if self._scope.agent is not None:
@@ -90,7 +85,6 @@ async def erase_messages(bus: Bus, namespace: str, scope: Scope, matches: Matche
     for stream, subject in (
         (TRAJECTORIES, f"{names.SUBJECT_TRAJECTORY}.{namespace}.{name}"),
         (REWARDS, f"{names.SUBJECT_REWARD}.{namespace}.{name}"),
-        (DEAD_LETTERS, f"{names.SUBJECT_DEAD_LETTER}.{namespace}.>"),
     ):
         try:
             counted[stream] = await _erase_from(bus, stream, subject, matches)

@@ -1,1 +1,1 @@
-"""Trajectories and training requests: from JetStream into PostgreSQL, or to the dead letters."""
+"""Trajectories and training requests: from JetStream into PostgreSQL."""

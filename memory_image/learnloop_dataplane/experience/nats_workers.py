@@ -1,6 +1,7 @@
 """Consumers of NATS: episodes into PostgreSQL, and requests for training; acknowledged after the commit."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -23,18 +24,57 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.config_values import seed_from
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.experience.dead_letters import DeadLetters
 from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories, prepare, safe_version, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
 from learnloop_dataplane.nats.connection import Bus
-from learnloop_dataplane.nats.consumer import Handler, consumer_config, invalid, keep, kept, pull_forever
+from learnloop_dataplane.nats.consumer import MAX_DELIVER, Handler, consumer_config, invalid, keep, kept, pull_forever
 from learnloop_dataplane.nats.relay import Relay, TenantConnection
 from learnloop_dataplane.nats.streams import ROOM_SECONDS, TRAINING, TRAJECTORIES, Room
 from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users
+from learnloop_dataplane.privacy.redaction import redact_text
 from learnloop_dataplane.strict_json import StrictReader
+
+log = logging.getLogger(__name__)
+STAYS = ("storage", "poison")
+"""Codes of refused messages that stay in their stream: the fault is not their publisher's."""
+
+
+class Refusals:
+    """Settles the messages that can never be stored, of both consumers: each is counted, and logged with the reason."""
+
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+        self._bus, self._metrics = bus, metrics
+
+    def addressed(self, message: Msg, prefix: str) -> tuple[str, str]:
+        """Namespace and name of the message's subject.
+
+        Raises:
+            RefusedMessage: the subject has none; or it is the last delivery, and each one before ended with its reader.
+        """
+        namespace, name = split_subject(message.subject, prefix)
+        if message.metadata.num_delivered >= MAX_DELIVER:
+            reason = f"delivered {message.metadata.num_delivered} times, and no reader lived to acknowledge it"
+            raise RefusedMessage(namespace, "poison", reason)
+        return namespace, name
+
+    async def settle(self, message: Msg, refusal: RefusedMessage) -> None:
+        """Takes the message out of its stream, where secrets and facts about people would lie for a month."""
+        meta = message.metadata
+        self._metrics.refused(refusal.namespace, refusal.code)
+        if message.subject.startswith(names.SUBJECT_TRAJECTORY):
+            self._metrics.not_collected(refusal.namespace, refusal.code)
+        stays = refusal.code in STAYS
+        place, reason = f"{meta.stream}/{meta.sequence.stream}", redact_text(refusal.reason)
+        log.log(logging.WARNING if stays else logging.INFO, "refused %s (%s): %r", place, refusal.code, reason)
+        with suppress(NatsError):
+            await message.term()
+        if not stays:
+            with suppress(NatsError, Unavailable):
+                await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
+
 
 STREAM_DURABLE = "learnloop-store"
 _READER = StrictReader(Trajectory)
@@ -56,7 +96,7 @@ class TrajectoryConsumer:
         bus: Bus,
         users: Users,
         metrics: Metrics,
-        dead_letters: DeadLetters,
+        refusals: Refusals,
         stored: Callable[[str], None],
         ack_wait: float,
         cipher: StepCipher = PLAIN,
@@ -67,7 +107,7 @@ class TrajectoryConsumer:
         self._bus = bus
         self._users = users
         self._metrics = metrics
-        self._dead_letters = dead_letters
+        self._refusals = refusals
         self._stored = stored
 
     async def handle(self, messages: Sequence[Msg]) -> None:
@@ -76,7 +116,7 @@ class TrajectoryConsumer:
         refused: list[tuple[Msg, RefusedMessage]] = []
         for message in messages:
             try:
-                self._dead_letters.check(message)
+                self._refusals.addressed(message, names.SUBJECT_TRAJECTORY)
                 body_bytes.set(len(message.data))
                 namespace, trajectory = await in_thread_if_large("", read, message.subject, message.data)
             except RefusedMessage as refusal:
@@ -84,7 +124,7 @@ class TrajectoryConsumer:
             else:
                 groups[namespace].append((message, trajectory))
         # Together: one slow acknowledgement must not let the others' time run out.
-        await asyncio.gather(*(self._dead_letters.put(message, refusal) for message, refusal in refused))
+        await asyncio.gather(*(self._refusals.settle(message, refusal) for message, refusal in refused))
         await self._store_each(groups.items())
 
     async def _store_group(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> None:
@@ -95,7 +135,7 @@ class TrajectoryConsumer:
                 await self._store_each((namespace, [item]) for item in group)
             elif isinstance(error, REFUSED_VALUES):
                 reason = f"PostgreSQL refuses it: {error}"
-                await self._dead_letters.put(group[0][0], RefusedMessage(namespace, "storage", reason))
+                await self._refusals.settle(group[0][0], RefusedMessage(namespace, "storage", reason))
             else:
                 raise
             return
@@ -205,9 +245,9 @@ WHERE (agent.training_requested_at IS NULL OR agent.training_requested_at <= exc
 class RequestConsumer:
     """Writes the newest request of each agent into its row."""
 
-    def __init__(self, db: Database, dead_letters: DeadLetters, ack_wait: float) -> None:
+    def __init__(self, db: Database, refusals: Refusals, ack_wait: float) -> None:
         self._db = db
-        self._dead_letters = dead_letters
+        self._refusals = refusals
         self._patience = min(0.5, ack_wait / 4)
 
     async def handle(self, messages: Sequence[Msg]) -> None:
@@ -223,14 +263,13 @@ class RequestConsumer:
 
     async def _settle(self, message: Msg) -> None:
         try:
-            self._dead_letters.check(message)
-            namespace, agent = split_subject(message.subject, names.SUBJECT_TRAINING_REQUEST)
+            namespace, agent = self._refusals.addressed(message, names.SUBJECT_TRAINING_REQUEST)
             try:
                 request: TrainingRequest = _REQUESTS.read(message.data)
             except ValidationError as error:
                 raise invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error) from None
         except RefusedMessage as refusal:
-            await self._dead_letters.put(message, refusal)
+            await self._refusals.settle(message, refusal)
             return
         async with self._db.tenant(namespace) as connection:
             at, wish = message.metadata.timestamp, request.model_dump_json(exclude_defaults=True)
@@ -276,9 +315,9 @@ class NatsSide:
         background.repeat(self.bus.look, "streams", pause=LOOK_SECONDS)
         background.repeat(self.room.look, "room in streams", pause=ROOM_SECONDS)
         wait, db, metrics = self._config.ack_wait_seconds, self._db, self._metrics
-        dead_letters = DeadLetters(db, self.bus, users, metrics, wait)
-        trajectories = TrajectoryConsumer(db, self.bus, users, metrics, dead_letters, arrived, wait, self._cipher)
-        requests = RequestConsumer(db, dead_letters, wait)
+        refusals = Refusals(self.bus, metrics)
+        trajectories = TrajectoryConsumer(db, self.bus, users, metrics, refusals, arrived, wait, self._cipher)
+        requests = RequestConsumer(db, refusals, wait)
         subject = names.SUBJECT_TRAINING_REQUEST
         readers = (
             (TRAJECTORIES, consumer_config(STREAM_DURABLE, [], wait), trajectories.handle),

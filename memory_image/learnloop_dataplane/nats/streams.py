@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 TRAJECTORIES = "RL_TRAJECTORIES"
 REWARDS = "RL_REWARDS"
 TRAINING = "RL_TRAINING"
-DEAD_LETTERS = "RL_DEAD_LETTERS"
-STREAMS = (TRAJECTORIES, REWARDS, TRAINING, DEAD_LETTERS)
-LETTERS_EACH = 1000
-"""Dead letters of one kind that a namespace may have; beyond, its own oldest go."""
+STREAMS = (TRAJECTORIES, REWARDS, TRAINING)
 DAY = 86_400.0
 DEDUPLICATE_SECONDS = 7200.0
 MAX_MESSAGE = 8 * 2**20
@@ -77,15 +74,6 @@ def stream_configs(max_bytes: int, replicas: int = 1) -> list[StreamConfig]:
             max_age=7 * DAY,
             max_bytes=small,
             discard=DiscardPolicy.NEW,
-            **common,
-        ),
-        StreamConfig(
-            name=DEAD_LETTERS,
-            subjects=[f"{names.SUBJECT_DEAD_LETTER}.>"],
-            max_age=30 * DAY,
-            max_bytes=small,
-            max_msgs_per_subject=LETTERS_EACH,
-            discard=DiscardPolicy.OLD,
             **common,
         ),
     ]

@@ -34,7 +34,7 @@ def data_plane() -> CollectorRegistry:
     metrics.recall(0.01)
     metrics.budget("team", "pole", 1, 1, 1)
     metrics.consolidated("team", 1, 1)
-    metrics.dead_letter("team", "schema")
+    metrics.refused("team", "schema")
     metrics.stream("RL_TRAJECTORIES", 2, 1, 1, 0.5)
     metrics.background_failures.labels("rewards").inc()
     metrics.requests.labels("/healthz", "GET", "200").observe(0.1)

@@ -29,7 +29,6 @@ REPLIES = [
     f"{names.SUBJECT_REWARD}.red.walker",
     f"{names.SUBJECT_TRAINING_STATUS}.red.job",
     f"{names.SUBJECT_MODEL_DEPLOYED}.red.model",
-    f"{names.SUBJECT_DEAD_LETTER}.red.trajectory",
     f"{names.nats_inbox('blue', 'default')}.x",
     f"{names.nats_inbox('blue')}.x",
     "_INBOX_redder.default.x",
@@ -77,7 +76,6 @@ async def filled(js: JetStreamContext) -> None:
     for number in range(3):
         await js.publish(f"{names.SUBJECT_REWARD}.blue.walker", b"{}", headers={"Nats-Msg-Id": f"r{number}"})
         await js.publish(f"{names.SUBJECT_TRAINING_STATUS}.blue.job", b"{}", headers={"Nats-Msg-Id": f"s{number}"})
-        await js.publish(f"{names.SUBJECT_DEAD_LETTER}.blue.trajectory", b"{}", headers={"Nats-Msg-Id": f"d{number}"})
 
 
 def body(identity: str) -> bytes:

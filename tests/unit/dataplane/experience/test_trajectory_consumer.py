@@ -30,8 +30,8 @@ def message(identity: str, namespace: str = "team") -> Any:
 
 def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[TrajectoryConsumer, Any]:
     """One whose database fails for every batch with an episode named `bad` in it."""
-    letters = Mock(put=AsyncMock())
-    made = TrajectoryConsumer(Mock(), Mock(), Mock(), Mock(), letters, Mock(), 15.0)
+    refusals = Mock(settle=AsyncMock())
+    made = TrajectoryConsumer(Mock(), Mock(), Mock(), Mock(), refusals, Mock(), 15.0)
 
     async def persist(_: str, group: Any) -> tuple[set[str], list[Any]]:
         ids = {trajectory.trajectory_id for _, trajectory in group}
@@ -40,29 +40,29 @@ def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[Traject
         return ids, []
 
     monkeypatch.setattr(made, "_persist", persist)
-    return made, letters
+    return made, refusals
 
 
-async def test_a_value_that_no_column_takes_is_a_dead_letter_and_its_neighbours_are_stored(
+async def test_a_value_that_no_column_takes_is_refused_and_its_neighbours_are_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, letters = consumer(monkeypatch, asyncpg.DataError("out of range"))
+    made, refusals = consumer(monkeypatch, asyncpg.DataError("out of range"))
     batch = [message(name) for name in ("a", "bad", "b")]
     await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [1, 0, 1]
-    [(refused, why)] = [call.args for call in letters.put.await_args_list]
+    [(refused, why)] = [call.args for call in refusals.settle.await_args_list]
     assert (refused, why.code) == (batch[1], "storage")
 
 
 async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbours_are_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, letters = consumer(monkeypatch, asyncpg.InternalServerError("cache lookup failed"))
+    made, refusals = consumer(monkeypatch, asyncpg.InternalServerError("cache lookup failed"))
     batch = [message(name) for name in ("a", "bad", "b")]
     with pytest.raises(asyncpg.InternalServerError):
         await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [1, 0, 1]
-    letters.put.assert_not_awaited()
+    refusals.settle.assert_not_awaited()
 
 
 async def test_nor_is_another_namespaces_batch_left_lying_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def tell_all(metrics: Metrics, space: str, agent: str) -> None:
     metrics.quota(space, "memories", 1, 2)
     metrics.opted_out(space)
     metrics.relay_refused(space, "reply")
-    metrics.dead_letter(space, "invalid")
+    metrics.refused(space, "invalid")
 
 
 @pytest.fixture(scope="module")

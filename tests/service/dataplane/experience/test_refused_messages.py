@@ -1,20 +1,20 @@
-"""What can never be stored: kept with the reason, and never in the way of what can."""
+"""What can never be stored: refused with the reason, and never in the way of what can."""
 
 import asyncio
 import json
+import logging
 import random
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import nats as nats_client
 import pytest
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
 from learnloop_dataplane.nats.consumer import MAX_DELIVER, consumer_config
-from learnloop_dataplane.nats.streams import DEAD_LETTERS, TRAJECTORIES, ensure_streams
+from learnloop_dataplane.nats.streams import TRAJECTORIES, ensure_streams
 from testing.messages.fuzzed_events import fuzzed
 
 from ..conftest import START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
@@ -29,6 +29,12 @@ async def api(dsn: str, tmp_path: Path, nats: Nats) -> AsyncIterator[Api]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "learnloop_dataplane.experience.nats_workers")
+    return caplog
+
+
 async def _publish(url: str, *messages: tuple[str, bytes]) -> None:
     client = await nats_client.connect(url, connect_timeout=20)
     js = client.jetstream(timeout=START_SECONDS)
@@ -37,15 +43,15 @@ async def _publish(url: str, *messages: tuple[str, bytes]) -> None:
     await client.close()
 
 
-async def _letters(api: Api, namespace: str) -> list[Any]:
-    js = api.bus.js
-    config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE, inactive_threshold=60)
-    reader = await js.pull_subscribe(f"agent.rl.deadletter.v1.{namespace}.>", stream=DEAD_LETTERS, config=config)
-    found: list[Any] = []
-    there = (await reader.consumer_info()).num_pending
-    while len(found) < there:  # what was sent to this reader and not yet read is no longer pending
-        found += await reader.fetch(min(there - len(found), 500), timeout=START_SECONDS)
-    return found
+def _codes(heard: pytest.LogCaptureFixture) -> list[str]:
+    """The code of each refusal in the log, with a reason."""
+    lines = (re.match(r"refused RL_[A-Z]+/\d+ \((\w+)\): .{9}", record.message) for record in heard.records)
+    return [line[1] for line in lines if line]
+
+
+async def _settled(api: Api) -> bool:
+    info = await api.bus.js.consumer_info(TRAJECTORIES, STREAM_DURABLE)
+    return info.num_pending == 0 and info.num_ack_pending == 0
 
 
 async def _stored(dsn: str, namespace: str) -> Counter[str]:
@@ -55,34 +61,24 @@ async def _stored(dsn: str, namespace: str) -> Counter[str]:
 
 
 async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_between_arrive_once(
-    api: Api, nats: Nats, dsn: str
+    api: Api, nats: Nats, dsn: str, heard: pytest.LogCaptureFixture
 ) -> None:
-    # Two namespaces: each keeps its newest thousand letters of a kind.
-    rng, teams = random.Random(7), ("team-f", "team-g")
-    messages = []
+    rng, messages = random.Random(7), []
     for number in range(FUZZED):
-        subject = f"{SUBJECT}.{teams[number % 2]}.fuzzed"
-        messages.append((subject, fuzzed(rng, number)))
-        if number % 20 < 2:
+        messages.append((f"{SUBJECT}.team-f.fuzzed", fuzzed(rng, number)))
+        if number % 20 == 0:
             good = json.dumps(trajectory(f"good{number}", "fuzzed")).encode()
-            messages += [(subject, good)] * 2
+            messages += [(f"{SUBJECT}.team-f.fuzzed", good)] * 2
     await _publish(nats.url, *messages)
-
-    async def settled() -> bool:
-        info = await api.bus.js.consumer_info(TRAJECTORIES, STREAM_DURABLE)
-        return info.num_pending == 0 and info.num_ack_pending == 0
-
-    await eventually(settled)
-    letters = [letter for team in teams for letter in await _letters(api, team)]
-    assert len(letters) == FUZZED
-    assert all(letter.headers["Learnloop-Reason"] not in ("", "-") for letter in letters)
-    assert set(Counter(letter.headers["Learnloop-Code"] for letter in letters)) == {"json", "schema", "agent"}
-    for index, team in enumerate(teams):
-        assert await _stored(dsn, team) == {f"good{number}": 1 for number in range(index, FUZZED, 20)}
+    await eventually(lambda: _settled(api))
+    codes = _codes(heard)
+    assert len(codes) == FUZZED
+    assert set(codes) == {"json", "schema", "agent"}
+    assert await _stored(dsn, "team-f") == {f"good{number}": 1 for number in range(0, FUZZED, 20)}
 
 
 async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_stored_when_that_is_mended(
-    dsn: str, tmp_path: Path, nats: Nats
+    dsn: str, tmp_path: Path, nats: Nats, heard: pytest.LogCaptureFixture
 ) -> None:
     async with running(**settings(dsn, tmp_path, nats_url=nats.url, ack_wait_seconds=1)) as api:
         async with superuser(dsn) as connection:
@@ -95,7 +91,6 @@ async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_st
                 return bool(info.num_redelivered)
 
             await eventually(tried_again)
-            assert await _letters(api, "team-m") == []
             assert await _stored(dsn, "team-m") == {}
         finally:
             async with superuser(dsn) as connection:
@@ -105,10 +100,12 @@ async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_st
             return await _stored(dsn, "team-m") == {"m1": 1}
 
         await eventually(stored)
-        assert await _letters(api, "team-m") == []
+        assert _codes(heard) == []
 
 
-async def test_the_letter_says_why_and_where_and_holds_no_secret(api: Api, nats: Nats) -> None:
+async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(
+    api: Api, nats: Nats, heard: pytest.LogCaptureFixture
+) -> None:
     leaky = {**trajectory("l1", "liar"), "task": "ask anna@example.org", "extra": {"password": "hunter2"}}
     await _publish(
         nats.url,
@@ -119,33 +116,26 @@ async def test_the_letter_says_why_and_where_and_holds_no_secret(api: Api, nats:
         (SUBJECT, json.dumps(trajectory("nowhere")).encode()),
     )
 
-    async def arrived() -> list[Any]:
-        found = await _letters(api, "*")
-        mine = [letter for letter in found if letter.subject.split(".")[4] in ("team-x", "-")]
-        return mine if len(mine) == 5 else []
+    async def refused() -> bool:
+        return len(_codes(heard)) == 5
 
-    letters = await eventually(arrived)
-    told = {(x.subject.split(".")[4], x.subject.split(".")[5], x.headers["Learnloop-Code"]): x for x in letters}
-    assert set(told) == {
-        ("team-x", "trajectory", "json"),
-        ("team-x", "trajectory", "agent"),
-        ("team-x", "trajectory", "schema"),
-        ("team-x", "training-request", "schema"),
-        ("-", "trajectory", "subject"),
-    }
-    agent = told["team-x", "trajectory", "agent"].headers
-    assert agent["Learnloop-Reason"].startswith("agent: the body says 'somebody-else', the subject says 'liar'; ")
-    assert agent["Learnloop-Subject"] == f"{SUBJECT}.team-x.liar"
-    request = told["team-x", "training-request", "schema"].headers["Learnloop-Reason"]
-    assert request.startswith("request_id: Field required; add it and publish it under a new Nats-Msg-Id; ")
-    everything = b" ".join(letter.data for letter in letters)
-    assert b"hunter2" not in everything
-    assert b"anna@" not in everything
-    assert json.loads(told["team-x", "trajectory", "schema"].data)["trajectory_id"] == "l1"
+    await eventually(refused)
+    text = "\n".join(record.message for record in heard.records)
+    assert "(agent): \"agent: the body says 'somebody-else', the subject says 'liar'; " in text
+    assert "(schema): 'request_id: Field required; add it and publish it under a new Nats-Msg-Id; " in text
+    assert "hunter2" not in text
+    assert "anna@" not in text
+
+    async def gone() -> bool:
+        streams = [await api.bus.js.stream_info(name, subjects_filter=">") for name in ("RL_TRAJECTORIES", "RL_TRAINING")]
+        subjects = {subject for info in streams for subject in info.state.subjects or {}}
+        return SUBJECT not in subjects and not any(".team-x." in subject for subject in subjects)
+
+    await eventually(gone)
 
 
 async def test_a_message_that_kills_its_readers_is_put_aside_unread(
-    dsn: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, port: int
+    dsn: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, port: int, heard: pytest.LogCaptureFixture
 ) -> None:
     server = Nats(tmp_path_factory.mktemp("nats-poison"), port).start()
     client = await nats_client.connect(server.url, connect_timeout=20)
@@ -156,12 +146,13 @@ async def test_a_message_that_kills_its_readers_is_put_aside_unread(
     reader = await js.pull_subscribe_bind(durable=STREAM_DURABLE, stream=TRAJECTORIES)
     for _ in range(MAX_DELIVER - 1):
         await (await reader.fetch(1, timeout=START_SECONDS))[0].nak()
-    await client.close()
     async with running(**settings(dsn, tmp_path, nats_url=server.url)) as api:
-        letter = (await eventually(lambda: _letters(api, "team-p")))[0]
-        assert letter.headers["Learnloop-Code"] == "poison"
+        await eventually(lambda: _settled(api))
+        assert _codes(heard) == ["poison"]
         assert await _stored(dsn, "team-p") == {}
         # Its reader has been mended since: published again, it is stored.
-        await _publish(server.url, (letter.headers["Learnloop-Subject"], letter.data))
+        message = await js.get_msg(TRAJECTORIES, 1)
+        await _publish(server.url, (message.subject or "", message.data or b""))
         assert await eventually(lambda: _stored(dsn, "team-p")) == {"deadly": 1}
+    await client.close()
     server.kill()
