@@ -40,18 +40,17 @@ class TooLong(ValueError):
 class RewardModel:
     """Scores answers, on the CPU."""
 
-    def __init__(self, body: bytes, threads: int = 1, weights_folder: str = os.devnull) -> None:
+    def __init__(self, body: bytes, threads: int = 1) -> None:
         """Reads and checks the file; raises NoRewardModel, or MemoryError.
 
-        A reward model is one file. ONNX lets a model name other files for its weights; they are looked for in
-        `weights_folder`, which has none.
+        A reward model is one file. ONNX lets a model name other files for its weights: there are none.
         """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 4
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", weights_folder)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", os.devnull)
         try:
             # The fallback of Python tells of itself on standard output, which may be somebody's protocol.
             self._session = onnxruntime.InferenceSession(

@@ -37,7 +37,7 @@ async def in_thread_if_large(namespace: str, work: Callable[..., Result], *argum
         return await asyncio.get_running_loop().run_in_executor(_threads, partial(context.run, work, *arguments))
 
 
-async def started_apart(program: str, *arguments: str, folder: str = "/", **environment: str) -> Process:
+async def started_apart(program: str, *arguments: str, **environment: str) -> Process:
     """The process, with pipes for its input and output. Of this process's environment, which has keys and addresses, it
     gets the path of Python's modules alone.
 
@@ -52,7 +52,7 @@ async def started_apart(program: str, *arguments: str, folder: str = "/", **envi
         stdout=PIPE,
         stderr=DEVNULL,
         env={"PATH": "", "PYTHONPATH": modules, **environment},
-        cwd=folder,
+        cwd="/",
     )
 
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import re
 import resource
-import sys
+import tokenize
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,13 +36,11 @@ _COMMAND = (
 )
 _ACTION = re.compile(r"(#[ \t]*(?:ruff[ \t]*:[ \t]*)?isort[ \t]*):")
 """`# isort: skip_file` works as a `noqa` does."""
-_STATEMENTS = ("-B", "-m", "learnloop_dataplane.evaluators.statement_count")
-NOTHING = "the output has no statement"
 _places = FairPlaces(AT_ONCE)
 
 
 class Linter(EvaluatorType):
-    """Findings of ruff per statement. Comments, blank lines and docstrings do not count as statements."""
+    """Findings of ruff per statement: a logical line that is more than a comment, a text, `...` or `pass`."""
 
     name: ClassVar[str] = "linter"
 
@@ -51,18 +50,16 @@ class Linter(EvaluatorType):
         program, code = ruff(), as_text(case.output)
         if program is None:
             return Score(None, "ruff is not installed here")
-        if not any(line.strip() and not line.lstrip().startswith("#") for line in code.splitlines()):
-            return Score(0.0, NOTHING)
+        chosen = ("--select", ",".join(settings.select), "--stdin-filename", "solution.py", "-")
         async with _places.of(tools.namespace):
-            answer = await _run(program, *_COMMAND, *_chosen(settings), code=_ACTION.sub(r"\1;", code))
-            statements = await _run(sys.executable, *_STATEMENTS, code=code) if isinstance(answer, list) else None
-        if not isinstance(answer, list) or not isinstance(statements, int):
+            counts = await _findings(program, *_COMMAND, *chosen, code=_ACTION.sub(r"\1;", code))
+        if counts is None:
             return Score(None, f"the linter was stopped: this code takes more than {SECONDS:g} s or {MEBIBYTES} MiB")
-        counts = {str(item.get("code") or "invalid-syntax"): _count(item) for item in answer}
         if "invalid-syntax" in counts:
             return Score(0.0, "the output is not Python")
+        statements = await asyncio.to_thread(statements_in, code)
         if not statements:
-            return Score(0.0, NOTHING)
+            return Score(0.0, "the output has no statement")
         findings = sum(counts.values())
         note = f"{findings} findings in {statements} statements"
         if counts:
@@ -70,27 +67,31 @@ class Linter(EvaluatorType):
         return Score(max(0.0, 1.0 - findings / statements / settings.tolerance), note)
 
 
-def _count(item: dict[str, Any]) -> int:
-    count = item.get("count")
-    return count if isinstance(count, int) else 1
+def statements_in(code: str) -> int:
+    """The logical lines of Python that name something. Docstrings, `...` and `pass` do not: no finding can be in them."""
+    count, names = 0, False
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            names |= token.type == tokenize.NAME and token.string != "pass"
+            if token.type == tokenize.NEWLINE:
+                count, names = count + names, False
+    except (tokenize.TokenError, SyntaxError):
+        return 0
+    return count
 
 
-def _chosen(settings: LinterSettings) -> tuple[str, ...]:
-    return ("--select", ",".join(settings.select), "--stdin-filename", "solution.py", "-")
-
-
-async def _run(program: str, *arguments: str, code: str) -> Any:
-    """The JSON output of a program that reads the code; None: it was stopped."""
+async def _findings(program: str, *arguments: str, code: str) -> dict[str, int] | None:
+    """Findings by rule; None: the linter was stopped."""
     async with process_apart(program, *arguments, RAYON_NUM_THREADS="1") as process:
         _limit(process.pid)
         try:
             output, _ = await asyncio.wait_for(process.communicate(code.encode()), SECONDS)
-            if process.returncode:
-                return None
             answer = orjson.loads(output or b"[]")
         except (TimeoutError, ValueError, OSError):
             return None
-    return answer if not isinstance(answer, list) or all(isinstance(item, dict) for item in answer) else None
+    if process.returncode:
+        return None
+    return {item.get("code") or "invalid-syntax": item.get("count", 1) for item in answer}
 
 
 def _limit(process: int) -> None:

@@ -4,8 +4,8 @@ The model is anybody's file, so it runs here and not in the data plane: what it 
 process's, which is killed for it. From before the model's first byte it can open no file.
 
 Its argument: bytes of memory that it may write to. Standard input: 8 bytes with the model's length, the model, then a
-number, a question and an answer as JSON on each line. Standard output: one JSON object a line, `score` or `refused`
-with the question's `number`; the first is of number 0, and says `ready` or `refused`.
+question and an answer as JSON on each line. Standard output: one JSON object a line, `score` or `refused`; the first
+says `ready` or `refused`.
 """
 
 import contextlib
@@ -50,31 +50,30 @@ def limit(most_bytes: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def serve(asked: BinaryIO, told: BinaryIO, most_bytes: int) -> None:
+def serve(questions: BinaryIO, answers: BinaryIO, most_bytes: int) -> None:
     """Answers questions until the input ends."""
 
-    def say(number: int, answer: dict[str, object]) -> None:
-        told.write(orjson.dumps({"number": number, **answer}) + b"\n")
-        told.flush()
+    def say(**answer: object) -> None:
+        answers.write(orjson.dumps(answer) + b"\n")
+        answers.flush()
 
-    def refuse(number: int, error: Exception) -> None:
+    def refuse(error: Exception) -> None:
         memory = f"it needs more than the {most_bytes >> 20} MiB of memory that a model of its size may have"
-        say(number, {"refused": memory if isinstance(error, MemoryError) else str(error)[:500]})
+        say(refused=memory if isinstance(error, MemoryError) else str(error)[:500])
 
     limit(most_bytes)
-    size = int.from_bytes(asked.read(8), "big")
+    size = int.from_bytes(questions.read(8), "big")
     try:
-        model = RewardModel(asked.read(size), weights_folder=os.getcwd())
+        model = RewardModel(questions.read(size))
     except (NoRewardModel, MemoryError) as error:
-        refuse(0, error)
+        refuse(error)
         return
-    say(0, {"ready": True})
-    for line in asked:
-        number, question, answer = orjson.loads(line)
+    say(ready=True)
+    for line in questions:
         try:
-            say(number, {"score": model.score(question, answer)})
+            say(score=model.score(*orjson.loads(line)))
         except (NoRewardModel, TooLong, MemoryError) as error:
-            refuse(number, error)
+            refuse(error)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
@@ -26,7 +25,7 @@ from learnloop_dataplane.evaluators import scorer_process
 from learnloop_dataplane.evaluators import scorers as scorers_module
 from learnloop_dataplane.evaluators.evaluator import Case, Tools
 from learnloop_dataplane.evaluators.registry import score
-from learnloop_dataplane.evaluators.scorers import Ended, NoScore, NoScoreYet, Scorer, Scorers, memory_limit, needed
+from learnloop_dataplane.evaluators.scorers import NoScore, NoScoreYet, Scorers, needed
 from learnloop_dataplane.registry.artifacts import Content
 
 WORDS = {"[?]": 0, "Q": 1, "A": 2, "good": 3, "bad": 4, ".": 5}
@@ -194,15 +193,6 @@ async def test_no_model_is_read_where_a_limit_cannot_be_set(monkeypatch: pytest.
     assert told.getvalue() == b""
 
 
-async def test_a_scorer_runs_in_an_empty_folder_that_goes_with_it(scorers: Scorers) -> None:
-    await scorers.score("here", DIGEST, "q", "good")
-    process = process_of(scorers)
-    folder = Path(f"/proc/{process.pid}/cwd").resolve()
-    assert (folder.name.startswith("scorer-"), list(folder.iterdir())) == (True, [])
-    await scorers.close()
-    assert not folder.exists()
-
-
 async def test_a_slow_moment_leaves_the_score_pending_and_no_score_for_ever(
     scorers: Scorers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,10 +254,8 @@ async def test_no_more_models_are_loaded_than_fit(store: Store) -> None:
 
 async def test_a_pod_too_small_for_a_model_says_so_and_the_score_stays_pending(store: Store) -> None:
     scorers = Scorers(store.fetch, lambda: 100 * 2**20)
-    for _ in range(2):
-        with pytest.raises(NoScoreYet, match=r"leaves 100 MiB: raise dataPlane\.resources\.limits\.memory"):
-            await scorers.score("here", DIGEST, "q", "good")
-    assert store.fetched == 1
+    with pytest.raises(NoScoreYet, match=r"100 MiB and .* raise dataPlane\.resources\.limits\.memory"):
+        await scorers.score("here", DIGEST, "q", "good")
 
 
 async def test_a_model_larger_than_any_may_be_is_refused(
@@ -360,14 +348,6 @@ async def test_the_kernel_kills_a_scorer_before_the_data_plane(scorers: Scorers)
     assert scorer.usable
 
 
-@pytest.mark.parametrize(("text", "limit"), [("1073741824\n", 2**30), ("max\n", None), ("", None)])
-def test_the_containers_memory_is_read(tmp_path: Path, text: str, limit: int | None) -> None:
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text(text)
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert memory_limit(tmp_path) == (limit or machine)
-
-
 async def test_after_a_question_that_was_cancelled_each_answer_gets_its_own_score(scorers: Scorers) -> None:
     good = await scorers.score("here", DIGEST, "q", "good")
     process = process_of(scorers)
@@ -381,15 +361,6 @@ async def test_after_a_question_that_was_cancelled_each_answer_gets_its_own_scor
     assert process.returncode == -signal.SIGKILL
     assert await scorers.score("here", DIGEST, "q", "good") == good
     assert await scorers.score("here", DIGEST, "q", "bad") < 0.5
-
-
-async def test_an_answer_to_another_question_is_none(tmp_path: Path) -> None:
-    told = 'import time; print(\'{"number":7,"score":0.5}\', flush=True); time.sleep(60)'
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdin=PIPE, stdout=PIPE)
-    scorer = Scorer(process, str(tmp_path))
-    with pytest.raises(Ended, match="spoke no protocol"):
-        await scorer.ask("q", "good", 30)
-    assert process.returncode == -signal.SIGKILL
 
 
 async def test_a_model_that_hangs_holds_up_its_own_namespace_alone(
@@ -407,7 +378,7 @@ async def test_a_model_that_hangs_holds_up_its_own_namespace_alone(
     assert 0 < await scorers.score("third", DIGEST, "q", "good") < 1, "an idle process makes way, the busy one stays"
     assert set(scorers._alive) == {("here", DIGEST), ("third", DIGEST)}
     monkeypatch.setattr(scorers_module, "MOST_PROCESSES", 1)
-    with pytest.raises(NoScoreYet, match="all places for reward models are in use"):
+    with pytest.raises(NoScoreYet, match="the score follows later"):
         await scorers.score("there", OTHER, "q", "good")
     process.send_signal(signal.SIGCONT)
     assert 0 < await hung < 1

@@ -10,7 +10,7 @@ import pytest
 from learnloop_dataplane.sandbox.job import judge, read_tests
 from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and filters are Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
 TESTS = read_tests(
     [
         {"call": "f", "args": [1], "returns": 2},

@@ -13,7 +13,7 @@ import pytest
 from learnloop_dataplane.sandbox.job import judge, read_tests
 from learnloop_dataplane.sandbox.run_case import LONGEST, VARIABLE, RunCase, TooLong
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and filters are Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
 TESTS = [{"call": "f", "args": [1], "returns": 2}, {"call": "f", "kwargs": {"x": 2}, "returns": 3}]
 SECRET = "not for you"
 
@@ -107,16 +107,6 @@ def test_the_environment_is_not_the_judged_codes_to_read() -> None:
     tests = [{"call": "seen", "returns": []}]
     own = told("import os\ndef seen(): return [one for one in os.environ if one == 'TOKEN']", tests)
     assert own["passed"] == 1
-
-
-def test_there_are_no_sockets() -> None:
-    code = (
-        "import socket\nfrom learnloop_dataplane.sandbox.confinement import confine\nconfine(5, 2**30)\n"
-        "for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):\n"
-        "    try: socket.socket(family)\n    except PermissionError: print('refused')\n"
-    )
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=30)
-    assert done.stdout.split() == ["refused"] * 3, done.stderr
 
 
 @pytest.mark.parametrize(
