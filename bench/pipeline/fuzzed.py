@@ -2,9 +2,9 @@
 
 Half of them are broken for certain, half have one thing changed at random, after which they may be valid or not. The
 event's JSON Schema (2020-12, formats asserted), read by a validator that shares nothing with the product, says of each
-what must become of it: valid ones are stored once, the others are refused, which takes them out of the stream. Good ones, sent
-twice, must be stored once; and the consumer must be alive: an event sent when all is over
-must be stored too. Real NATS and PostgreSQL, the product as its image runs it. The last line is one JSON object.
+what must become of it: valid ones are stored once, the others are refused, which takes them out of the stream. Good
+ones, sent twice, must be stored once; and the consumer must be alive: an event sent when all is over must be stored
+too. Real NATS and PostgreSQL, the product as its image runs it. The last line is one JSON object.
 """
 
 import asyncio

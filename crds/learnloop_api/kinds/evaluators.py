@@ -46,8 +46,8 @@ class JsonSchemaMatch(Resource):
 
     json_schema: Annotated[str, Field(min_length=2, max_length=16_384)] = Field(
         alias="schema",
-        description="A JSON Schema (draft 2020-12 unless $schema says another), as JSON text. References point into it "
-        "and are not recursive; contains, uniqueItems and unevaluated* are refused; patterns match in linear time.",
+        description="A JSON Schema (draft 2020-12 unless $schema says another), as JSON text. $ref, contains, "
+        "uniqueItems and unevaluated* are refused; patterns match in linear time.",
     )
 
 

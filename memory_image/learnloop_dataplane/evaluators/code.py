@@ -68,7 +68,7 @@ class Linter(EvaluatorType):
 
 
 def statements_in(code: str) -> int:
-    """The logical lines of Python that name something. Docstrings, `...` and `pass` do not: no finding can be in them."""
+    """The logical lines of Python that name something: docstrings, `...` and `pass` can have no finding."""
     count, names = 0, False
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):

@@ -1,15 +1,14 @@
 """`json-schema`: checks outputs by JSON Schemas, in place.
 
 A check takes no more steps than the schema has bytes times the output has bytes, so both together are bounded. Schemas
-that could take more are refused when the policy is published: references are replaced by what they name, and may not be
-recursive; patterns match in linear time.
+that could take more, such as those with references, are refused when the policy is published; patterns match in linear
+time.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
-from urllib.parse import unquote
 
 import orjson
 
@@ -19,10 +18,8 @@ from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score,
 
 MOST_STEPS = 2**26
 """Bytes of the schema times bytes of the output: about 50 ms."""
-MOST_PARTS = 10_000
-"""Objects and lists of a schema with its references replaced."""
 COSTLY = frozenset(
-    ("$dynamicRef", "$recursiveRef", "contains", "unevaluatedItems", "unevaluatedProperties", "uniqueItems")
+    ("$ref", "$dynamicRef", "$recursiveRef", "contains", "unevaluatedItems", "unevaluatedProperties", "uniqueItems")
 )
 NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"))
 """Keywords whose keys are names, not keywords."""
@@ -38,7 +35,7 @@ def validator(schema: dict[str, Any] | bool) -> Any:
     """The library's validator; it fetches nothing. The library is imported with the first schema: it is 3 MiB.
 
     Raises:
-        ValueError: the schema is invalid, refers to something outside of it, or has an unusable pattern.
+        ValueError: the schema is invalid, or has an unusable pattern.
     """
     import jsonschema_rs
 
@@ -78,65 +75,9 @@ def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
                     rest.append(item)
 
 
-class References:
-    """Replaces each `$ref` of one schema by the part of the schema that it names."""
-
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self._schema, self._parts = schema, 0
-
-    def replaced(self) -> Any:
-        """The schema without references.
-
-        Raises:
-            ValueError: a reference is recursive or names nothing, or the result is too large.
-        """
-        named = {key: value for key, value in self._schema.items() if key not in ("$defs", "definitions")}
-        return self._of(named, ())
-
-    def _of(self, value: Any, within: tuple[str, ...]) -> Any:
-        if isinstance(value, list):
-            self._count()
-            return [self._of(item, within) for item in value]
-        if not isinstance(value, dict):
-            return value
-        self._count()
-        reference = value.get("$ref")
-        others = {key: self._under(key, item, within) for key, item in value.items() if key != "$ref"}
-        if not isinstance(reference, str):
-            return others
-        if reference in within:
-            raise ValueError(f"$ref {reference} is recursive: write as many levels as the output has")
-        target = self._of(self._named(reference), (*within, reference))
-        return {**others, "allOf": [target, *others.get("allOf", [])]} if others else target
-
-    def _under(self, key: str, value: Any, within: tuple[str, ...]) -> Any:
-        if key in NAMED and isinstance(value, dict):
-            return {name: self._of(item, within) for name, item in value.items()}
-        return value if key in VALUES else self._of(value, within)
-
-    def _named(self, reference: str) -> Any:
-        if reference != "#" and not reference.startswith("#/"):
-            raise ValueError(f"$ref {reference[:100]} points outside of the schema: use #/$defs/NAME")
-        part: Any = self._schema
-        for key in unquote(reference).split("/")[1:]:
-            name = key.replace("~1", "/").replace("~0", "~")
-            if isinstance(part, list) and name.isdecimal() and int(name) < len(part):
-                part = part[int(name)]
-            elif isinstance(part, dict) and name in part:
-                part = part[name]
-            else:
-                raise ValueError(f"$ref {reference[:100]} names nothing in the schema: correct it")
-        return part
-
-    def _count(self) -> None:
-        self._parts += 1
-        if self._parts > MOST_PARTS:
-            raise ValueError(f"more than {MOST_PARTS} parts with its references replaced: use fewer references")
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedSchema:
-    """A validator, and the bytes of its schema without references."""
+    """A validator, and the bytes of its schema."""
 
     validator: Any
     size: int
@@ -202,14 +143,8 @@ def _checked(text: str) -> CheckedSchema:
     schema = orjson.loads(text)
     if not isinstance(schema, dict | bool):
         raise ValueError("a schema is an object")
-    if isinstance(schema, dict):
-        validator(schema)  # an invalid schema is refused before its references are read
-        if costly := sorted({word for part in _schemas(schema) for word in COSTLY & part.keys()}):
-            raise ValueError(f"{', '.join(costly)} may take too long to check: remove it")
-        try:
-            schema = References(schema).replaced()
-        except RecursionError:
-            raise ValueError("it is nested too deep") from None
+    if costly := sorted({word for part in _schemas(schema) for word in COSTLY & part.keys()}):
+        raise ValueError(f"{', '.join(costly)} may take too long to check: write what is meant in its place")
     return CheckedSchema(validator(schema), len(orjson.dumps(schema)))
 
 

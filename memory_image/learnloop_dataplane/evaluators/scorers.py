@@ -35,8 +35,8 @@ REMEMBER_SECONDS = 60.0
 MOST_REMEMBERED = 1000
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 Fetch = Callable[[str, str, int], Awaitable[Any]]
-"""A namespace's artifact by digest, of at most so many bytes: its `size` and `chunks`. Raises ApiError: there is none, or
-it is larger."""
+"""A namespace's artifact by digest, of at most so many bytes: its `size` and `chunks`. Raises ApiError: there is none,
+or it is larger."""
 Key = tuple[str, str]
 
 
@@ -77,7 +77,8 @@ class Scorer:
 
     async def ask(self, sent: AsyncIterator[bytes], seconds: float) -> dict[str, Any]:
         """The answer to what is sent. Raises NoScoreYet: there is none, which says nothing about the next question."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             async with asyncio.timeout(seconds):
                 async for part in sent:
@@ -187,8 +188,8 @@ class Scorers:
             idle = next((other for other in self._alive if other not in self._busy), None)
             if idle is None:
                 raise NoScoreYet(
-                    f"{name} needs {need >> 20} MiB of memory; {max(0, room) >> 20} MiB and {MOST_PROCESSES} processes are "
-                    "for all reward models: the score follows later, or raise dataPlane.resources.limits.memory"
+                    f"{name} needs {need >> 20} MiB of memory; {max(0, room) >> 20} MiB and {MOST_PROCESSES} processes "
+                    "are for all reward models: the score follows later, or raise dataPlane.resources.limits.memory"
                 )
             self._end(idle)
         self._taken[key] = need

@@ -127,7 +127,9 @@ async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(
     assert "anna@" not in text
 
     async def gone() -> bool:
-        streams = [await api.bus.js.stream_info(name, subjects_filter=">") for name in ("RL_TRAJECTORIES", "RL_TRAINING")]
+        streams = [
+            await api.bus.js.stream_info(name, subjects_filter=">") for name in ("RL_TRAJECTORIES", "RL_TRAINING")
+        ]
         subjects = {subject for info in streams for subject in info.state.subjects or {}}
         return SUBJECT not in subjects and not any(".team-x." in subject for subject in subjects)
 

@@ -13,15 +13,7 @@ from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 
-LEVELS = 60
 LARGEST_PAUSE = 1.0
-
-
-def doubled(keyword: str, end: dict[str, Any]) -> dict[str, Any]:
-    """Each definition asks the next one twice: 2**LEVELS checks of one value."""
-    following = [f"#/$defs/a{level + 1}" for level in range(LEVELS)]
-    definitions = {f"a{level}": {keyword: [{"$ref": name}] * 2} for level, name in enumerate(following)}
-    return {"$defs": definitions | {f"a{LEVELS}": end}, "$ref": "#/$defs/a0"}
 
 
 def evaluator(schema: Any) -> Evaluator:
@@ -50,12 +42,8 @@ async def scored(schema: Any, output: Any) -> tuple[Score, float]:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (doubled("anyOf", {"type": "number"}), "use fewer references"),
-        (doubled("oneOf", {"type": "number"}), "use fewer references"),
-        ({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "recursive"),
-        ({"$ref": "#/$defs/t", "$defs": {"t": {"items": {"$ref": "#/$defs/t"}}}}, "recursive"),
-        ({"$ref": "#/$defs/gone"}, "gone"),
-        ({"$ref": "https://example.org/schema"}, "example.org"),
+        ({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}, r"\$ref may take too long to check"),
+        ({"$ref": "#/$defs/t", "$defs": {"t": {"type": "null"}}}, r"\$ref .*: write what is meant in its place"),
         ({"$dynamicRef": "#"}, "dynamicRef"),
         ({"unevaluatedItems": False, "allOf": [{"contains": {"const": 1}}]}, "contains, unevaluatedItems"),
         ({"properties": {"a": {"items": {"uniqueItems": True}}}}, "uniqueItems"),
@@ -92,12 +80,8 @@ async def test_a_schema_and_an_output_that_are_too_large_together_are_not_checke
     assert pause < LARGEST_PAUSE
 
 
-async def test_a_schema_with_references_and_a_large_output_is_judged_all_the_same() -> None:
-    pair = {
-        "type": "array",
-        "items": {"$ref": "#/$defs/pa~1ir", "description": "two"},
-        "$defs": {"pa/ir": {"type": "array", "items": {"$ref": "#/$defs/number"}}, "number": {"type": "number"}},
-    }
+async def test_a_schema_and_a_large_output_are_judged_all_the_same() -> None:
+    pair = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
     assert (await scored(pair, "[[1,2],[3,4]]"))[0] == Score(1.0, "the schema accepts the output")
     found, _ = await scored(pair, {"no": "list"})
     assert (found.value, found.note) == (0.0, 'the output: {"no":"list"} is not of type "array"')
