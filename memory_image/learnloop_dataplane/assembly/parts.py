@@ -155,7 +155,7 @@ class ExperienceParts:
         self.explored = ExploredActions(db, cipher)
         self.preferences = Preferences(db, shared.users)
         self.policies = Policies(db, shared.arrived)
-        self.signals = SignalReader(db)
+        self.signals = SignalReader(db, self.policies)
         self.dry_run = DryRun(db, cipher)
         artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
         self._scorers = Scorers(partial(bounded, artifacts))

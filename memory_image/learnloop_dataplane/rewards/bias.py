@@ -20,6 +20,7 @@ from cachetools import TTLCache
 from learnloop_api.kinds.reward_policy import BiasCheck, RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, GroupGap
 from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
+from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.postgres.database import Database
@@ -207,7 +208,7 @@ def _gap_sentence(rule: BiasCheck, gap: GroupGap) -> str:
 
 AT_ONCE = 2
 CHECK_SECONDS = 40.0
-"""For a whole check."""
+"""For a whole check, with the wait for its place."""
 FRESH_SECONDS = 60.0
 MAX_REMEMBERED = 1000
 _AGENTS = """
@@ -230,15 +231,14 @@ class BiasReader:
     def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
         self._db, self._cipher = db, cipher
         self._answers: TTLCache[tuple[str, str], BiasFigures] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
-        self._busy: set[str] = set()
+        self._places = FairPlaces(AT_ONCE)
 
     async def read(self, namespace: str, spec: RewardPolicySpec, query: BiasQuery) -> BiasFigures:
         """The result of the check in `spec.bias` under the rest of `spec`; at most a minute old.
 
         Raises:
             Invalid: `spec.bias` is missing, or an evaluator's settings cannot be used.
-            ApiError: 429, another check of this namespace is running, or as many of others as run together; 503, it
-                took too long.
+            ApiError: 503, it took too long, with the wait for other checks.
             Unavailable: PostgreSQL does not answer.
         """
         if spec.bias is None:
@@ -248,13 +248,8 @@ class BiasReader:
         key = (namespace, sha256(question).hexdigest())
         if (fresh := self._answers.get(key)) is not None:
             return fresh
-        if namespace in self._busy:
-            raise ApiError(429, "another bias check of this namespace is running; send it later", retry_after=10)
-        if len(self._busy) >= AT_ONCE:
-            raise ApiError(429, f"{AT_ONCE} bias checks of other namespaces are running; send it later", retry_after=10)
-        self._busy.add(namespace)
         try:
-            async with asyncio.timeout(CHECK_SECONDS):
+            async with asyncio.timeout(CHECK_SECONDS), self._places.of(namespace):
                 figures = await self._check(namespace, spec, spec.bias, query)
         except TimeoutError:
             raise ApiError(
@@ -264,8 +259,6 @@ class BiasReader:
                 value=spec.bias.episodes,
                 retry_after=30,
             ) from None
-        finally:
-            self._busy.discard(namespace)
         self._answers[key] = figures
         return figures
 

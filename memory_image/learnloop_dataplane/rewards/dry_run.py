@@ -15,7 +15,6 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.recorded_episodes import Window, pages, read_episode
 from learnloop_dataplane.rewards.reward_hacking import Floats, percentiles, spearman
 
-TOP = 10
 FEWEST = 5  # episodes of an agent below which a mean says nothing
 NOTICEABLE = 1.0  # percentile points
 
@@ -27,28 +26,8 @@ class Rankings:
     before: list[float] = field(default_factory=list)
     after: list[float] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
-    trajectories: list[str] = field(default_factory=list)
     coverage: float = 0.0
     skipped: int = 0
-
-
-@dataclass(frozen=True)
-class Change:
-    """Mean change of percentile of an agent's episodes, in percentile points."""
-
-    name: str
-    change: float
-    trajectories: int
-
-
-@dataclass(frozen=True)
-class Moved:
-    """One episode and its percentile under both policies."""
-
-    trajectory_id: str
-    agent: str
-    before: float
-    after: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +40,7 @@ class DryRunAnswer:
         truncated: the limit was reached; older episodes were not looked at.
         correlation: Spearman's rank correlation with the policies in force; None where there is nothing to rank.
         coverage: mean share of the new policy's weights that the episodes have measurements for.
-        sentence: the above in words.
+        sentence: the above in words, with the agents that gain and lose most.
     """
 
     trajectories: int
@@ -69,65 +48,42 @@ class DryRunAnswer:
     truncated: bool
     correlation: float | None
     coverage: float | None
-    agents_gain: tuple[Change, ...]
-    agents_lose: tuple[Change, ...]
-    most_changed: tuple[Moved, ...]
     sentence: str
 
 
 def report(rankings: Rankings, *, truncated: bool) -> DryRunAnswer:
     """Compares the two rankings."""
     before, after = np.array(rankings.before), np.array(rankings.after)
-    old, new = percentiles(before), percentiles(after)
-    change = new - old
-    agents = _changes(rankings.agents, change)
-    gain = tuple(item for item in reversed(agents) if item.change >= NOTICEABLE)[:TOP]
-    lose = tuple(item for item in agents if item.change <= -NOTICEABLE)[:TOP]
     correlation, count = spearman(before, after), len(before)
-    moved = tuple(
-        Moved(
-            rankings.trajectories[place],
-            rankings.agents[place],
-            round(float(old[place]), 2),
-            round(float(new[place]), 2),
-        )
-        for place in np.argsort(-np.abs(change), kind="stable")[:TOP]
-        if change[place] != 0
-    )
     return DryRunAnswer(
         trajectories=count,
         skipped=rankings.skipped,
         truncated=truncated,
         correlation=None if correlation is None else round(correlation, 4),
         coverage=round(rankings.coverage / count, 4) if count else None,
-        agents_gain=gain,
-        agents_lose=lose,
-        most_changed=moved,
-        sentence=_sentence(count, correlation, gain, lose),
+        sentence=_sentence(count, correlation, _changes(rankings.agents, percentiles(after) - percentiles(before))),
     )
 
 
-def _changes(agents: Sequence[str], change: Floats) -> list[Change]:
-    """Of each agent with enough episodes, the greatest loss first."""
+def _changes(agents: Sequence[str], change: Floats) -> list[tuple[float, str]]:
+    """Mean change of percentile of each agent with enough episodes, the greatest loss first."""
     names, group = np.unique(agents, return_inverse=True)
     counts = np.bincount(group, minlength=len(names))
     sums = np.bincount(group, weights=change, minlength=len(names))
-    changes = [
-        Change(str(name), round(float(total / count), 2), int(count))
-        for name, total, count in zip(names, sums, counts, strict=True)
-        if count >= FEWEST
-    ]
-    return sorted(changes, key=lambda item: (item.change, item.name))
+    means = zip(names, sums, counts, strict=True)
+    return sorted((float(total / count), str(name)) for name, total, count in means if count >= FEWEST)
 
 
-def _sentence(count: int, correlation: float | None, gain: Sequence[Change], lose: Sequence[Change]) -> str:
+def _sentence(count: int, correlation: float | None, changes: Sequence[tuple[float, str]]) -> str:
     if not count:
         return "no logged episode of an agent with a policy in force: nothing to compare"
     if correlation is None:
         return f"over {count} episodes one of the policies gives all the same reward: it ranks nothing"
     parts = [f"rank correlation {correlation:.2f} over {count} episodes"]
-    parts += [f"agent {item.name} gains most ({item.change:+.1f} points)" for item in gain[:1]]
-    parts += [f"agent {item.name} loses most ({item.change:+.1f} points)" for item in lose[:1]]
+    if changes and changes[-1][0] >= NOTICEABLE:
+        parts.append(f"agent {changes[-1][1]} gains most ({changes[-1][0]:+.1f} points)")
+    if changes and changes[0][0] <= -NOTICEABLE:
+        parts.append(f"agent {changes[0][1]} loses most ({changes[0][0]:+.1f} points)")
     return "; ".join(parts)
 
 
@@ -183,7 +139,6 @@ def rank_page(
         rankings.after.append(value)
         rankings.coverage += coverage
         rankings.agents.append(row["agent_id"])
-        rankings.trajectories.append(row["trajectory_id"])
 
 
 def _value(spec: RewardPolicySpec, episode: Episode) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import Reward
 from learnloop_common.reward_rules.components import evaluate
 from learnloop_dataplane.audit.chain import note
@@ -20,7 +21,7 @@ from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.people import Users, is_erased
 from learnloop_dataplane.rewards.recorded_episodes import LOG, SCORES, read_episode
-from learnloop_dataplane.rewards.reward_tables import confidence, get_policy, policy_terms, settle, statistics
+from learnloop_dataplane.rewards.reward_tables import Policy, confidence, policy_terms, settle, statistics
 from learnloop_dataplane.rewards.reward_worker import metadata
 
 MAX_PEOPLE = 1000
@@ -47,8 +48,10 @@ _JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND traje
 _REWARDED = f"""
 SELECT t.trajectory_id, t.agent_id, t.episode_return, t.success, t.steps, t.outcome_values, {LOG} AS log,
     {SCORES.format(policy="h.reward_policy", revision="h.reward_policy_revision")} AS scores,
-    t.episode_id, t.policy_revision, h.reward_policy, h.reward_policy_revision
+    t.episode_id, t.policy_revision, h.reward_policy, h.reward_policy_revision, p.spec
 FROM trajectories t JOIN reward_history h USING (namespace, trajectory_id)
+JOIN reward_policy_revisions p ON p.namespace = $1 AND p.name = h.reward_policy
+    AND p.revision = h.reward_policy_revision
 WHERE t.namespace = $1 AND t.trajectory_id = $2 AND t.reward IS NOT NULL
     AND h.reward_policy_revision = t.reward_policy_revision
 """
@@ -129,9 +132,8 @@ class UserFeedback:
         row = await connection.fetchrow(_REWARDED, namespace, trajectory_id)
         if row is None:
             return
-        policy = await get_policy(connection, namespace, row["reward_policy"], row["reward_policy_revision"])
-        if policy is None:
-            return
+        spec = RewardPolicySpec.model_validate_json(row["spec"])
+        policy = Policy(row["reward_policy"], row["reward_policy_revision"], spec)
         episode = read_episode(row)
         worth = evaluate(policy.spec, episode)
         running = await statistics(connection, namespace, row["agent_id"], policy)

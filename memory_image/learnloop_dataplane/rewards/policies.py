@@ -1,17 +1,24 @@
 """Published revisions, parsed once, and the statistics a reward is normalised by, in one round trip."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
+import orjson
 from cachetools import LRUCache
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.audit.chain import note
+from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.evaluators.registry import EVALUATORS
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running, put_policy
+from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running
 
 MAX_KEPT = 256
+_PUT = """
+INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+RETURNING 1
+"""
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 _GET = f"""
 SELECT p.spec {_SCOPE}, LATERAL (
@@ -75,7 +82,20 @@ class Policies:
             Unavailable: nothing was written.
         """
         check_evaluators(spec)
-        await put_policy(self._db, namespace, name, revision, spec)
+        wanted = spec.to_kube()
+        async with self._db.tenant(namespace) as connection:
+            if await connection.fetchval(_PUT, namespace, name, revision, orjson.dumps(wanted).decode()):
+                digest = sha256(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)).hexdigest()
+                detail = {"revision": revision, "spec_sha256": digest}
+                await note(connection, namespace, "reward.policy.published", f"reward-policy/{name}", detail)
+        stored = await self.get(namespace, name, revision)
+        if stored is None or stored.spec.to_kube() != wanted:
+            raise ApiError(
+                409,
+                "this revision is published with another spec; publish under a new revision",
+                field="revision",
+                value=revision,
+            )
         self._arrived(namespace)
 
     async def get(self, namespace: str, name: str, revision: str) -> Policy | None:

@@ -18,7 +18,7 @@ from learnloop_api.wire.reward import RewardSignals
 from learnloop_common.reward_rules.components import asked_values
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.schema_facts import STEPS_OF
-from learnloop_dataplane.rewards.reward_tables import get_policy
+from learnloop_dataplane.rewards.policies import Policies
 
 Floats = NDArray[np.float64]
 
@@ -187,8 +187,8 @@ ORDER BY h.created_at DESC, h.trajectory_id
 class SignalReader:
     """Reads signs of all namespaces; an answer is reused for a minute."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    def __init__(self, db: Database, policies: Policies) -> None:
+        self._db, self._policies = db, policies
         self._answers: TTLCache[tuple[str, str, str], RewardSignals] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
 
     async def read(self, namespace: str, name: str, revision: str) -> RewardSignals | None:
@@ -200,10 +200,9 @@ class SignalReader:
         key = (namespace, name, revision)
         if (fresh := self._answers.get(key)) is not None:
             return fresh
+        if (policy := await self._policies.get(namespace, name, revision)) is None:
+            return None
         async with self._db.tenant(namespace) as connection:
-            policy = await get_policy(connection, namespace, name, revision)
-            if policy is None:
-                return None
             rows = await connection.fetch(_NEWEST, namespace, name, revision, NEWEST)
         signals = await asyncio.to_thread(_read, policy.spec, rows)
         self._answers[key] = signals

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -13,9 +12,7 @@ from learnloop_api.kinds.reward_policy import Normalisation, RewardPolicySpec
 from learnloop_api.wire.reward import KeptReward, Reward
 from learnloop_common.reward_rules.components import Worth, bounded, credits, potential_terms
 from learnloop_common.reward_rules.step_rewards import limits
-from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 
 
@@ -114,14 +111,6 @@ def confidence(spec: RewardPolicySpec, worth: Worth, running: Running) -> float:
     return worth.coverage * settled
 
 
-_PUT = """
-INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
-RETURNING 1
-"""
-_GET = "SELECT spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 AND revision = $3"
-_GET_NEWEST = """
-SELECT revision, spec FROM reward_policy_revisions WHERE namespace = $1 AND name = $2 ORDER BY created_at DESC LIMIT 1
-"""
 STATE = "count, mean, m2, low, high"
 """Columns of `reward_statistics`, as Running has them."""
 _STATISTICS = f"""
@@ -156,38 +145,6 @@ class Policy:
     name: str
     revision: str
     spec: RewardPolicySpec
-
-
-async def put_policy(db: Database, namespace: str, name: str, revision: str, spec: RewardPolicySpec) -> None:
-    """Publishes a revision. The same content again is fine.
-
-    Raises:
-        ApiError: 409, the revision exists with other content.
-        Unavailable: nothing was written.
-    """
-    wanted = spec.to_kube()
-    async with db.tenant(namespace) as connection:
-        if await connection.fetchval(_PUT, namespace, name, revision, orjson.dumps(wanted).decode()):
-            digest = sha256(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)).hexdigest()
-            detail = {"revision": revision, "spec_sha256": digest}
-            await note(connection, namespace, "reward.policy.published", f"reward-policy/{name}", detail)
-        stored = RewardPolicySpec.model_validate_json(await connection.fetchval(_GET, namespace, name, revision))
-    if stored.to_kube() != wanted:
-        raise ApiError(
-            409,
-            "this revision is published with another spec; publish under a new revision",
-            field="revision",
-            value=revision,
-        )
-
-
-async def get_policy(connection: Any, namespace: str, name: str, revision: str | None) -> Policy | None:
-    """A revision by name; without `revision` the newest."""
-    if revision is None:
-        row = await connection.fetchrow(_GET_NEWEST, namespace, name)
-        return Policy(name, row["revision"], RewardPolicySpec.model_validate_json(row["spec"])) if row else None
-    spec = await connection.fetchval(_GET, namespace, name, revision)
-    return Policy(name, revision, RewardPolicySpec.model_validate_json(spec)) if spec else None
 
 
 async def statistics(connection: Any, namespace: str, agent: str, policy: Policy) -> Running:

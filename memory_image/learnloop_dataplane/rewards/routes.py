@@ -30,7 +30,7 @@ from learnloop_dataplane.rewards import reward_tables
 from learnloop_dataplane.rewards.bias import BiasQuery
 from learnloop_dataplane.rewards.recorded_episodes import Window
 from learnloop_dataplane.rewards.reward_tables import Running
-from learnloop_dataplane.task_rewards.evaluation import Result, evaluations
+from learnloop_dataplane.task_rewards.evaluation import Result
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -96,17 +96,6 @@ async def get_signals(name: NamePath, revision: RevisionPath, experience: Experi
     if signals is None:
         raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
     return answer(signals)
-
-
-@router.get("/policies/{name}/revisions/{revision}/evaluations")
-async def get_evaluations(
-    name: NamePath, revision: RevisionPath, db: Db, experience: Experience, caller: Caller
-) -> Response:
-    """How often each evaluator of a revision was asked and could score, and how far it agrees with people."""
-    policy = await experience.policies.get(caller.namespace, name, revision)
-    if policy is None:
-        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
-    return answer({"evaluations": await evaluations(db, caller.namespace, name, revision, policy.spec)})
 
 
 @router.post("/calculate", openapi_extra=by_hand(Calculate))

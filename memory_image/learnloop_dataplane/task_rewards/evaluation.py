@@ -1,14 +1,12 @@
-"""The reward of a task: evaluators, agreement with people, and earlier episodes of the agent."""
+"""The reward of a task: scores of evaluators, computed on request or kept for stored episodes."""
 
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
@@ -29,56 +27,6 @@ from learnloop_dataplane.task_rewards.team_credits import stored_division
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge import JudgeClient
-
-
-def agreement(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Of scores (0 to 1) and opinions (-1 to 1) about the same episodes, the share where both are good or both bad.
-
-    A score of 0.5 and an opinion of 0 are neither.
-    """
-    same = [(score > 0.5) == (opinion > 0.0) for score, opinion in pairs if score != 0.5 and opinion != 0.0]
-    return {"episodes": len(same), "share": fmean(same) if same else None}
-
-
-NEWEST = 5000
-"""Scores of a revision that are looked at: of all its components together."""
-_SCORES = """
-SELECT c.component, c.value, (SELECT avg(u.value) FROM user_feedback u
-    WHERE u.namespace = $1 AND u.trajectory_id = c.trajectory_id) AS opinion
-FROM (SELECT component, value, trajectory_id FROM task_scores
-    WHERE namespace = $1 AND reward_policy = $2 AND reward_policy_revision = $3
-    ORDER BY scored_at DESC LIMIT $4) c
-"""
-
-
-async def evaluations(
-    db: Database, namespace: str, name: str, revision: str, spec: RewardPolicySpec
-) -> list[dict[str, Any]]:
-    """For each component with an evaluator: how many outputs it was asked about and could score, their mean, and its
-    agreement with people; over the revision's newest scores."""
-    async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_SCORES, namespace, name, revision, NEWEST)
-    by_component: dict[str, list[Any]] = defaultdict(list)
-    for row in rows:
-        by_component[row["component"]].append(row)
-    answers = []
-    for component in spec.components:
-        if component.evaluator is None:
-            continue
-        own_rows = by_component[component.name]
-        values = [row["value"] for row in own_rows if row["value"] is not None]
-        rated = [(row["value"], row["opinion"]) for row in own_rows if None not in (row["value"], row["opinion"])]
-        answers.append(
-            {
-                "component": component.name,
-                "evaluator": component.evaluator.type,
-                "asked": len(own_rows),
-                "scored": len(values),
-                "mean": fmean(values) if values else None,
-                "agreement_with_people": agreement(rated),
-            }
-        )
-    return answers
 
 
 SECONDS = 20.0

@@ -91,7 +91,6 @@ REQUESTS: dict[Route, list[Asked]] = {
     ("GET", "/api/v1/agents/{agent}/exploration"): [get(f"/api/v1/agents/{one}/exploration") for one in BOTH],
     ("GET", "/api/v1/rewards/policies/{name}/revisions/{revision}"): [get(POLICIES)],
     ("GET", "/api/v1/rewards/policies/{name}/revisions/{revision}/signals"): [get(f"{POLICIES}/signals")],
-    ("GET", "/api/v1/rewards/policies/{name}/revisions/{revision}/evaluations"): [get(f"{POLICIES}/evaluations")],
     ("GET", "/api/v1/rewards/history"): [*(get("/api/v1/rewards/history", agent_id=one) for one in BOTH)],
     ("GET", "/api/v1/rewards/credits/{trajectory_id}"): [get("/api/v1/rewards/credits/h500")],
     ("GET", "/api/v1/rewards/credits"): [*(get("/api/v1/rewards/credits", agent_id=one) for one in BOTH)],

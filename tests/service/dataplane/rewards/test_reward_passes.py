@@ -14,7 +14,6 @@ from learnloop_dataplane.experience.trajectories import prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.reward_tables import put_policy
 from learnloop_dataplane.rewards.reward_worker import KEEP, RewardWorker, Weigher, compute, keep, pending, waiting
 
 from ..conftest import START_SECONDS, superuser, trajectory
@@ -52,7 +51,7 @@ async def _arrive(db: Database, agent: str, *returns: float) -> Weigher:
             "normalisation": {"method": "none", "clip": 100},
         }
     )
-    await put_policy(db, SPACE, agent, "r1", spec)
+    await Policies(db, untold).publish(SPACE, agent, "r1", spec)
     await AgentRegistry(db, untold).register(SPACE, agent, agent, "r1")
     episodes = [trajectory(f"{agent}-{index}", agent, value) for index, value in enumerate(returns)]
     await store(db, SPACE, [prepare(Trajectory.model_validate_json(_json(body))) for body in episodes])

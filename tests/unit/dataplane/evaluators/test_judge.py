@@ -14,7 +14,6 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools
 from learnloop_dataplane.evaluators.judge import FAILURES, FIRST_REST, LONGEST_REST, MAX_ANSWER, JudgeClient
 from learnloop_dataplane.evaluators.registry import score, score_or_say
-from learnloop_dataplane.task_rewards.evaluation import agreement
 
 CASE = Case(task="Name the capital of Italy", output="Rome", expected="It is Milan")
 JUDGED = Evaluator(type="judge")
@@ -195,12 +194,6 @@ def test_the_breaker_opens_longer_each_time_and_lets_one_try() -> None:
     assert breaker.allows()
     breaker.worked()
     assert (breaker.allows(), breaker.rest) == (True, 0.0)
-
-
-def test_agreement_with_people_is_counted_where_both_have_an_opinion() -> None:
-    pairs = [(1.0, 1.0)] * 40 + [(0.0, -1.0)] * 30 + [(1.0, -0.5)] * 10 + [(0.0, 1.0)] * 20 + [(0.5, 1.0), (1.0, 0.0)]
-    assert agreement(pairs) == {"episodes": 100, "share": 0.7}
-    assert agreement([]) == {"episodes": 0, "share": None}
 
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "413 Content Too Large", "422 Unprocessable Content"])
