@@ -86,9 +86,6 @@ class AgentRegistry:
     async def ordered(self, namespace: str, identity: str, order: TrainingOrder) -> bool:
         """Puts a person's order to train into the audit chain; False when it is there, among the newest records of the
         namespace.
-
-        Raises:
-            Unavailable: nothing was written.
         """
         subject = f"agent/{order.agent}"
         async with self._db.tenant(namespace) as connection:

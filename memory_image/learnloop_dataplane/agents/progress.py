@@ -85,11 +85,7 @@ FEWEST = 10
 
 
 async def progress(db: Database, namespace: str, agent: str, weeks: int) -> AgentProgress:
-    """The figures of the newest `weeks` weeks, this one included.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
+    """The figures of the newest `weeks` weeks, this one included."""
     figures_by_week: dict[date, dict[str, Any]] = defaultdict(lambda: {"episodes": 0})
     async with db.tenant(namespace) as connection:
         begins = await connection.fetchval(_BEGINS, weeks)

@@ -16,6 +16,7 @@ from learnloop_dataplane.config_values import WrappingKeys
 from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
 from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.evaluator import Tools
 from learnloop_dataplane.evaluators.judge import JudgeClient
 from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.experience.datasets import Datasets
@@ -43,7 +44,7 @@ from learnloop_dataplane.rewards.reward_events import RewardOutbox
 from learnloop_dataplane.rewards.reward_hacking import SignalReader
 from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
-from learnloop_dataplane.task_rewards.evaluation import Calculator, EvaluationWorker
+from learnloop_dataplane.task_rewards.evaluation import EvaluationWorker
 from learnloop_dataplane.task_rewards.team_credits import TeamCredits
 from learnloop_dataplane.training.jobs import TrainingJobs
 from learnloop_dataplane.training.runs import Runs
@@ -162,9 +163,8 @@ class ExperienceParts:
         self.bias = BiasReader(db, cipher)
         self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
-        sandbox = open_sandbox(shared)
-        self.calculator = Calculator(db, self._judge, sandbox, self._scorers)
-        self._evaluations = EvaluationWorker(db, self.policies, self._judge, shared.arrived, sandbox, self._scorers)
+        self._sandbox = open_sandbox(shared)
+        self._evaluations = EvaluationWorker(db, self.policies, self.tools, shared.arrived)
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
         warehouse = shared.warehouse
@@ -181,6 +181,10 @@ class ExperienceParts:
         """Steps in a namespace where something arrived, in this order."""
         announce = [self._announcements.run] if self._announcements else []
         return [self._rewards.run, self.opinions.run, self.credits.run, self._shared.events.run, *announce]
+
+    def tools(self, namespace: str) -> Tools:
+        """The judge, the sandbox and the reward models, for the evaluators of a namespace."""
+        return Tools(self._judge, self._sandbox, partial(self._scorers.score, namespace), namespace)
 
     async def step_credits(self, namespace: str, trajectory_id: str) -> dict[str, Any] | None:
         """See `reward_tables.step_credits`."""

@@ -101,7 +101,6 @@ class Datasets:
 
         Raises:
             Invalid: the source is missing, or `after` belongs to another source.
-            Unavailable: the source does not answer.
         """
         if wanted.source == "clickhouse":
             return await self._from_warehouse(namespace, agent, wanted, limit, after)

@@ -74,9 +74,6 @@ class ExploredActions:
     async def page(self, namespace: str, agent: str, limit: int, before: int | None) -> dict[str, Any]:
         """The newest `limit` episodes of an agent, newest first, with their explored actions; `next` is `before` of the
         page that follows, None on the last one.
-
-        Raises:
-            Unavailable: the database does not answer.
         """
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_PAGE, namespace, agent, _NEWEST if before is None else before, limit)

@@ -45,9 +45,6 @@ class Preferences:
     async def give(self, namespace: str, preference: Preference) -> Accepted:
         """Keep one; the same id again is the same preference. Not stored: the person opted out, or they or the agent
         were erased since.
-
-        Raises:
-            Unavailable: nothing was written.
         """
         body = await in_thread_if_large(namespace, redacted, preference)
         sessions = sorted({turn.session for one in (preference.chosen, preference.rejected) for turn in one.turns})
@@ -78,7 +75,6 @@ class Preferences:
 
         Raises:
             Invalid: `after` is not the `next` of a page.
-            Unavailable: nothing is known.
         """
         if after is not None and not (after.isascii() and after.isdigit() and len(after) <= 18):
             raise Invalid("not the next of a page; send it as it was answered", field="after", value=after)

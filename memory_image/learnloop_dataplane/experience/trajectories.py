@@ -131,7 +131,6 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
     """Stores the rows in one transaction, their steps as `cipher` makes them.
 
     Raises:
-        Unavailable: nothing was written.
         asyncpg.DataError: a row holds something no column takes; nothing was written.
     """
     unique = {row.trajectory_id: row for row in rows}
@@ -212,7 +211,6 @@ class TrajectoryIntake:
         """Keeps one episode; it is durable when this returns.
 
         Raises:
-            Unavailable: nothing was kept.
             ApiError: 503, the stream is full and this namespace has its share of it.
         """
         shielded = (await self._users.shield(namespace, {0: trajectory}))[0]

@@ -72,7 +72,8 @@ class Database:
         """A transaction that sees and writes the rows of one namespace only.
 
         Raises:
-            Unavailable: no connection within 5 s, or it broke on the way (nothing was committed).
+            Unavailable: no connection within 5 s, or it broke on the way: nothing was committed. What asks the database
+                raises it as well; docstrings do not repeat it.
         """
         async with self.transaction() as connection:
             await connection.execute(f"SELECT set_config('{SETTING}', $1, true)", namespace)

@@ -79,11 +79,7 @@ class Artifacts:
             await connection.execute(_PUT, namespace, upload.sha256, upload.size)
 
     async def use(self, namespace: str, sha256: str) -> None:
-        """Marks the artifact as used: its retention begins again.
-
-        Raises:
-            Unavailable: nothing was written.
-        """
+        """Marks the artifact as used: its retention begins again."""
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_TOUCH, namespace, sha256)
 
@@ -92,7 +88,6 @@ class Artifacts:
 
         Raises:
             ApiError: 404, this namespace has no such artifact.
-            Unavailable: try again.
         """
         async with self._db.tenant(namespace) as connection:
             size = await connection.fetchval(_GET, namespace, sha256)
@@ -109,7 +104,6 @@ async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) 
 
     Raises:
         ApiError: 404, there is none; 413, it is larger.
-        Unavailable: try again.
     """
     content = await artifacts.get(namespace, sha256)
     if content.size > most:

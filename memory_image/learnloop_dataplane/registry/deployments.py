@@ -60,11 +60,7 @@ class Deployments:
         self._arrived = arrived
 
     async def put(self, namespace: str, event: ModelDeployed) -> bool:
-        """Keeps a change; False when that revision serves already. Idempotent.
-
-        Raises:
-            Unavailable: nothing was written.
-        """
+        """Keeps a change; False when that revision serves already. Idempotent."""
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_LOCK, _subject(namespace, event))
             serving = await connection.fetchval(_SERVES, namespace, event.model_deployment)
@@ -77,11 +73,7 @@ class Deployments:
         return new
 
     async def roll_back(self, namespace: str, event: ModelDeployed) -> bool:
-        """Keeps a rollback; False when it is known: the same revision at the same time.
-
-        Raises:
-            Unavailable: nothing was written.
-        """
+        """Keeps a rollback; False when it is known: the same revision at the same time."""
         moment = event.deployed_at.isoformat()
         identity = f"{namespace}/rolled-back/{event.model_deployment}/{event.revision}/{moment}"
         async with self._db.tenant(namespace) as connection:
@@ -92,11 +84,7 @@ class Deployments:
         return new
 
     async def decided(self, namespace: str, identity: str, decision: RolloutDecision) -> bool:
-        """Puts a decision into the audit chain; False when it is there, among the newest records of the namespace.
-
-        Raises:
-            Unavailable: nothing was written.
-        """
+        """Puts a decision into the audit chain; False when it is there, among the newest records of the namespace."""
         subject = f"model-deployment/{decision.model_deployment}"
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_LOCK, f"{namespace}/decision/{identity}")
@@ -245,11 +233,7 @@ class GateRecords:
         )
 
     async def judged(self, namespace: str, verdict: JudgedGates) -> bool:
-        """Puts how a candidate's gates ended into the audit chain, once; False when it is there already.
-
-        Raises:
-            Unavailable: nothing was written.
-        """
+        """Puts how a candidate's gates ended into the audit chain, once; False when it is there already."""
         key = (namespace, verdict.model_deployment, verdict.revision, verdict.started_at)
         async with self._db.tenant(namespace) as connection:
             new = await connection.fetchval(_JUDGED, *key, verdict.model_dump_json())

@@ -239,7 +239,6 @@ class BiasReader:
         Raises:
             Invalid: `spec.bias` is missing, or an evaluator's settings cannot be used.
             ApiError: 503, it took too long, with the wait for other checks.
-            Unavailable: PostgreSQL does not answer.
         """
         if spec.bias is None:
             raise Invalid("left out; name at least bias.groupBy", field="policy.bias", value=None)

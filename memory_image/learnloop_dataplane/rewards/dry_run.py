@@ -107,7 +107,6 @@ class DryRun:
 
         Raises:
             ApiError: 429, another one is running.
-            Unavailable: PostgreSQL does not answer.
         """
         if self._lock.locked():
             raise ApiError(429, "another dry-run is at work in this process; send it again later", retry_after=10)

@@ -89,7 +89,6 @@ class UserFeedback:
 
         Raises:
             ApiError: 409, a thousand others said something about this episode already.
-            Unavailable: nothing was written.
         """
         async with self._db.tenant(namespace) as connection:
             user = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
@@ -111,11 +110,7 @@ class UserFeedback:
         return True
 
     async def run(self, namespace: str) -> int:
-        """Joins what is new to its episodes and returns how many episodes that were.
-
-        Raises:
-            Unavailable: the rest is joined next time.
-        """
+        """Joins what is new to its episodes and returns how many episodes that were."""
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_PENDING, namespace, BATCH)
         for row in rows:

@@ -79,7 +79,6 @@ class Policies:
         Raises:
             Invalid: an evaluator's settings cannot be used.
             ApiError: 409, this revision was published with another content.
-            Unavailable: nothing was written.
         """
         check_evaluators(spec)
         wanted = spec.to_kube()
@@ -117,21 +116,13 @@ class Policies:
     async def named(
         self, namespace: str, name: str, revision: str | None, agent: str | None
     ) -> tuple[Policy | None, Running]:
-        """A revision by name, without `revision` the newest; and an agent's statistics under it.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer.
-        """
+        """A revision by name, without `revision` the newest; and an agent's statistics under it."""
         if revision is not None and agent is None:
             return await self.get(namespace, name, revision), Running()
         return await self._with_statistics(namespace, _NAMED, agent or "", name, revision)
 
     async def of_agent(self, namespace: str, agent: str) -> tuple[Policy | None, Running]:
-        """The revision a registered agent's new episodes are rewarded by, when it is published; and its statistics.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer.
-        """
+        """The revision a registered agent's new episodes are rewarded by, when it is published; and its statistics."""
         return await self._with_statistics(namespace, _OF_AGENT, agent)
 
     async def _with_statistics(self, namespace: str, statement: str, *arguments: Any) -> tuple[Policy | None, Running]:

@@ -46,11 +46,7 @@ class Window:
 async def pages(
     db: Database, cipher: StepCipher, namespace: str, window: Window, *, steps: bool
 ) -> AsyncIterator[Sequence[Any]]:
-    """Yields the episodes of a window page by page, with their steps where `steps` asks for them.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
+    """Yields the episodes of a window page by page, with their steps where `steps` asks for them."""
     statement = _PAGE.format(log=LOG if steps else NO_LOG, scores=_SCORES)
     agents = list(window.agents) if window.agents is not None else None
     position, left = (window.until or datetime.now(UTC), ""), window.limit

@@ -82,11 +82,7 @@ GROUP BY w.revision ORDER BY w.revision
 async def revision_outcomes(
     db: Database, namespace: str, deployment: str, revisions: Sequence[str], seconds: int
 ) -> DeploymentOutcomes:
-    """Counts of each revision, also of those without an episode, over episodes that arrived in the last `seconds`.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
+    """Counts of each revision, also of those without an episode, over episodes that arrived in the last `seconds`."""
     async with db.tenant(namespace) as connection:
         rows = await connection.fetch(_COUNT, namespace, deployment, sorted(set(revisions)), float(seconds))
     return DeploymentOutcomes(seconds=seconds, revisions=[RevisionOutcomes.model_validate(dict(row)) for row in rows])

@@ -192,11 +192,7 @@ class SignalReader:
         self._answers: TTLCache[tuple[str, str, str], RewardSignals] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
 
     async def read(self, namespace: str, name: str, revision: str) -> RewardSignals | None:
-        """Signs in the newest rewards of a revision in force; None when it was never published.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer.
-        """
+        """Signs in the newest rewards of a revision in force; None when it was never published."""
         key = (namespace, name, revision)
         if (fresh := self._answers.get(key)) is not None:
             return fresh

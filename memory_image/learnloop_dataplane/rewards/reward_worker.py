@@ -122,11 +122,7 @@ Columns = tuple[list[str], list[str], list[str], list[float], list[float], list[
 
 
 async def waiting(db: Database, namespace: str) -> list[Weigher]:
-    """Agents with episodes that wait for a reward, by name.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
+    """Agents with episodes that wait for a reward, by name."""
     return [Weigher(*row) for row in await db.fetch_as(namespace, _WAITING)]
 
 
@@ -138,9 +134,6 @@ async def pending(
     Args:
         log: with their steps.
         evaluators: how many score an output; only episodes that all of them have scored are ready.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
     """
     scores = SCORES.format(policy="$3", revision="$4") if evaluators else NO_LOG
     statement = _PENDING.format(log=LOG if log else NO_LOG, scores=scores, scored=_SCORED if evaluators else "")
@@ -170,11 +163,7 @@ async def keep(
 
 
 async def recent(db: Database, namespace: str, agent: str) -> list[Recent]:
-    """The newest hundred episodes: all together, and by the model version that played them.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
+    """The newest hundred episodes: all together, and by the model version that played them."""
     rows = await db.fetch_as(namespace, _RECENT, agent)
     return [Recent(**row) for row in rows if row["errors"] is not None]
 
@@ -212,11 +201,7 @@ class RewardWorker:
         self._size = batch
 
     async def run(self, namespace: str) -> int:
-        """Rewards what is pending in one namespace, as much as a turn has, and returns how many that were.
-
-        Raises:
-            Unavailable: the rest stays pending.
-        """
+        """Rewards what is pending in one namespace, as much as a turn has, and returns how many that were."""
         done, played = 0, self._metrics.agents.played(namespace)
         for whose in await waiting(self._db, namespace):
             here = 0

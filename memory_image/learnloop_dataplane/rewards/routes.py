@@ -26,14 +26,19 @@ from learnloop_dataplane.api.requests import (
     quick,
 )
 from learnloop_dataplane.api.responses import begins_after, following, page_mark
+from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.rewards import reward_tables
 from learnloop_dataplane.rewards.bias import BiasQuery
 from learnloop_dataplane.rewards.recorded_episodes import Window
 from learnloop_dataplane.rewards.reward_tables import Running
-from learnloop_dataplane.task_rewards.evaluation import Result
+from learnloop_dataplane.task_rewards.evaluation import Result, calculated
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+def _unpublished(name: str, revision: str) -> ApiError:
+    return not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
 
 
 class Calculate(Input):
@@ -85,7 +90,7 @@ async def get_policy(name: NamePath, revision: RevisionPath, experience: Experie
     """A published revision: its spec."""
     policy = await experience.policies.get(caller.namespace, name, revision)
     if policy is None:
-        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+        raise _unpublished(name, revision)
     return answer(policy.spec.to_kube())
 
 
@@ -94,7 +99,7 @@ async def get_signals(name: NamePath, revision: RevisionPath, experience: Experi
     """Signs of reward hacking in the newest 1,000 rewards of a revision in force; at most a minute old."""
     signals = await experience.signals.read(caller.namespace, name, revision)
     if signals is None:
-        raise not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
+        raise _unpublished(name, revision)
     return answer(signals)
 
 
@@ -119,10 +124,8 @@ async def calculate(request: Request) -> Response:
     if policy is None and (body.reward_policy is not None or body.agent_id is not None):
         field = "reward_policy" if body.reward_policy is not None else "agent_id"
         raise not_found(field, body.reward_policy or agent, "no published reward policy; publish it")
-    result = await experience.calculator.calculate(
-        namespace, body.result, policy, running, agent=agent, task_id=body.task_id
-    )
-    return quick(result)
+    tools = experience.tools(namespace)
+    return quick(await calculated(tools, body.result, policy, running, agent=agent, task_id=body.task_id))
 
 
 @router.get("/history")

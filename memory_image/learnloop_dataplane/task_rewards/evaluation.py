@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import orjson
 from pydantic import Field
@@ -16,18 +15,13 @@ from learnloop_api.kinds.reward_policy import Normalisation, RewardComponent, Re
 from learnloop_api.wire.trajectory import MAX_STEPS, Step, TaskResult
 from learnloop_common.reward_rules.components import Episode, evaluate
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators.evaluator import Case, Sandbox, Score, Tools
+from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import score, score_or_say
-from learnloop_dataplane.evaluators.scorers import Scorers
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.policies import Policies
 from learnloop_dataplane.rewards.reward_tables import Policy, Running, confidence, policy_terms, settle
 from learnloop_dataplane.rewards.reward_worker import Weigher, waiting
 from learnloop_dataplane.task_rewards.team_credits import stored_division
-
-if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge import JudgeClient
-
 
 SECONDS = 20.0
 """That all evaluators of one request may take together."""
@@ -54,78 +48,58 @@ class Result(TaskResult):
         return [] if isinstance(self.steps, int) else [step.model_dump() for step in self.steps]
 
 
-class Calculator:
-    """Computes rewards without storing them."""
+async def calculated(
+    tools: Tools,
+    result: Result,
+    policy: Policy | None,
+    running: Running,
+    *,
+    agent: str = "",
+    task_id: str | None = None,
+) -> dict[str, Any]:
+    """A reward, as JSON has it, that is not stored. Without a policy: the default components, not normalised.
 
-    def __init__(
-        self,
-        db: Database,
-        judge: "JudgeClient | None",
-        sandbox: Sandbox | None = None,
-        scorers: Scorers | None = None,
-    ) -> None:
-        self._db = db
-        self._judge = judge
-        self._sandbox = sandbox
-        self._scorers = scorers
+    Raises:
+        ValueError: a measurement is not a finite number.
+    """
+    spec = policy.spec if policy else RewardPolicySpec(normalisation=Normalisation(method="none"))
+    scores = await _scores(tools, spec, result)
+    measured = {name: score.value for name, score in scores.items() if score.value is not None}
+    episode = Episode(result.episode_return, result.success, result.count, result.values, result.log, scores=measured)
+    worth = evaluate(spec, episode)
+    reward, running = settle(spec, worth, running)
+    parts = stored_division(spec, running, reward, result).described() if result.agents else []
+    own = next((part["credit_assigned"] for part in parts if part["agent"] == agent), None)
+    return {
+        "task_id": task_id,
+        "reward_policy": policy.name if policy else None,
+        "reward_policy_revision": policy.revision if policy else None,
+        "components": worth.components,
+        "evaluations": {name: {"value": score.value, "note": score.note} for name, score in scores.items()},
+        "raw_reward": worth.raw,
+        "reward": reward,
+        "shaped_reward": reward,
+        "credit_assigned": own if parts else reward,
+        "credits": parts,
+        "confidence": confidence(spec, worth, running),
+        "violated": worth.broken,
+        **policy_terms(spec),
+    }
 
-    async def calculate(
-        self,
-        namespace: str,
-        result: Result,
-        policy: Policy | None,
-        running: Running,
-        *,
-        agent: str = "",
-        task_id: str | None = None,
-    ) -> dict[str, Any]:
-        """The answer, as JSON has it. Without a policy: the default components, not normalised.
 
-        Raises:
-            Invalid: a measurement is not a finite number.
-            Unavailable: PostgreSQL does not answer.
-        """
-        spec = policy.spec if policy else RewardPolicySpec(normalisation=Normalisation(method="none"))
-        scores = await self._scores(namespace, spec, result, agent)
-        measured = {name: score.value for name, score in scores.items() if score.value is not None}
-        episode = Episode(
-            result.episode_return, result.success, result.count, result.values, result.log, scores=measured
-        )
-        worth = evaluate(spec, episode)
-        reward, running = settle(spec, worth, running)
-        parts = stored_division(spec, running, reward, result).described() if result.agents else []
-        own = next((part["credit_assigned"] for part in parts if part["agent"] == agent), None)
-        return {
-            "task_id": task_id,
-            "reward_policy": policy.name if policy else None,
-            "reward_policy_revision": policy.revision if policy else None,
-            "components": worth.components,
-            "evaluations": {name: {"value": score.value, "note": score.note} for name, score in scores.items()},
-            "raw_reward": worth.raw,
-            "reward": reward,
-            "shaped_reward": reward,
-            "credit_assigned": own if parts else reward,
-            "credits": parts,
-            "confidence": confidence(spec, worth, running),
-            "violated": worth.broken,
-            **policy_terms(spec),
-        }
-
-    async def _scores(self, namespace: str, spec: RewardPolicySpec, result: Result, agent: str) -> dict[str, Score]:
-        evaluators = {item.name: item.evaluator for item in spec.components if item.evaluator is not None}
-        if not evaluators:
-            return {}
-        case = Case(result.task, result.task_type, result.output, result.expected)
-        scorer = partial(self._scorers.score, namespace) if self._scorers else None
-        tools = Tools(self._judge, self._sandbox, scorer, namespace)
-        tasks = {name: asyncio.create_task(score_or_say(how, case, tools)) for name, how in evaluators.items()}
-        try:
-            await asyncio.wait(tasks.values(), timeout=SECONDS)
-            late = Score(None, f"no answer within {SECONDS:g} s")
-            return {name: task.result() if task.done() else late for name, task in tasks.items()}
-        finally:
-            for task in tasks.values():
-                task.cancel()
+async def _scores(tools: Tools, spec: RewardPolicySpec, result: Result) -> dict[str, Score]:
+    evaluators = {item.name: item.evaluator for item in spec.components if item.evaluator is not None}
+    if not evaluators:
+        return {}
+    case = Case(result.task, result.task_type, result.output, result.expected)
+    tasks = {name: asyncio.create_task(score_or_say(how, case, tools)) for name, how in evaluators.items()}
+    try:
+        await asyncio.wait(tasks.values(), timeout=SECONDS)
+        late = Score(None, f"no answer within {SECONDS:g} s")
+        return {name: task.result() if task.done() else late for name, task in tasks.items()}
+    finally:
+        for task in tasks.values():
+            task.cancel()
 
 
 log = logging.getLogger(__name__)
@@ -162,34 +136,20 @@ class EvaluationWorker:
     """Scores what waits. Where replicas score the same episode, the first score stays.
 
     Args:
-        judge: compares answers; None: there is none.
+        tools: of evaluators, for a namespace.
         arrived: called with a namespace in which episodes are ready for their rewards.
-        sandbox: runs code; None: there is none.
-        scorers: reward models; None: none is asked.
     """
 
     def __init__(
-        self,
-        db: Database,
-        policies: Policies,
-        judge: "JudgeClient | None",
-        arrived: Callable[[str], None],
-        sandbox: Sandbox | None = None,
-        scorers: Scorers | None = None,
+        self, db: Database, policies: Policies, tools: Callable[[str], Tools], arrived: Callable[[str], None]
     ) -> None:
         self._db = db
         self._policies = policies
-        self._judge = judge
-        self._sandbox = sandbox
-        self._scorers = scorers
+        self._tools = tools
         self._arrived = arrived
 
     async def run(self, namespace: str) -> int:
-        """Scores what is pending in one namespace and returns how many scores were kept.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer; the rest stays pending.
-        """
+        """Scores what is pending in one namespace and returns how many scores were kept."""
         count, until = 0, time.monotonic() + TURN_SECONDS
         for whose in await waiting(self._db, namespace):
             policy = await self._policies.get(namespace, whose.policy, whose.revision)
@@ -204,9 +164,7 @@ class EvaluationWorker:
         self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent], until: float
     ) -> int:
         count, after = 0, (datetime.min.replace(tzinfo=UTC), 0)
-        scorer = partial(self._scorers.score, namespace) if self._scorers else None
-        tools = Tools(self._judge, self._sandbox, scorer, namespace)
-        places = asyncio.Semaphore(AT_ONCE)
+        tools, places = self._tools(namespace), asyncio.Semaphore(AT_ONCE)
         for _ in range(MOST_PAGES):
             key = (whose.agent, policy.name, policy.revision, *after, len(components), PAGE)
             async with self._db.tenant(namespace) as connection:

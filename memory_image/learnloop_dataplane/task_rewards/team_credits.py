@@ -92,11 +92,7 @@ class TeamCredits:
         self._db = db
 
     async def run(self, namespace: str) -> int:
-        """Divides every reward that waits for it, and returns how many that were.
-
-        Raises:
-            Unavailable: the rest waits.
-        """
+        """Divides every reward that waits for it, and returns how many that were."""
         done = 0
         while True:
             async with self._db.tenant(namespace) as connection:

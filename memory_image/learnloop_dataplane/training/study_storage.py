@@ -31,11 +31,7 @@ _BEGUN = "SELECT to_regnamespace($1) IS NOT NULL"
 
 
 async def exists(db: Database) -> bool:
-    """True once there was a study; does not import Optuna.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
+    """True once there was a study; does not import Optuna."""
     async with db.transaction() as connection:
         return bool(await connection.fetchval(_BEGUN, SCHEMA))
 
@@ -97,7 +93,6 @@ class StudyThreads:
         """The result of `work`.
 
         Raises:
-            Unavailable: PostgreSQL does not answer, or not in time.
             ApiError: what `work` refuses.
         """
         loop = asyncio.get_running_loop()
@@ -115,11 +110,7 @@ class StudyThreads:
             raise Unavailable("PostgreSQL") from error
 
     async def delete(self, namespace: str, job: str) -> None:
-        """Deletes a study. Every deleted TrainingJob asks for it, most without a study.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer, or not in time.
-        """
+        """Deletes a study. Every deleted TrainingJob asks for it, most without a study."""
         if await exists(self._db):
             await self.ask(lambda studies: studies.delete(namespace, job))
 
