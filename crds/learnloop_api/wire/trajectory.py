@@ -127,20 +127,25 @@ JOINT_TASK = "joint_task"
 """Of a trajectory's metadata: the id of a task that several agents worked on, the same in the trajectories of all."""
 
 
+Wanted = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00]*$")]
+
+
 class EpisodeSelection(WireModel):
     """Filter of an agent's logged episodes; an episode meets all conditions."""
 
     source: Literal["postgresql", "clickhouse"] = "postgresql"
     since: Timestamp | None = Field(default=None, description="received then or later")
     until: Timestamp | None = Field(default=None, description="received before then")
-    tasks: list[str] = Field(default_factory=list, max_length=MOST_CHOICES)
-    model_revisions: list[str] = Field(default_factory=list, max_length=MOST_CHOICES)
+    tasks: list[Wanted] = Field(default_factory=list, max_length=MOST_CHOICES)
+    model_revisions: list[Wanted] = Field(default_factory=list, max_length=MOST_CHOICES)
     min_reward: Real | None = Field(default=None, description="of the reward its RewardPolicy gave; without one: not")
     max_reward: Real | None = None
     success: bool | None = None
     opted_in: bool = Field(default=False, description='only those whose metadata says `opted_in: "true"`')
     reward_policy: Name | None = Field(default=None, description="whose evaluators' scores come with the episodes")
-    reward_policy_revision: str | None = Field(default=None, max_length=64)
+    reward_policy_revision: str | None = Field(
+        default=None, min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+    )
 
 
 class LoggedEpisode(WireModel, extra="ignore"):

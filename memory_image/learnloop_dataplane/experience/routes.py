@@ -1,16 +1,16 @@
 """Routes of experience: episodes in, datasets out, and the schemas of events."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 from pydantic_core import to_json
 
 from learnloop_api import events
-from learnloop_api.wire.base import Name, Real, Timestamp
-from learnloop_api.wire.trajectory import MOST_CHOICES, EpisodePage, EpisodeSelection, Trajectory
+from learnloop_api.wire.base import Name
+from learnloop_api.wire.trajectory import EpisodePage, EpisodeSelection, Trajectory
 from learnloop_dataplane.api.requests import (
     Caller,
     Experience,
@@ -56,53 +56,26 @@ async def post_trajectory(request: Request) -> Response:
 
 episodes = APIRouter(prefix="/api/v1", tags=["experience"])
 _AFTER = "^[0-9]{1,18}(,([A-Za-z0-9_.-]|~[2-9A-F][0-9A-F])+)?$"
-Revision = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Choices = Annotated[list[Annotated[str, Field(max_length=1024, pattern=r"^[^\x00]*$")]], Query(max_length=MOST_CHOICES)]
 
 
-def _selection(
-    source: Literal["postgresql", "clickhouse"] = "postgresql",
-    since: Annotated[Timestamp | None, Query(description="received then or later")] = None,
-    until: Annotated[Timestamp | None, Query(description="received before then")] = None,
-    task: Choices = [],  # noqa: B006 - FastAPI copies it
-    model_revision: Choices = [],  # noqa: B006
-    min_reward: Annotated[Real | None, Query(description="of the reward its RewardPolicy gave")] = None,
-    max_reward: Annotated[Real | None, Query()] = None,
-    success: bool | None = None,
-    opted_in: Annotated[bool, Query(description='only those whose metadata says `opted_in: "true"`')] = False,
-    reward_policy: Annotated[Name | None, Query(description="whose evaluators' scores come with the episodes")] = None,
-    reward_policy_revision: Annotated[Revision | None, Query()] = None,
-) -> EpisodeSelection:
-    return EpisodeSelection(
-        source=source,
-        since=since,
-        until=until,
-        tasks=task,
-        model_revisions=model_revision,
-        min_reward=min_reward,
-        max_reward=max_reward,
-        success=success,
-        opted_in=opted_in,
-        reward_policy=reward_policy,
-        reward_policy_revision=reward_policy_revision,
-    )
+class EpisodeQuery(EpisodeSelection, extra="ignore"):
+    """An agent, a filter of its episodes, and a page of them."""
+
+    agent: Name
+    limit: int = Field(default=datasets.MOST, ge=1, le=datasets.MOST)
+    after: str | None = Field(default=None, max_length=256, pattern=_AFTER, description="`next` of the page before")
 
 
 @episodes.get("/experience/trajectories", response_model=EpisodePage)
 async def get_trajectories(
-    agent: Annotated[Name, Query()],
-    experience: Experience,
-    caller: Caller,
-    wanted: Annotated[EpisodeSelection, Depends(_selection)],
-    limit: Annotated[int, Query(ge=1, le=datasets.MOST)] = datasets.MOST,
-    after: Annotated[str | None, Query(max_length=256, pattern=_AFTER, description="`next` of the page before")] = None,
+    wanted: Annotated[EpisodeQuery, Query()], experience: Experience, caller: Caller
 ) -> Response:
     """Logged episodes to learn from, newest first. What arrives while somebody reads on moves no page."""
     place: datasets.Place | None = None
-    if after is not None:
-        time, *key = after.split(",")
+    if wanted.after is not None:
+        time, *key = wanted.after.split(",")
         place = int(time), unquote(key[0].replace("~", "%")) if key else None
-    body, following = await experience.datasets.page(caller.namespace, agent, wanted, limit, place)
+    body, following = await experience.datasets.page(caller.namespace, wanted.agent, wanted, wanted.limit, place)
     mark = None if following is None else str(following[0])
     if following is not None and following[1] is not None:
         mark = f"{mark},{quote(following[1], safe='').replace('~', '%7E').replace('%', '~')}"

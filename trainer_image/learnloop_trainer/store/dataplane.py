@@ -248,6 +248,4 @@ class DataPlaneStore:
 def _query(selection: EpisodeSelection) -> dict[str, str | int | list[str]]:
     """As the parameters of a request: what is not asked for is left out."""
     fields = selection.model_dump(mode="json", exclude_defaults=True)
-    names = {"tasks": "task", "model_revisions": "model_revision"}
-    plain = {key: json.dumps(value) if isinstance(value, bool) else value for key, value in fields.items()}
-    return {names.get(key, key): value for key, value in plain.items()}
+    return {key: json.dumps(value) if isinstance(value, bool) else value for key, value in fields.items()}

@@ -104,13 +104,13 @@ async def filtered(api: Api, source: str) -> None:
         return await found(min_reward=0, max_reward=1) == "cba"
 
     await eventually(rewarded)
-    assert await found() == await found(limit=1) == await found(task=["climb", "swim"]) == "cba"
+    assert await found() == await found(limit=1) == await found(tasks=["climb", "swim"]) == "cba"
     assert await found(min_reward=0.5) == await found(success="true") == "ca"
     assert await found(max_reward=0.5) == await found(success="false") == "b"
-    assert await found(task=["climb"]) == await found(until=between.isoformat()) == "ba"
-    assert await found(since=between.isoformat()) == await found(model_revision=["00000001"]) == "c"
+    assert await found(tasks=["climb"]) == await found(until=between.isoformat()) == "ba"
+    assert await found(since=between.isoformat()) == await found(model_revisions=["00000001"]) == "c"
     assert await found(opted_in="true") == "a"
-    assert await found(task=["climb"], success="true") == "a"
+    assert await found(tasks=["climb"], success="true") == "a"
 
 
 async def test_filters_choose_what_postgresql_has(api: Api) -> None:

@@ -82,7 +82,7 @@ REQUESTS: dict[Route, list[Asked]] = {
         get(EPISODES, agent=BUSY, after="50000"),
         get(EPISODES, agent=BUSY, min_reward=9),
         get(EPISODES, agent=BUSY, since="2999-01-01T00:00:00Z"),
-        get(EPISODES, agent=BUSY, task=["none"], opted_in="true"),
+        get(EPISODES, agent=BUSY, tasks=["none"], opted_in="true"),
         get(EPISODES, agent=BUSY, reward_policy=POLICY, reward_policy_revision=POLICY_REVISION),
         get(EPISODES, agent=QUIET),
     ],

@@ -248,7 +248,7 @@ def test_episodes_are_read_page_by_page_each_after_the_one_before(server: Server
     since = datetime(2026, 1, 1, tzinfo=UTC)
     asked = EpisodeSelection(since=since, tasks=["a b", "c"], min_reward=0.5, success=False, source="clickhouse")
     store.episodes("pole", asked, 1)
-    wanted = "source=clickhouse&since=2026-01-01T00%3A00%3A00Z&task=a+b&task=c&min_reward=0.5&success=false"
+    wanted = "source=clickhouse&since=2026-01-01T00%3A00%3A00Z&tasks=a+b&tasks=c&min_reward=0.5&success=false"
     assert server.seen[-1][1].endswith(wanted.replace("+", "%20")) or server.seen[-1][1].endswith(wanted)
     server.answer = (b'{"trajectories": [{"steps": []}], "next": null}', {})
     with pytest.raises(StoreRefused, match=r"log of pole: .*not what was expected"):
