@@ -69,11 +69,11 @@ class Refusals:
         stays = refusal.code in STAYS
         place, reason = f"{meta.stream}/{meta.sequence.stream}", redact_text(refusal.reason)
         log.log(logging.WARNING if stays else logging.INFO, "refused %s (%s): %r", place, refusal.code, reason)
-        with suppress(NatsError):
-            await message.term()
         if not stays:
             with suppress(NatsError, Unavailable):
                 await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
+        with suppress(NatsError):
+            await message.term()
 
 
 STREAM_DURABLE = "learnloop-store"
