@@ -144,7 +144,7 @@ async def test_wrong_questions_are_answered_with_field_and_fix(api: Api, dsn: st
         ({"after": "7", "source": "clickhouse"}, "this page is of another source"),
         ({"after": "x"}, "after"),
         ({"since": "yesterday"}, "since"),
-        ({"task": ["t"] * 17}, "task"),
+        ({"tasks": ["t"] * 17}, "tasks"),
         ({"source": "redis"}, "source"),
     ):
         answer = await api.call("GET", PATH, 422, params={"agent": "asker", **where})
