@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
-from learnloop_common.redaction.fields import safe_origin
-from learnloop_common.redaction.redactor import Redaction, user_as_sent
+from learnloop_common.redaction.redactor import Redaction, safe_origin, user_as_sent
 from learnloop_sdk.errors import Counters, LearnloopError, NotAsked, Refused, SinkDown
 from learnloop_sdk.outbox import Recorder, Service
 

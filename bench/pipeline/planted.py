@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from learnloop_common.redaction.checks import IBAN_LENGTHS, luhn
-from learnloop_common.redaction.rules import SEPARATORS
+from learnloop_common.redaction.rules import IBAN_LENGTHS, SEPARATORS, luhn
 
 _ALNUM = string.ascii_letters + string.digits
 _SCRIPTS = "aeinrtäöüßéñøžжщλ中日한"

@@ -15,13 +15,22 @@ import hashlib
 import hmac
 import re
 import unicodedata
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_common.redaction.checks import cards, iban_length
-from learnloop_common.redaction.personal import MARKS, MAY_BE_PERSONAL, PERSONAL, is_address
-from learnloop_common.redaction.rules import GROUPED, plain_address, rules_for
+from learnloop_common.redaction.rules import (
+    GROUPED,
+    MARKS,
+    MAY_BE_PERSONAL,
+    PERSONAL,
+    cards,
+    iban_length,
+    is_address,
+    plain_address,
+    rules_for,
+)
 
 MAX_DEPTH = 64
 MAX_PIECES, MAX_PIECE, MIN_WHOLE = 32, 40, 9
@@ -247,3 +256,27 @@ def _is_mark(value: str) -> bool:
 
 
 _PLAIN = Redaction()
+
+
+MAX_ORIGIN = 256
+_OF_EPISODE = re.compile(r"trajectory/[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\*?")
+
+
+def safe_origin(origin: str, redactor: Callable[[str], str]) -> str:
+    """Redacted origin of a memory, e.g. `mail/<EMAIL:9f3a1c02>`, cut to 256 characters; idempotent.
+
+    `trajectory/<id>` stays as it is, as ids do everywhere: an erasure finds the memories of an episode by it.
+    """
+    if not origin or _OF_EPISODE.fullmatch(origin):
+        return origin
+    return redactor(origin)[:MAX_ORIGIN]
+
+
+def safe_measurements(values: Mapping[str, float], redactor: Callable[[str], str]) -> dict[str, float]:
+    """An outcome's values with redacted names. What is named as secrets are is left out: its number cannot be masked
+    and stay one. Counts (`max_tokens`) stay."""
+    return {
+        redactor(name): value
+        for name, value in values.items()
+        if not is_secret_name(name) or name.lower().endswith("tokens")
+    }

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import orjson
 
-from learnloop_common.redaction.fields import safe_origin
+from learnloop_common.redaction.redactor import safe_origin
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.limits import OneEach
 from learnloop_dataplane.errors import ApiError

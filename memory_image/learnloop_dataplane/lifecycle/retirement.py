@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Literal
 from uuid import UUID
 
-from learnloop_common.redaction.fields import safe_origin
+from learnloop_common.redaction.redactor import safe_origin
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.redaction import redact_text

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from pydantic_core import to_json
 
-from learnloop_common.redaction.fields import safe_origin
+from learnloop_common.redaction.redactor import safe_origin
 from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.concurrency.offload import in_thread_if_large
 from learnloop_dataplane.errors import ApiError

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from bench.pipeline.ordinary import KINDS, UNDECIDABLE
 from bench.pipeline.redaction import KEY, run, taken_for_secrets
-from learnloop_common.redaction.checks import cards, iban_length, luhn
 from learnloop_common.redaction.redactor import Redaction, user_as_sent
-from learnloop_common.redaction.rules import SEPARATORS
+from learnloop_common.redaction.rules import SEPARATORS, cards, iban_length, luhn
 
 
 def test_of_ten_thousand_planted_secrets_none_comes_out() -> None:

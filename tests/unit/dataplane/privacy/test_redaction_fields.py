@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_common.redaction.fields import safe_measurements, safe_origin
-from learnloop_common.redaction.redactor import Redaction
+from learnloop_common.redaction.redactor import Redaction, safe_measurements, safe_origin
 from learnloop_dataplane.experience.trajectories import redacted
 from learnloop_sdk.trajectory import redact_text, redact_trajectory
 
