@@ -25,8 +25,8 @@ from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.policies import check_evaluators
-from learnloop_dataplane.rewards.recorded_episodes import Window, pages, read_episode
 from learnloop_dataplane.rewards.reward_hacking import Floats
+from learnloop_dataplane.rewards.reward_tables import Window, pages, read_episode
 
 Outcome = Literal["success", "failure", "unsaid"]
 OUTCOMES: dict[Outcome, str] = {

@@ -12,8 +12,8 @@ from learnloop_common.reward_rules.components import LIMIT, Episode, evaluate, n
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.recorded_episodes import Window, pages, read_episode
 from learnloop_dataplane.rewards.reward_hacking import Floats, percentiles, spearman
+from learnloop_dataplane.rewards.reward_tables import Window, pages, read_episode
 
 FEWEST = 5  # episodes of an agent below which a mean says nothing
 NOTICEABLE = 1.0  # percentile points

@@ -20,8 +20,16 @@ from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy.people import Users, is_erased
-from learnloop_dataplane.rewards.recorded_episodes import LOG, SCORES, read_episode
-from learnloop_dataplane.rewards.reward_tables import Policy, confidence, policy_terms, settle, statistics
+from learnloop_dataplane.rewards.reward_tables import (
+    LOG,
+    SCORES,
+    Policy,
+    confidence,
+    policy_terms,
+    read_episode,
+    settle,
+    statistics,
+)
 from learnloop_dataplane.rewards.reward_worker import metadata
 
 MAX_PEOPLE = 1000

@@ -19,8 +19,17 @@ from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.recorded_episodes import LOG, NO_LOG, SCORES, read_episode
-from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running, confidence, settle
+from learnloop_dataplane.rewards.reward_tables import (
+    LOG,
+    NO_LOG,
+    SCORES,
+    STATE,
+    Policy,
+    Running,
+    confidence,
+    read_episode,
+    settle,
+)
 from learnloop_dataplane.telemetry.agent_metrics import Recent
 
 _SCORED = """AND (SELECT count(*) FROM task_scores c WHERE c.namespace = t.namespace
