@@ -139,7 +139,7 @@ def facts(run: Run, subject: Subject) -> dict[str, str]:
 
 
 def measured_model(run: Run, subject: Subject) -> dict[str, Any]:
-    """What the proofs of language models and of reward models say alike."""
+    """Fields that the proofs of language models and of reward models have in common."""
     model = run.order.spec.data.language_model
     assert model is not None
     return {
