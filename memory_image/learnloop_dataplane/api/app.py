@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
@@ -13,9 +13,9 @@ from pydantic.json_schema import models_json_schema
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.agents import routes as agents
-from learnloop_dataplane.api import health, responses
+from learnloop_dataplane.api import responses
 from learnloop_dataplane.api.request_limits import RequestLimits
-from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, identify
+from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, answer, data_plane, identify
 from learnloop_dataplane.assembly.data_plane import DataPlane
 from learnloop_dataplane.audit import routes as audit
 from learnloop_dataplane.config import Config
@@ -28,6 +28,36 @@ from learnloop_dataplane.registry import routes as registry
 from learnloop_dataplane.rewards import routes as rewards
 from learnloop_dataplane.rewards.routes import Calculate
 from learnloop_dataplane.training import routes as training
+
+# The only routes without a caller. Metrics name every namespace: where they have a port of their own, the tenants' has
+# none.
+probes = APIRouter(include_in_schema=False)
+figures = APIRouter(include_in_schema=False)
+
+
+@probes.get("/healthz")
+async def healthz() -> Response:
+    """The process runs. A store that is away does not require a restart."""
+    return answer({"status": "ok"})
+
+
+@probes.get("/readyz")
+async def readyz(request: Request) -> Response:
+    """PostgreSQL answers and, where it is configured, NATS has all streams. `degraded` lists what is slower or refuses
+    uploads or episodes; keep sending."""
+    readiness = data_plane(request).readiness
+    if problems := await readiness.problems():
+        field, message = next(iter(problems.items()))
+        return answer({"error": {"field": field, "value": None, "message": message}, "problems": problems}, 503)
+    return answer({"status": "ok", "degraded": readiness.degraded()})
+
+
+@figures.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Prometheus text format."""
+    figures = data_plane(request).shared.metrics.render()
+    return Response(figures, media_type="text/plain; version=0.0.4; charset=utf-8")
+
 
 ROUTERS = (
     experience.router,
@@ -47,7 +77,7 @@ ROUTERS = (
     audit.router,
     registry.quotas,
     experience.schemas,
-    health.router,
+    probes,
 )
 
 
@@ -76,7 +106,7 @@ def create_app(config: Config) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     if config.probes_port is None:
-        app.include_router(health.figures)
+        app.include_router(figures)
     app.add_middleware(
         RequestLimits,
         max_body=config.max_body_bytes,
@@ -176,6 +206,6 @@ def probes_app(plane: DataPlane) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.data_plane = plane
     responses.install(app)
-    app.include_router(health.router)
-    app.include_router(health.figures)
+    app.include_router(probes)
+    app.include_router(figures)
     return app

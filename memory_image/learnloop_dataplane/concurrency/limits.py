@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -46,7 +46,7 @@ class OneEach:
 
 
 class FairPlaces:
-    """A semaphore shared by namespaces. Use it from one event loop.
+    """A semaphore shared by namespaces. Use it from one event loop at a time.
 
     Args:
         at_once: how many places there are. With more than one, a namespace has all but one of them at most, so another
@@ -55,65 +55,31 @@ class FairPlaces:
     """
 
     def __init__(self, at_once: int, most_waiting: int | None = None) -> None:
-        self._most_waiting = most_waiting
-        self._free = at_once
+        self._at_once, self._most_waiting = at_once, most_waiting
         self._most = max(1, at_once - 1)
-        self._taken: Counter[str] = Counter()
-        # The namespace that was served last is behind all others that have as many places.
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._requests: Counter[str] = Counter()
+        """Requests that hold a place or wait for one."""
+        self._own: dict[str, asyncio.Semaphore] = {}
+        self._all = asyncio.Semaphore(at_once)
 
     @asynccontextmanager
     async def of(self, namespace: str) -> AsyncIterator[None]:
         """Holds a place, once one is free; raises ApiError 429 where too many wait."""
-        waiting = len(self._waiting.get(namespace, ()))
+        waiting = self._requests[namespace] - self._most
         if self._most_waiting is not None and waiting >= self._most_waiting:
             raise ApiError(429, f"{waiting} requests of {namespace} wait; send it again later", retry_after=1)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(turn)
-        self._hand_out()
+        if not self._own:
+            self._all = asyncio.Semaphore(self._at_once)  # one that nothing waits for has no event loop yet
+        own = self._own.setdefault(namespace, asyncio.Semaphore(self._most))
+        self._requests[namespace] += 1
         try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._give_back(namespace)
-            else:
-                self._forget(namespace, turn)
-            raise
-        try:
-            yield
+            # Each queue is served in order. A namespace stands in the common one with as many as it may have.
+            async with own, self._all:
+                yield
         finally:
-            self._give_back(namespace)
-
-    def _hand_out(self) -> None:
-        while self._free:
-            able = [namespace for namespace in self._waiting if self._taken[namespace] < self._most]
-            if not able:
-                return
-            namespace = min(able, key=self._taken.__getitem__)  # of several the one that has waited longest
-            turn = self._waiting[namespace].popleft()
-            if self._waiting[namespace]:
-                self._waiting.move_to_end(namespace)
-            else:
-                del self._waiting[namespace]
-            if turn.done():
-                continue
-            self._free -= 1
-            self._taken[namespace] += 1
-            turn.set_result(None)
-
-    def _give_back(self, namespace: str) -> None:
-        self._free += 1
-        self._taken[namespace] -= 1
-        if not self._taken[namespace]:
-            del self._taken[namespace]
-        self._hand_out()
-
-    def _forget(self, namespace: str, turn: "asyncio.Future[None]") -> None:
-        queue = self._waiting.get(namespace)
-        if queue and turn in queue:
-            queue.remove(turn)
-            if not queue:
-                del self._waiting[namespace]
+            self._requests[namespace] -= 1
+            if not self._requests[namespace]:
+                del self._requests[namespace], self._own[namespace]
 
 
 BURST_SECONDS = 10.0

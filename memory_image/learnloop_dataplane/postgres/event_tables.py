@@ -8,8 +8,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Int
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
-from learnloop_dataplane.postgres.column_types import column as _column
-from learnloop_dataplane.postgres.column_types import time_column as _time
+from learnloop_dataplane.postgres.column_types import column, time_column
 
 
 class OutboxEvent(SQLModel, table=True):
@@ -22,12 +21,12 @@ class OutboxEvent(SQLModel, table=True):
         # For retention alone: see RewardHistory.
         Index("ix_outbox_created", "created_at", postgresql_using="brin"),
     )
-    namespace: str = _column(Text, key=True)
-    message_id: str = _column(Text, key=True)
-    subject: str = _column(Text)
-    payload: str = _column(Text)
-    created_at: datetime = _time(default="clock_timestamp()")
-    published_at: datetime | None = _time(null=True)
+    namespace: str = column(Text, key=True)
+    message_id: str = column(Text, key=True)
+    subject: str = column(Text)
+    payload: str = column(Text)
+    created_at: datetime = time_column(default="clock_timestamp()")
+    published_at: datetime | None = time_column(null=True)
 
 
 class NotificationRow(SQLModel, table=True):
@@ -42,44 +41,44 @@ class NotificationRow(SQLModel, table=True):
             postgresql_where=text("delivered_at IS NULL AND closed_at IS NULL"),
         ),
     )
-    namespace: str = _column(Text, key=True)
-    message_id: str = _column(Text, key=True)
-    event: str = _column(Text)
-    payload: str = _column(Text)
-    created_at: datetime = _time(default="clock_timestamp()")
-    next_at: datetime = _time(default="clock_timestamp()")
-    attempts: int = _column(Integer, default="0")
-    delivered_at: datetime | None = _time(null=True)
-    closed_at: datetime | None = _time(null=True)
-    problem: str | None = _column(Text, null=True)
+    namespace: str = column(Text, key=True)
+    message_id: str = column(Text, key=True)
+    event: str = column(Text)
+    payload: str = column(Text)
+    created_at: datetime = time_column(default="clock_timestamp()")
+    next_at: datetime = time_column(default="clock_timestamp()")
+    attempts: int = column(Integer, default="0")
+    delivered_at: datetime | None = time_column(null=True)
+    closed_at: datetime | None = time_column(null=True)
+    problem: str | None = column(Text, null=True)
 
 
 class ServedModelRow(SQLModel, table=True):
     """The newest events of one ModelDeployment, as they were published; they outlive the outbox."""
 
     __tablename__ = "served_models"
-    namespace: str = _column(Text, key=True)
-    model_deployment: str = _column(Text, key=True)
-    serving: str | None = _column(Text, null=True)
-    rolled_back: str | None = _column(Text, null=True)
-    told_at: datetime = _time(default="now()")
+    namespace: str = column(Text, key=True)
+    model_deployment: str = column(Text, key=True)
+    serving: str | None = column(Text, null=True)
+    rolled_back: str | None = column(Text, null=True)
+    told_at: datetime = time_column(default="now()")
 
 
 class UserKey(SQLModel, table=True):
     """The key of one namespace's user hashes; made once, it never leaves the database and its clients."""
 
     __tablename__ = "user_keys"
-    namespace: str = _column(Text, key=True)
-    key: bytes = _column(LargeBinary)
+    namespace: str = column(Text, key=True)
+    key: bytes = column(LargeBinary)
 
 
 class UserOptOut(SQLModel, table=True):
     """A person, by hash, who opted out: nothing about them is stored."""
 
     __tablename__ = "user_opt_outs"
-    namespace: str = _column(Text, key=True)
-    user_hash: str = _column(Text, key=True)
-    opted_out_at: datetime = _time(default="now()")
+    namespace: str = column(Text, key=True)
+    user_hash: str = column(Text, key=True)
+    opted_out_at: datetime = time_column(default="now()")
 
 
 class UserFeedbackRow(SQLModel, table=True):
@@ -91,12 +90,12 @@ class UserFeedbackRow(SQLModel, table=True):
         Index("ix_feedback_user", "namespace", "user_hash"),
         Index("ix_feedback_given", "namespace", "given_at"),
     )
-    namespace: str = _column(Text, key=True)
-    trajectory_id: str = _column(Text, key=True)
-    user_hash: str = _column(Text, key=True)
-    value: float = _column(Double)
-    given_at: datetime = _time(default="now()")
-    joined: bool = _column(Boolean, default="false")
+    namespace: str = column(Text, key=True)
+    trajectory_id: str = column(Text, key=True)
+    user_hash: str = column(Text, key=True)
+    value: float = column(Double)
+    given_at: datetime = time_column(default="now()")
+    joined: bool = column(Boolean, default="false")
 
 
 class PreferenceRow(SQLModel, table=True):
@@ -108,26 +107,26 @@ class PreferenceRow(SQLModel, table=True):
         Index("ix_preferences_user", "namespace", "user_hash"),
         Index("ix_preferences_given", "namespace", "given_at"),
     )
-    namespace: str = _column(Text, key=True)
-    preference_id: str = _column(Text, key=True)
+    namespace: str = column(Text, key=True)
+    preference_id: str = column(Text, key=True)
     seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
-    agent_id: str = _column(Text)
-    user_hash: str | None = _column(Text, null=True)
-    sessions: list[str] = _column(ARRAY(Text))
-    body: dict[str, Any] = _column(JSONB)
-    given_at: datetime = _time(default="now()")
+    agent_id: str = column(Text)
+    user_hash: str | None = column(Text, null=True)
+    sessions: list[str] = column(ARRAY(Text))
+    body: dict[str, Any] = column(JSONB)
+    given_at: datetime = time_column(default="now()")
 
 
 class WarehouseErasure(SQLModel, table=True):
     """A deletion that waits for the warehouse: episodes with this `user_hash`, `agent_id` or `trajectory_id`."""
 
     __tablename__ = "warehouse_erasures"
-    namespace: str = _column(Text, key=True)
+    namespace: str = column(Text, key=True)
     id: int = Field(sa_column=Column(BigInteger, Identity(always=True), primary_key=True))
-    attribute: str = _column(Text)
-    value: str = _column(Text)
-    asked_at: datetime = _time(default="clock_timestamp()")
-    tried_at: datetime | None = _time(null=True)
+    attribute: str = column(Text)
+    value: str = column(Text)
+    asked_at: datetime = time_column(default="clock_timestamp()")
+    tried_at: datetime | None = time_column(null=True)
 
 
 class AuditPending(SQLModel, table=True):
@@ -137,39 +136,39 @@ class AuditPending(SQLModel, table=True):
     """
 
     __tablename__ = "audit_pending"
-    namespace: str = _column(Text, key=True)
+    namespace: str = column(Text, key=True)
     id: int = Field(sa_column=Column(BigInteger, Identity(always=True), primary_key=True))
-    at: datetime = _time(default="clock_timestamp()")
-    actor: str = _column(Text)
-    action: str = _column(Text)
-    subject: str = _column(Text)
-    outcome: str = _column(Text, default="'done'")
-    detail: dict[str, Any] = _column(JSONB, default="'{}'")
+    at: datetime = time_column(default="clock_timestamp()")
+    actor: str = column(Text)
+    action: str = column(Text)
+    subject: str = column(Text)
+    outcome: str = column(Text, default="'done'")
+    detail: dict[str, Any] = column(JSONB, default="'{}'")
 
 
 class AuditRecord(SQLModel, table=True):
     """One link: `hash` is the SHA-256 of the hash before it and of this record's canonical JSON (see audit.record)."""
 
     __tablename__ = "audit_log"
-    namespace: str = _column(Text, key=True)
+    namespace: str = column(Text, key=True)
     seq: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
-    at: datetime = _time()
-    actor: str = _column(Text)
-    action: str = _column(Text)
-    subject: str = _column(Text)
-    outcome: str = _column(Text)
-    detail: dict[str, Any] = _column(JSONB)
-    previous: bytes = _column(LargeBinary)
-    hash: bytes = _column(LargeBinary)
+    at: datetime = time_column()
+    actor: str = column(Text)
+    action: str = column(Text)
+    subject: str = column(Text)
+    outcome: str = column(Text)
+    detail: dict[str, Any] = column(JSONB)
+    previous: bytes = column(LargeBinary)
+    hash: bytes = column(LargeBinary)
 
 
 class Erasure(SQLModel, table=True):
     """Episodes of a subject (`user/user:<hash>`, `agent/<name>`) that ended up to `erased_at` never come back."""
 
     __tablename__ = "erasures"
-    namespace: str = _column(Text, key=True)
-    subject: str = _column(Text, key=True)
-    erased_at: datetime = _time(default="clock_timestamp()")
+    namespace: str = column(Text, key=True)
+    subject: str = column(Text, key=True)
+    erased_at: datetime = time_column(default="clock_timestamp()")
 
 
 class ErasedTrajectory(SQLModel, table=True):
@@ -177,20 +176,20 @@ class ErasedTrajectory(SQLModel, table=True):
 
     __tablename__ = "erased_trajectories"
     __table_args__ = (Index("ix_erased_subject", "namespace", "subject"),)
-    namespace: str = _column(Text, key=True)
-    digest: str = _column(Text, key=True)
-    subject: str = _column(Text)
+    namespace: str = column(Text, key=True)
+    digest: str = column(Text, key=True)
+    subject: str = column(Text)
 
 
 class DataKeyRow(SQLModel, table=True):
     """The wrapped key that seals a namespace's steps, artifacts and checkpoints."""
 
     __tablename__ = "data_keys"
-    namespace: str = _column(Text, key=True)
-    key_id: UUID = _column(Uuid)
-    wrapping_key: str = _column(Text)
-    wrapped: bytes = _column(LargeBinary)
-    created_at: datetime = _time(default="clock_timestamp()")
+    namespace: str = column(Text, key=True)
+    key_id: UUID = column(Uuid)
+    wrapping_key: str = column(Text)
+    wrapped: bytes = column(LargeBinary)
+    created_at: datetime = time_column(default="clock_timestamp()")
 
 
 class GateReportRow(SQLModel, table=True):
@@ -198,22 +197,22 @@ class GateReportRow(SQLModel, table=True):
 
     __tablename__ = "gate_reports"
     __table_args__ = (Index("ix_gate_reports_deployment", "namespace", "model_deployment", "received_at"),)
-    namespace: str = _column(Text, key=True)
-    job: str = _column(Text, key=True)
-    model_deployment: str = _column(Text)
-    sha256: str = _column(Text)
-    report: dict[str, Any] | None = _column(JSONB, null=True)
-    problem: str = _column(Text)
-    received_at: datetime = _time(default="clock_timestamp()")
+    namespace: str = column(Text, key=True)
+    job: str = column(Text, key=True)
+    model_deployment: str = column(Text)
+    sha256: str = column(Text)
+    report: dict[str, Any] | None = column(JSONB, null=True)
+    problem: str = column(Text)
+    received_at: datetime = time_column(default="clock_timestamp()")
 
 
 class GateVerdictRow(SQLModel, table=True):
     """How the gates of one candidate ended; one that is tried again starts over."""
 
     __tablename__ = "gate_verdicts"
-    namespace: str = _column(Text, key=True)
-    model_deployment: str = _column(Text, key=True)
-    revision: str = _column(Text, key=True)
-    started_at: datetime = _time(key=True)
-    verdict: dict[str, Any] = _column(JSONB)
-    judged_at: datetime = _time(default="clock_timestamp()")
+    namespace: str = column(Text, key=True)
+    model_deployment: str = column(Text, key=True)
+    revision: str = column(Text, key=True)
+    started_at: datetime = time_column(key=True)
+    verdict: dict[str, Any] = column(JSONB)
+    judged_at: datetime = time_column(default="clock_timestamp()")

@@ -41,49 +41,48 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
 from learnloop_api.wire.trajectory import JOINT_TASK
-from learnloop_dataplane.postgres.column_types import column as _column
-from learnloop_dataplane.postgres.column_types import time_column as _time
+from learnloop_dataplane.postgres.column_types import column, time_column
 
 
 class Tenant(SQLModel, table=True):
     """Namespaces ever seen: the only table without row-level security, so that workers know where to look."""
 
     __tablename__ = "tenants"
-    namespace: str = _column(Text, key=True)
-    first_seen: datetime = _time(default="now()")
+    namespace: str = column(Text, key=True)
+    first_seen: datetime = time_column(default="now()")
 
 
 class Agent(SQLModel, table=True):
     """An agent and its running totals; the row appears with the first registration, trajectory or request."""
 
     __tablename__ = "agents"
-    namespace: str = _column(Text, key=True)
-    name: str = _column(Text, key=True)
-    since: datetime = _time(default="now()")
-    registered_at: datetime | None = _time(null=True)
-    reward_policy: str | None = _column(Text, null=True)
-    reward_policy_revision: str | None = _column(Text, null=True)
-    trajectories: int = _column(BigInteger, default="0")
-    rewarded: int = _column(BigInteger, default="0")
-    last_trajectory_at: datetime | None = _time(null=True)
-    first_episodes: int = _column(Integer, default="0")
-    first_return_sum: float = _column(Double, default="0")
-    training_request: str | None = _column(Text, null=True)
-    training_requested_at: datetime | None = _time(null=True)
-    training_wish: str | None = _column(Text, null=True)
-    training_request_ids: list[str] = _column(ARRAY(Text), default="'{}'")
-    memory_group: str | None = _column(Text, null=True)
+    namespace: str = column(Text, key=True)
+    name: str = column(Text, key=True)
+    since: datetime = time_column(default="now()")
+    registered_at: datetime | None = time_column(null=True)
+    reward_policy: str | None = column(Text, null=True)
+    reward_policy_revision: str | None = column(Text, null=True)
+    trajectories: int = column(BigInteger, default="0")
+    rewarded: int = column(BigInteger, default="0")
+    last_trajectory_at: datetime | None = time_column(null=True)
+    first_episodes: int = column(Integer, default="0")
+    first_return_sum: float = column(Double, default="0")
+    training_request: str | None = column(Text, null=True)
+    training_requested_at: datetime | None = time_column(null=True)
+    training_wish: str | None = column(Text, null=True)
+    training_request_ids: list[str] = column(ARRAY(Text), default="'{}'")
+    memory_group: str | None = column(Text, null=True)
 
 
 class RewardPolicyRevision(SQLModel, table=True):
     """One immutable revision of a RewardPolicy: its spec as published."""
 
     __tablename__ = "reward_policy_revisions"
-    namespace: str = _column(Text, key=True)
-    name: str = _column(Text, key=True)
-    revision: str = _column(Text, key=True)
-    spec: dict[str, Any] = _column(JSONB)
-    created_at: datetime = _time(default="now()")
+    namespace: str = column(Text, key=True)
+    name: str = column(Text, key=True)
+    revision: str = column(Text, key=True)
+    spec: dict[str, Any] = column(JSONB)
+    created_at: datetime = time_column(default="now()")
 
 
 class TrajectoryRow(SQLModel, table=True):
@@ -125,32 +124,32 @@ class TrajectoryRow(SQLModel, table=True):
             postgresql_where=text("joint_task IS NOT NULL"),
         ),
     )
-    namespace: str = _column(Text, key=True)
-    trajectory_id: str = _column(Text, key=True)
+    namespace: str = column(Text, key=True)
+    trajectory_id: str = column(Text, key=True)
     seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
-    agent_id: str = _column(Text)
-    task: str = _column(Text)
-    episode_id: str = _column(Text)
-    model_deployment: str | None = _column(Text, null=True)
-    policy_revision: str = _column(Text)
-    started_at: datetime = _time()
-    ended_at: datetime = _time()
-    received_at: datetime = _time(default="now()")
-    steps: int = _column(Integer)
-    status: str = _column(Text)
-    episode_return: float = _column(Double)
-    success: bool | None = _column(Boolean, null=True)
-    outcome_values: dict[str, float] = _column(JSONB)
-    retrieval_ids: list[str] = _column(JSONB)
+    agent_id: str = column(Text)
+    task: str = column(Text)
+    episode_id: str = column(Text)
+    model_deployment: str | None = column(Text, null=True)
+    policy_revision: str = column(Text)
+    started_at: datetime = time_column()
+    ended_at: datetime = time_column()
+    received_at: datetime = time_column(default="now()")
+    steps: int = column(Integer)
+    status: str = column(Text)
+    episode_return: float = column(Double)
+    success: bool | None = column(Boolean, null=True)
+    outcome_values: dict[str, float] = column(JSONB)
+    retrieval_ids: list[str] = column(JSONB)
     # "metadata" is taken by SQLAlchemy's declarative classes.
-    labels: dict[str, str] = _column(JSONB)
+    labels: dict[str, str] = column(JSONB)
     # A column, for row-level security lets no index answer for what `->>` says.
     joint_task: str | None = Field(sa_column=Column(Text, Computed(f"labels ->> '{JOINT_TASK}'", persisted=True)))
-    reward: float | None = _column(Double, null=True)
-    reward_policy_revision: str | None = _column(Text, null=True)
-    remembered: bool = _column(Boolean, default="false")
-    credited: bool = _column(Boolean, default="false")
-    warehoused: bool = _column(Boolean, default="false")
+    reward: float | None = column(Double, null=True)
+    reward_policy_revision: str | None = column(Text, null=True)
+    remembered: bool = column(Boolean, default="false")
+    credited: bool = column(Boolean, default="false")
+    warehoused: bool = column(Boolean, default="false")
 
 
 class TrainingTransitions(SQLModel, table=True):
@@ -160,25 +159,25 @@ class TrainingTransitions(SQLModel, table=True):
     """
 
     __tablename__ = "training_transitions"
-    namespace: str = _column(Text, key=True)
-    trajectory_id: str = _column(Text, key=True)
-    steps: list[Any] = _column(JSONB)
-    last_observation: Any = _column(JSONB, null=True)
+    namespace: str = column(Text, key=True)
+    trajectory_id: str = column(Text, key=True)
+    steps: list[Any] = column(JSONB)
+    last_observation: Any = column(JSONB, null=True)
 
 
 class RewardStatistics(SQLModel, table=True):
     """Running statistics of an agent's raw rewards, for normalisation."""
 
     __tablename__ = "reward_statistics"
-    namespace: str = _column(Text, key=True)
-    agent_id: str = _column(Text, key=True)
-    reward_policy: str = _column(Text, key=True)
-    reward_policy_revision: str = _column(Text, key=True)
-    count: int = _column(BigInteger, default="0")
-    mean: float = _column(Double, default="0")
-    m2: float = _column(Double, default="0")
-    low: float | None = _column(Double, null=True)
-    high: float | None = _column(Double, null=True)
+    namespace: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    reward_policy: str = column(Text, key=True)
+    reward_policy_revision: str = column(Text, key=True)
+    count: int = column(BigInteger, default="0")
+    mean: float = column(Double, default="0")
+    m2: float = column(Double, default="0")
+    low: float | None = column(Double, null=True)
+    high: float | None = column(Double, null=True)
 
 
 class RewardHistory(SQLModel, table=True):
@@ -191,47 +190,47 @@ class RewardHistory(SQLModel, table=True):
         Index("ix_rewards_created", "created_at", postgresql_using="brin"),
         Index("ix_rewards_unpublished", "namespace", "created_at", postgresql_where=text("published_at IS NULL")),
     )
-    namespace: str = _column(Text, key=True)
-    trajectory_id: str = _column(Text, key=True)
-    reward_policy: str = _column(Text, key=True)
-    reward_policy_revision: str = _column(Text, key=True)
-    agent_id: str = _column(Text)
-    components: dict[str, float] = _column(JSONB)
-    raw_reward: float = _column(Double)
-    reward: float = _column(Double)
-    confidence: float = _column(Double, default="1")
-    violated: list[str] = _column(JSONB, default="'[]'")
-    created_at: datetime = _time(default="now()")
-    published_at: datetime | None = _time(null=True)
-    task_id: str | None = _column(Text, null=True)
-    credit_assigned: float | None = _column(Double, null=True)
+    namespace: str = column(Text, key=True)
+    trajectory_id: str = column(Text, key=True)
+    reward_policy: str = column(Text, key=True)
+    reward_policy_revision: str = column(Text, key=True)
+    agent_id: str = column(Text)
+    components: dict[str, float] = column(JSONB)
+    raw_reward: float = column(Double)
+    reward: float = column(Double)
+    confidence: float = column(Double, default="1")
+    violated: list[str] = column(JSONB, default="'[]'")
+    created_at: datetime = time_column(default="now()")
+    published_at: datetime | None = time_column(null=True)
+    task_id: str | None = column(Text, null=True)
+    credit_assigned: float | None = column(Double, null=True)
     # "metadata" is taken by SQLAlchemy's declarative classes.
-    told: dict[str, Any] = _column(JSONB, default="'{}'", name="metadata")
+    told: dict[str, Any] = column(JSONB, default="'{}'", name="metadata")
 
 
 class Artifact(SQLModel, table=True):
     """A content-addressed blob of one namespace; the bytes lie in the blob store."""
 
     __tablename__ = "artifacts"
-    namespace: str = _column(Text, key=True)
-    sha256: str = _column(Text, key=True)
-    size_bytes: int = _column(BigInteger)
-    created_at: datetime = _time(default="now()")
-    used_at: datetime | None = _time(null=True)
+    namespace: str = column(Text, key=True)
+    sha256: str = column(Text, key=True)
+    size_bytes: int = column(BigInteger)
+    created_at: datetime = time_column(default="now()")
+    used_at: datetime | None = time_column(null=True)
 
 
 class TrainingRunRow(SQLModel, table=True):
     """Reports of one TrainingJob: its newest heartbeat and, once, its manifest."""
 
     __tablename__ = "training_runs"
-    namespace: str = _column(Text, key=True)
-    job: str = _column(Text, key=True)
-    attempt: int | None = _column(Integer, null=True)
-    beat_at: datetime | None = _time(null=True)
-    heartbeat: dict[str, Any] | None = _column(JSONB, null=True)
-    received_at: datetime | None = _time(null=True)
-    manifest: dict[str, Any] | None = _column(JSONB, null=True)
-    created_at: datetime = _time(default="now()")
+    namespace: str = column(Text, key=True)
+    job: str = column(Text, key=True)
+    attempt: int | None = column(Integer, null=True)
+    beat_at: datetime | None = time_column(null=True)
+    heartbeat: dict[str, Any] | None = column(JSONB, null=True)
+    received_at: datetime | None = time_column(null=True)
+    manifest: dict[str, Any] | None = column(JSONB, null=True)
+    created_at: datetime = time_column(default="now()")
 
 
 class ModelCheckpoint(SQLModel, table=True):
@@ -247,17 +246,17 @@ class ModelCheckpoint(SQLModel, table=True):
         ),
         Index("ix_checkpoints_job", "namespace", "job", "seq"),
     )
-    namespace: str = _column(Text, key=True)
-    id: UUID = _column(Uuid, key=True)
+    namespace: str = column(Text, key=True)
+    id: UUID = column(Uuid, key=True)
     seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
-    job: str = _column(Text)
-    training_iteration: int = _column(BigInteger)
-    sha256: str = _column(Text)
-    size_bytes: int = _column(BigInteger)
-    checkpoint_path: str = _column(Text)
-    created_at: datetime = _time(default="now()")
-    agent_id: str | None = _column(Text, null=True)
-    performance_metrics: dict[str, Any] = _column(JSONB, default="'{}'")
+    job: str = column(Text)
+    training_iteration: int = column(BigInteger)
+    sha256: str = column(Text)
+    size_bytes: int = column(BigInteger)
+    checkpoint_path: str = column(Text)
+    created_at: datetime = time_column(default="now()")
+    agent_id: str | None = column(Text, null=True)
+    performance_metrics: dict[str, Any] = column(JSONB, default="'{}'")
 
 
 def _of_episode(name: str) -> ForeignKeyConstraint:
@@ -277,11 +276,11 @@ class TaskResultRow(SQLModel, table=True):
         _of_episode("fk_results_trajectory"),
         Index("ix_results_uncredited", "namespace", "trajectory_id", postgresql_where=text("NOT credited")),
     )
-    namespace: str = _column(Text, key=True)
-    trajectory_id: str = _column(Text, key=True)
-    task_type: str = _column(Text)
-    result: dict[str, Any] = _column(JSONB)
-    credited: bool = _column(Boolean, default="false")
+    namespace: str = column(Text, key=True)
+    trajectory_id: str = column(Text, key=True)
+    task_type: str = column(Text)
+    result: dict[str, Any] = column(JSONB)
+    credited: bool = column(Boolean, default="false")
 
 
 class TaskScore(SQLModel, table=True):
@@ -292,14 +291,14 @@ class TaskScore(SQLModel, table=True):
         _of_episode("fk_scores_trajectory"),
         Index("ix_scores_newest", "namespace", "reward_policy", "reward_policy_revision", "scored_at"),
     )
-    namespace: str = _column(Text, key=True)
-    trajectory_id: str = _column(Text, key=True)
-    reward_policy: str = _column(Text, key=True)
-    reward_policy_revision: str = _column(Text, key=True)
-    component: str = _column(Text, key=True)
-    value: float | None = _column(Double, null=True)
-    note: str = _column(Text)
-    scored_at: datetime = _time(default="now()")
+    namespace: str = column(Text, key=True)
+    trajectory_id: str = column(Text, key=True)
+    reward_policy: str = column(Text, key=True)
+    reward_policy_revision: str = column(Text, key=True)
+    component: str = column(Text, key=True)
+    value: float | None = column(Double, null=True)
+    note: str = column(Text)
+    scored_at: datetime = time_column(default="now()")
 
 
 class TaskCredit(SQLModel, table=True):
@@ -314,14 +313,14 @@ class TaskCredit(SQLModel, table=True):
         _of_episode("fk_credits_trajectory"),
         Index("ix_credits_agent", "namespace", "agent_id", "created_at"),
     )
-    namespace: str = _column(Text, key=True)
-    trajectory_id: str = _column(Text, key=True)
-    agent_id: str = _column(Text, key=True)
-    raw_reward: float = _column(Double)
-    shaped_reward: float = _column(Double)
-    credit_assigned: float = _column(Double)
-    method: str = _column(Text)
-    task_type: str = _column(Text)
-    created_at: datetime = _time(default="now()")
-    learned_reward: float | None = _column(Double, null=True)
-    learned_credit: float | None = _column(Double, null=True)
+    namespace: str = column(Text, key=True)
+    trajectory_id: str = column(Text, key=True)
+    agent_id: str = column(Text, key=True)
+    raw_reward: float = column(Double)
+    shaped_reward: float = column(Double)
+    credit_assigned: float = column(Double)
+    method: str = column(Text)
+    task_type: str = column(Text)
+    created_at: datetime = time_column(default="now()")
+    learned_reward: float | None = column(Double, null=True)
+    learned_credit: float | None = column(Double, null=True)

@@ -16,63 +16,39 @@ from learnloop_dataplane.config_values import warehouse_connection
 from learnloop_dataplane.errors import Unavailable
 
 TABLE = "learnloop_trajectories"
-COLUMNS = (
-    "namespace",
-    "trajectory_id",
-    "seq",
-    "agent_id",
-    "task",
-    "episode_id",
-    "model_deployment",
-    "policy_revision",
-    "started_at",
-    "ended_at",
-    "received_at",
-    "steps",
-    "status",
-    "episode_return",
-    "success",
-    "outcome_values",
-    "retrieval_ids",
-    "labels",
-    "user_hash",
-    "reward",
-    "reward_policy_revision",
-    "components",
-    "log",
-    "last_observation",
-    "version",
-)
+_COLUMNS = {
+    "namespace": "LowCardinality(String)",
+    "trajectory_id": "String",
+    "seq": "UInt64",
+    "agent_id": "LowCardinality(String)",
+    "task": "String",
+    "episode_id": "String",
+    "model_deployment": "LowCardinality(Nullable(String))",
+    "policy_revision": "LowCardinality(String)",
+    "started_at": "DateTime64(6, 'UTC')",
+    "ended_at": "DateTime64(6, 'UTC')",
+    "received_at": "DateTime64(6, 'UTC')",
+    "steps": "UInt32",
+    "status": "LowCardinality(String)",
+    "episode_return": "Float64",
+    "success": "Nullable(Bool)",
+    "outcome_values": "String CODEC(ZSTD(3))",
+    "retrieval_ids": "String CODEC(ZSTD(3))",
+    "labels": "String CODEC(ZSTD(3))",
+    "user_hash": "String",
+    "reward": "Nullable(Float64)",
+    "reward_policy_revision": "LowCardinality(Nullable(String))",
+    "components": "String CODEC(ZSTD(3))",
+    "log": "String CODEC(ZSTD(3))",
+    "last_observation": "String CODEC(ZSTD(3))",
+    "version": "UInt64",
+}
+COLUMNS = tuple(_COLUMNS)
 # The order of the key is that of the reads: one agent's episodes by time. `received_at` never changes, so it may be
 # part of what tells two episodes apart. Partitions by month: each one costs open files and merges of its own.
 _CREATE = f"""
-CREATE TABLE IF NOT EXISTS {TABLE} (
-    namespace LowCardinality(String),
-    trajectory_id String,
-    seq UInt64,
-    agent_id LowCardinality(String),
-    task String,
-    episode_id String,
-    model_deployment LowCardinality(Nullable(String)),
-    policy_revision LowCardinality(String),
-    started_at DateTime64(6, 'UTC'),
-    ended_at DateTime64(6, 'UTC'),
-    received_at DateTime64(6, 'UTC'),
-    steps UInt32,
-    status LowCardinality(String),
-    episode_return Float64,
-    success Nullable(Bool),
-    outcome_values String CODEC(ZSTD(3)),
-    retrieval_ids String CODEC(ZSTD(3)),
-    labels String CODEC(ZSTD(3)),
-    user_hash String,
-    reward Nullable(Float64),
-    reward_policy_revision LowCardinality(Nullable(String)),
-    components String CODEC(ZSTD(3)),
-    log String CODEC(ZSTD(3)),
-    last_observation String CODEC(ZSTD(3)),
-    version UInt64
-) ENGINE = ReplacingMergeTree(version)
+CREATE TABLE IF NOT EXISTS {TABLE} ({", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())})
+ENGINE = ReplacingMergeTree(version)
 PARTITION BY toYYYYMM(received_at)
 ORDER BY (namespace, agent_id, received_at, trajectory_id)
 """

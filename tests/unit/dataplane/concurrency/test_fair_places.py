@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -75,9 +76,9 @@ def test_places_are_never_lost_whoever_gives_up(asked: list[tuple[str, bool, int
                 tasks[-1 - len(tasks) // 2].cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
         assert most[0] <= at_once
-        assert places._free == at_once
-        assert not places._waiting
-        assert not places._taken
+        async with asyncio.timeout(1), AsyncExitStack() as stack:
+            for whose in range(at_once):
+                await stack.enter_async_context(places.of(str(whose)))
 
     asyncio.run(run())
 
