@@ -205,7 +205,7 @@ class RewardHistory(SQLModel, table=True):
     task_id: str | None = column(Text, null=True)
     credit_assigned: float | None = column(Double, null=True)
     # "metadata" is taken by SQLAlchemy's declarative classes.
-    told: dict[str, Any] = column(JSONB, default="'{}'", name="metadata")
+    extra: dict[str, Any] = column(JSONB, default="'{}'", name="metadata")
 
 
 class Artifact(SQLModel, table=True):
