@@ -1,7 +1,5 @@
 """Bias of rewards in logged episodes: by REST, and of the caller's own namespace alone."""
 
-import asyncio
-
 from learnloop_api.wire.reward import BiasFigures
 
 from ..conftest import Api, trajectory
@@ -48,17 +46,6 @@ async def test_a_check_sees_its_own_tenant_and_its_own_policy_only(api: Api) -> 
     for others in ({"reward_policy": "q"}, {"reward_policy": "p", "agent_ids": ["nobody"]}):
         none = await api.call("POST", "/api/v1/rewards/bias", namespace="tenant-a", json=body | others)
         assert (none["suspected"], none["reason"], none["episodes"]) == (None, "NotEnoughEpisodes", 0)
-
-
-async def test_one_check_of_a_namespace_at_a_time(api: Api) -> None:
-    await _log(api, "crowd", {"english": 0.9, "german": 0.2})
-
-    async def ask(gap: float) -> int:
-        body = {"policy": BIASED | {"bias": RULE | {"maxGap": gap}}}
-        headers = {"x-learnloop-namespace": "crowd"}
-        return (await api.client.post("/api/v1/rewards/bias", headers=headers, json=body)).status_code
-
-    assert sorted(await asyncio.gather(ask(0.1), ask(0.2))) == [200, 429]
 
 
 async def test_a_check_without_a_rule_or_with_a_persons_label_is_refused_with_the_field(api: Api) -> None:
