@@ -82,8 +82,8 @@ class Rollout:
     def ratio(self) -> float | None:
         """The canary's success rate to stable's of the same time; None while too few are compared."""
         memory = self.comparisons[0].memory if self.comparisons else None
-        enough = memory is not None and memory.judged.canary.n >= SUCCESS.min_episodes and memory.beside
-        return memory.judged.canary.total / memory.beside if memory and enough else None
+        enough = memory is not None and memory.judged.canary.n >= SUCCESS.min_episodes and memory.stable_total
+        return memory.judged.canary.total / memory.stable_total if memory and enough else None
 
     def beyond(self) -> bool:
         """Whether a number lies beyond its bound, or is not known yet."""

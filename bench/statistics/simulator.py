@@ -189,7 +189,7 @@ def _compared(state: State) -> tuple[float, float]:
     """Success rates of the canary and of stable at the same time, as the status has them; -1 and 0 without any."""
     memory = state.comparisons[0].memory if state.comparisons else None
     n = memory.judged.canary.n if memory else 0.0
-    return (memory.judged.canary.total / n, memory.beside / n) if memory and n else (-1.0, 0.0)
+    return (memory.judged.canary.total / n, memory.stable_total / n) if memory and n else (-1.0, 0.0)
 
 
 def _faults(source: random.Random) -> Iterator[str]:

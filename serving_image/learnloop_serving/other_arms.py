@@ -1,4 +1,4 @@
-"""What a server asks other arms: stable to answer in its place, and a new canary whether it is reached."""
+"""Requests to other arms: stable answers in a server's place, and a new canary says whether it is reached."""
 
 import asyncio
 import logging

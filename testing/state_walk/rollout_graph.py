@@ -61,7 +61,7 @@ def compared(status: Mapping[str, Any]) -> tuple[float, float]:
     as the status has them; 0 where nothing was compared."""
     found = of_success(status)
     n, total, *_ = found.get("judged") or (0.0, 0.0)
-    return n, total / found["beside"] if found.get("beside") else 0.0
+    return n, total / found["stableTotal"] if found.get("stableTotal") else 0.0
 
 
 def log_evidence(status: Mapping[str, Any]) -> tuple[float, float] | None:

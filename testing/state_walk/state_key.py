@@ -111,7 +111,7 @@ def _led(node: Node) -> bool:
 def _evidence(node: Node) -> Key:
     """What the status keeps of the check of success; () where it keeps nothing yet."""
     found, logs = of_success(node.status), log_evidence(node.status)
-    seen, n = found.get("seen"), node.counters[0]
+    seen, n = found.get("counted"), node.counters[0]
     onward = None if seen is None else seen[0] <= n
     if not logs:
         return ()

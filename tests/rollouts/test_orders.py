@@ -128,7 +128,7 @@ def test_a_promotion_by_hand_skips_the_evidence_and_says_so(climbing: Cluster) -
 
 
 def test_nobody_promotes_a_canary_that_a_check_finds_bad(climbing: Cluster) -> None:
-    while not any(item.get("seen") for item in climbing.status.get("evidence") or ()):
+    while not any(item.get("counted") for item in climbing.status.get("evidence") or ()):
         climbing.run(1)
     climbing.quality[uri(1)] = -9000.0
     climbing.tick(25)

@@ -244,7 +244,7 @@ class OffPolicy(WireModel):
     verdict: bool = Field(
         description="whether the interval may be believed and says something; without, no gate passes"
     )
-    message: Sentence = Field(default="", max_length=1024, description="why there is no verdict")
+    message: Sentence = Field(default="", max_length=1024, description="why a verdict is missing")
     model: float | None = Field(default=None, description="the model's own word, corrected by nothing")
     corrected_steps: int = Field(default=0, ge=0, le=MOST, description="steps of an episode that weights correct")
     longest: int = Field(default=0, ge=0, le=MOST, description="steps of the longest episode")

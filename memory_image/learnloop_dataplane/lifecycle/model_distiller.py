@@ -38,7 +38,7 @@ INSTRUCTION = (
 
 
 class Lessons(BaseModel):
-    """What a model made of a task's episodes."""
+    """The summary that a model made of a task's episodes."""
 
     facts: list[str]
     procedure: str | None = None

@@ -237,7 +237,7 @@ def memories_of(row: Any) -> Memories:
         words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
         distinct=(np.frombuffer(row["lengths"] or b"", ">i4") // 4).astype(np.int64),
         sessions=facts["session"].astype(np.int64),
-        said=facts["said"].astype(np.float64),
+        said_at=facts["said"].astype(np.float64),
         speakers=facts["speaker"].astype(np.int64),
         kinds=facts["kind"].astype(np.int64),
         persons=facts["person"].astype(bool),

@@ -66,7 +66,7 @@ class Memories:
     words: NDArray[np.uint32]
     distinct: NDArray[np.int64]
     sessions: NDArray[np.int64]
-    said: Floats
+    said_at: Floats
     speakers: NDArray[np.int64]
     kinds: NDArray[np.int64]
     persons: NDArray[np.bool_]
@@ -174,10 +174,10 @@ class _Ranking:
     def best(self, k: int) -> list[int]:
         """The rows of the answer."""
         if self.question.form == Form.ORDER:
-            return sorted(self._spread(k), key=lambda row: (self.memories.said[row], row))
+            return sorted(self._spread(k), key=lambda row: (self.memories.said_at[row], row))
         if self.question.form == Form.SUMMARY:
             return self._spread(k)
-        rows: list[int] = np.lexsort((-self.memories.said, -self.scores))[:k].tolist()  # of equal ones the newest
+        rows: list[int] = np.lexsort((-self.memories.said_at, -self.scores))[:k].tolist()  # of equal ones the newest
         if len(self.standing) and not self.named:
             fitting = self._fitting(rows)[: max(k // INSTRUCTIONS, 1)]
             for row in [row for row in fitting if row not in rows]:
@@ -293,7 +293,7 @@ def _in_force(memories: Memories) -> NDArray[np.int64]:
     for row in map(int, stated):
         for end in map(int, ends):
             least = min(len(stems[row]), len(stems[end]))
-            later = (memories.said[end], end) > (memories.said[row], row)
+            later = (memories.said_at[end], end) > (memories.said_at[row], row)
             if later and least and len(stems[row] & stems[end]) >= WITHDRAWN * least:
                 kinds[row] = Kind.STATEMENT
     return kinds

@@ -216,7 +216,7 @@ _UNDECIDED = "undecided"
 """MetricEvidence.verdict of a test that has said nothing yet."""
 _FIGURES = {
     *("episodes", "meanReturn", "successRate", "message"),
-    *("mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen"),
+    *("mean", "low", "high", "chanceBetter", "logBetter", "judged", "counted"),
 }
 _TOLD_LATER = {"verdict", "conditions", "evidence", "stepBaseEpisodes", "routingGeneration"}
 _BUSY = {

@@ -62,7 +62,7 @@ class TestMemory:
     """What the source had counted at the last look that took anything over; None: the next look starts over."""
     judged: Pair = NOTHING
     """The outcomes the evidence is made of."""
-    beside: float = 0.0
+    stable_total: float = 0.0
     """What as many outcomes of stable as the canary's would have added up to, by stable's mean in each batch."""
     worse: float = 0.0
     """Log e-value of "worse"."""
@@ -117,7 +117,8 @@ def bet(memory: TestMemory, batch: Pair, max_drop: float | None, bar: Bars) -> T
     return replace(
         memory,
         judged=memory.judged.plus(batch),
-        beside=memory.beside + (batch.canary.n * batch.stable.total / batch.stable.n if batch.stable.n > 0.0 else 0.0),
+        stable_total=memory.stable_total
+        + (batch.canary.n * batch.stable.total / batch.stable.n if batch.stable.n > 0.0 else 0.0),
         worse=memory.worse + worse,
         fine=min(memory.fine + fine, bar.fine + CREDIT),
     )

@@ -293,10 +293,10 @@ class MetricEvidence(Resource):
         max_length=4,
         description="Episodes compared and the sum of their values (0 to 1): two numbers of the canary, two of stable.",
     )
-    beside: float | None = Field(
+    stable_total: float | None = Field(
         default=None,
         description="What as many episodes of stable as the canary's would have added up to, each of the same time.",
     )
-    seen: list[float] | None = Field(
+    counted: list[float] | None = Field(
         default=None, max_length=4, description="The same counted by the source at the last comparison."
     )

@@ -131,7 +131,7 @@ class ExperimentArmStatus(Resource):
     judged: Annotated[list[float], Field(max_length=2)] | None = Field(
         default=None, description="Episodes compared and the sum of their values, 0 to 1."
     )
-    seen: Annotated[list[float], Field(max_length=2)] | None = Field(
+    counted: Annotated[list[float], Field(max_length=2)] | None = Field(
         default=None, description="The same counted by the source at the last look."
     )
 

@@ -104,7 +104,7 @@ def _of_ratios(
             return "", [hold(f"{kind.noun_of(metric)}: {text}")]
         over = f" over {count(int(n))}"
         if comparison.measure.bound is None:
-            value, base = (kind.in_unit(metric, sum / n) for sum in (memory.judged.canary.total, memory.beside))
+            value, base = (kind.in_unit(metric, sum / n) for sum in (memory.judged.canary.total, memory.stable_total))
             over = f" at the same time{over}"
         sure = of_evidence(memory.worse, alpha, "worse at the same time")
     words = f"{kind.noun_of(metric)} of {subject_is} {number(value)} vs {number(base)} of {reference_is}{over}"

@@ -41,7 +41,7 @@ class Parts:
 
     main: Main = field(default_factory=lambda: Main(name="", image="", pull_policy=""))
     volumes: Sequence[Manifest] = ()
-    beside: Sequence[Manifest] = ()
+    sidecars: Sequence[Manifest] = ()
     before: Sequence[Manifest] = ()
 
 
@@ -89,11 +89,11 @@ def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: P
         more |= {"LEARNLOOP_BASE_FOLDER": base, "LEARNLOOP_WEIGHTS_FOLDER": weights}
         more |= {"LEARNLOOP_MAX_LORA_RANK": str(server.max_lora_rank), "LEARNLOOP_GGUF_FILE": server.file or ""}
         before.append(_fetching(gateway, options, mounts, more))
-    beside = []
+    sidecars = []
     if own:
         volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory"}})
-        beside.append(_server(snapshot, spoken, options, mounts))
-    return Parts(main=gateway, volumes=volumes, beside=beside, before=before)
+        sidecars.append(_server(snapshot, spoken, options, mounts))
+    return Parts(main=gateway, volumes=volumes, sidecars=sidecars, before=before)
 
 
 def _base(uri: str) -> tuple[list[Manifest], str, list[Manifest]]:

@@ -175,7 +175,7 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
         api_access=True,
         service_account=policy_account(snapshot.name),
         volumes=volumes,
-        sidecars=parts.beside,
+        sidecars=parts.sidecars,
         before=parts.before,
     )
     return child(

@@ -67,8 +67,8 @@ def _saved(item: Comparison, metric: MetricThreshold, bar: Bars, pace: EpisodeRa
         log_worse=memory.worse,
         log_fine=memory.fine,
         judged=_numbers(memory.judged),
-        beside=memory.beside,
-        seen=_numbers(memory.counted) if memory.counted else None,
+        stable_total=memory.stable_total,
+        counted=_numbers(memory.counted) if memory.counted else None,
     )
 
 
@@ -80,10 +80,10 @@ def _estimate(pace: EpisodeRate, more: float | None) -> str | None:
 
 
 def _memory(item: MetricEvidence) -> TestMemory:
-    judged, counted = _pair(item.judged), _pair(item.seen)
+    judged, counted = _pair(item.judged), _pair(item.counted)
     if judged is None or item.log_worse is None or item.log_fine is None:
         return TestMemory()
-    return TestMemory(counted, judged, item.beside or 0.0, item.log_worse, item.log_fine)
+    return TestMemory(counted, judged, item.stable_total or 0.0, item.log_worse, item.log_fine)
 
 
 def _numbers(pair: Pair) -> list[float]:

@@ -189,13 +189,13 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
         chance_better=round(chance(player.tally.better[0]), 6) if player.name != STABLE and played else None,
         log_better=list(player.tally.better),
         judged=[judged.n, judged.total],
-        seen=[player.tally.counted.n, player.tally.counted.total] if player.tally.counted else None,
+        counted=[player.tally.counted.n, player.tally.counted.total] if player.tally.counted else None,
     )
 
 
 def _player(arm: ExperimentArmStatus, size: int) -> Player:
     model = Model(arm.revision, arm.uri, arm.sha256)
-    judged, counted = _counts(arm.judged), _counts(arm.seen)
+    judged, counted = _counts(arm.judged), _counts(arm.counted)
     tally = fresh(size)[0]
     if judged and arm.log_better is not None and len(arm.log_better) == size:
         tally = ArmRecord(judged, counted, tuple(arm.log_better))

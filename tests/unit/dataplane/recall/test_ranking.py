@@ -19,7 +19,7 @@ def memories(said: list[Said], outcomes: list[float] | None = None, cosines: lis
         words=np.concatenate([np.zeros(0, np.uint32), *packed]).astype(np.uint32),
         distinct=np.array([len(item) for item in packed]),
         sessions=np.array([row.session for row in rows]),
-        said=np.arange(n, dtype=float),
+        said_at=np.arange(n, dtype=float),
         speakers=np.array([row.speaker for row in rows]),
         kinds=np.array([int(row.kind) for row in rows]),
         persons=np.array([row.person for row in rows]),
