@@ -215,7 +215,7 @@ LONGEST_WAIT = timedelta(minutes=1)
 _UNDECIDED = "undecided"
 """MetricEvidence.verdict of a test that has said nothing yet."""
 _FIGURES = {
-    *("episodes", "meanReturn", "successRate", "message"),
+    *("episodes", "meanReturn", "successRate"),
     *("mean", "low", "high", "chanceBetter", "logBetter", "judged", "counted"),
 }
 _TOLD_LATER = {"verdict", "conditions", "evidence", "stepBaseEpisodes", "routingGeneration"}
@@ -246,6 +246,9 @@ def can_wait(written: Mapping[str, Any], wanted: Mapping[str, Any], since: datet
 def _said(status: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a status that is written immediately."""
     text = _without_figures({key: value for key, value in status.items() if key not in _TOLD_LATER})
+    text["experiment"] = {**text.get("experiment", {}), "message": ""}
+    # Stable may lose a pod while nothing is rolled out: no later look would write that.
+    text["stablePods"] = (status.get("stable") or {}).get("readyReplicas")
     # A test that has begun says nothing yet: its figures are written with the others.
     verdicts = ((item["name"], item["verdict"]) for item in status.get("evidence") or ())
     tests = sorted(item for item in verdicts if item[1] != _UNDECIDED)

@@ -18,7 +18,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "message": "3 of 20",
         "observedGeneration": 1,
     }
-    arm = {"revision": "aaaaaaaa", "uri": "u", "episodes": 3, "readyReplicas": 1}
+    arm = {"revision": "aaaaaaaa", "uri": "u", "episodes": 3, "readyReplicas": 2}
     made = {"phase": "Progressing", "weight": 10, "step": 0, "verdict": "3 of 20", "stable": arm, "conditions": [ready]}
     return {**made, "stepStartedAt": "2026-01-01T11:50:00Z", **changes}
 
@@ -36,7 +36,8 @@ def test_figures_wait_and_are_told_after_a_minute() -> None:
     [
         {"weight": 25},
         {"phase": "Paused"},
-        {"stable": {"revision": "aaaaaaaa", "uri": "u", "readyReplicas": 0}},
+        {"stable": {"revision": "aaaaaaaa", "uri": "u", "readyReplicas": 1}},
+        {"stable": {"revision": "aaaaaaaa", "uri": "u", "readyReplicas": 2, "message": "the image is not there"}},
         {"conditions": [{"type": "Ready", "status": "False", "reason": "ProviderDown", "observedGeneration": 1}]},
         {"conditions": [{"type": "Ready", "status": "False", "reason": "NotEnoughData", "observedGeneration": 2}]},
         {"blockedRevision": {"revision": "bbbbbbbb"}},
