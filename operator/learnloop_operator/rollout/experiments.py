@@ -40,7 +40,7 @@ from learnloop_operator.rollout.model.rollout_state import (
 from learnloop_operator.rollout.model.rollout_state import sentence as why_blocked
 from learnloop_operator.rollout.model.snapshot import Desired, Snapshot, model_here
 from learnloop_operator.statistics.betting import NONE, Counts
-from learnloop_operator.statistics.several_arms import bar, beaten_by, fresh, look
+from learnloop_operator.statistics.several_arms import bar, beaten_by, fresh, look, proven
 
 # How it begins.
 
@@ -272,8 +272,9 @@ def _racing(trial: ExperimentState) -> frozenset[int]:
 
 def _with_stable_again(asked: Experiment, trial: ExperimentState) -> ExperimentState:
     """Stable races again when no arm is left that is proven better: the one that beat it has been withdrawn."""
-    stable, enough = trial.players[0], bar(len(trial.players), asked.alpha)
-    if stable.standing != "beaten" or any(trial.players[index].tally.better[0] >= enough for index in _racing(trial)):
+    records, stable = tuple(player.tally for player in trial.players), trial.players[0]
+    enough = bar(len(records), asked.alpha)
+    if stable.standing != "beaten" or any(proven(records, index, 0, enough) for index in _racing(trial)):
         return trial
     return trial.with_player(0, replace(stable, standing="playing", message=""))
 

@@ -99,3 +99,14 @@ def beaten_by(
         if stronger:
             result[loser] = max(stronger, key=lambda index: records[index].better[loser])
     return result
+
+
+def proven(records: tuple[ArmRecord, ...], best: int, worst: int, enough: float) -> bool:
+    """Whether `best` is proven better than `worst`, directly or by way of arms in between."""
+    reached, waiting = {best}, [best]
+    while waiting:
+        here = waiting.pop()
+        onward = {index for index, log in enumerate(records[here].better) if log >= enough} - reached
+        reached |= onward
+        waiting.extend(onward)
+    return worst in reached

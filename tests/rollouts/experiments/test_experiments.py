@@ -103,6 +103,16 @@ def test_a_winner_waits_for_a_person_and_keeps_its_share() -> None:
     assert cluster.status["stable"]["uri"] == uri(1)
 
 
+def test_an_arm_wins_over_stable_by_way_of_the_arm_that_beat_stable() -> None:
+    cluster = ExperimentCluster((0.5, 0.5, 0.5), onWinner="wait").start()
+    cluster.run(120)
+    stable, a, b = cluster.status["experiment"]["arms"]
+    stable["standing"] = a["standing"] = "beaten"
+    a["logBetter"], b["logBetter"] = [9.0, 0.0, 0.0], [0.0, 9.0, 0.0]
+    cluster.run(5)
+    assert (cluster.status["experiment"]["phase"], cluster.status["experiment"]["winner"]) == ("Won", "b")
+
+
 def test_without_a_winner_by_max_episodes_stable_stays_and_the_verdict_says_so() -> None:
     cluster = ExperimentCluster((0.5, 0.5, 0.5), maxEpisodes=2_000).start()
     while cluster.status.get("experiment", {}).get("phase") != "Finished":
