@@ -44,7 +44,7 @@ def judge(settings: SuiteSettings, question: str) -> tuple[str, str, Asks]:
         SuiteError: no judge is configured.
     """
     if not settings.judge_url:
-        raise SuiteError("spec.gates.suites[].detector: set url and model of a judge, or onnx")
+        raise SuiteError("spec.gates.suites[].detector: set url and model of a judge")
     client = ModelClient(settings.judge_url, settings.judge_model, key=settings.judge_key)
     digest = sha256("\n".join((settings.judge_model, SYSTEM, question)).encode()).hexdigest()
 

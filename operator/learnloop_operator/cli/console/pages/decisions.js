@@ -15,7 +15,7 @@ export function decisions(redraw, namespace) {
       ["By", (item) => `${item.by || "nobody said"}${item.by && !item.verified ? " (as claimed)" : ""}`], ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
     ], said, "Nobody has ordered anything."),
     h("h2", null, "Audit chain"),
-    h("p", { class: "quiet" }, "The newest records. ", h("code", null, `kubectl learnloop audit verify -n ${namespace}`), " proves that none was changed."),
+    h("p", { class: "quiet" }, "The newest records. ", h("code", null, `kubectl learnloop audit verify -n ${namespace}`), " checks that none was changed."),
     missing(chain, "The audit chain") || table("Records, newest first", [
       ["No.", (item) => item.seq, "figure"], ["At", (item) => clock(item.at)], ["Action", (item) => item.action, "name"], ["About", (item) => item.subject],
       ["By", (item) => item.actor, "why"], ["Outcome", (item) => badge(item.outcome)], ["Detail", (item) => detail(item.detail), "why"],
