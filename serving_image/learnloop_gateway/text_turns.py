@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.base import MOST
-from learnloop_gateway.chat_template import MOST_CALLS
+from learnloop_gateway.answer_reader import MOST_CALLS
 from learnloop_gateway.model_servers import OpenAiChat
 from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.replies import DONE, ApiError, Outgoing, event

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, Usage
-from learnloop_gateway.chat_template import ChatTokens, NoContinuation, StopTexts, ToolCallReader
+from learnloop_gateway.answer_reader import StopTexts, ToolCallReader
+from learnloop_gateway.chat_template import ChatTokens, NoContinuation
 from learnloop_gateway.model_servers import TokenServer
 from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, call

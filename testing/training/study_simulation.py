@@ -9,7 +9,7 @@ from learnloop_api.wire.training import TrainingRun
 from learnloop_api.wire.training_request import StudyState, Trial
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.training.decide_study import decide
-from learnloop_operator.training.trials import StudySnapshot, job_of, trial_name
+from learnloop_operator.training.study_trials import StudySnapshot, job_of, trial_name
 from testing.training.training_builders import proof
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

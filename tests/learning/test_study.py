@@ -11,10 +11,10 @@ import yaml
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Manifest
 from learnloop_api.wire.training_request import StudyOrder, TrialResult
+from learnloop_dataplane.training.parameter_search import Studies
 from learnloop_dataplane.training.study_storage import open_storage
-from learnloop_dataplane.training.trials import Studies
 from learnloop_operator.training import gates
-from learnloop_operator.training.trials import trial_name, trial_spec
+from learnloop_operator.training.study_trials import trial_name, trial_spec
 from learnloop_trainer.floating_point import settle
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from learnloop_operator.cli.console.change_log import ChangeLog
 from learnloop_operator.cli.console.server import Console
-from learnloop_operator.cli.console.watching import ChangeLog
 from testing.browsers.chromium import chromium, missing
 from testing.browsers.console_server import WrittenCluster, served
 from testing.browsers.example_loop import ExampleLoop

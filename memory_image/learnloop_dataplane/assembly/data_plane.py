@@ -8,7 +8,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.kubernetes.data_rights import Resource, Roles, Verb
 from learnloop_dataplane.kubernetes.pod_owners import PodOwners
-from learnloop_dataplane.postgres.planner_statistics import LOOK_SECONDS, Statistics
+from learnloop_dataplane.postgres.database import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 
 MOST_SAID = 500

@@ -1,21 +1,155 @@
-"""The table `notifications`: a message is written with its event, sent until it is delivered, and then kept 30 days.
+"""Messages to the webhook: written with their event, signed, posted until they are delivered, and kept 30 days.
 
 A process that is killed between the receiver's answer and the mark sends the message again, with the same id.
 """
 
 import asyncio
+import base64
+import hmac
 import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import orjson
 
+from learnloop_api import names
+from learnloop_common.foreign_text import plain
+from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.notifications.messages import cloud_event, event_of
 from learnloop_dataplane.notifications.webhook import SECONDS, NotDelivered, Webhook
 from learnloop_dataplane.postgres.database import Database
 
+MOST_KEY_BYTES = 8192
+CODED = "whsec_"
+"""Before a key in Base64, by the Standard Webhooks specification."""
+
+
+class Sender:
+    """Posts messages to the webhook, signed with the key in a file; the file is read for each message."""
+
+    def __init__(self, webhook: Webhook, key_file: str) -> None:
+        self._webhook, self._key_file = webhook, Path(key_file)
+        self._client = httpx.AsyncClient(timeout=SECONDS, trust_env=False, follow_redirects=False)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.aclose()
+
+    async def send(self, event: Mapping[str, Any]) -> None:
+        """Posts one CloudEvent.
+
+        Raises:
+            NotDelivered: the receiver does not answer in time, or its status is not 2xx.
+        """
+        try:
+            async with asyncio.timeout(SECONDS):
+                with self._key_file.open("rb") as file:
+                    key = file.read(MOST_KEY_BYTES).decode().strip()
+                body = orjson.dumps(event)
+                headers = signed(key, event["id"], int(time.time()), body)
+                headers |= {"content-type": "application/cloudevents+json; charset=utf-8", "user-agent": "learnloop"}
+                async with self._client.stream("POST", self._webhook.url, content=body, headers=headers) as answer:
+                    status = answer.status_code
+        except TimeoutError:
+            raise NotDelivered(f"no answer after {SECONDS:g} s") from None
+        except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NotDelivered(f"{type(error).__name__}: {error}"[:200]) from error
+        if status >= 300:
+            raise NotDelivered(f"the receiver answers with {status}")
+
+
+def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Headers of the Standard Webhooks specification: HMAC-SHA256 over id, time and body, by each key of `secret`.
+
+    Raises:
+        ValueError: a key is missing or invalid; the message does not contain it.
+    """
+    content = f"{message_id}.{timestamp}.".encode() + body
+    marks = [hmac.digest(_key(line), content, "sha256") for line in KeyLines.parse(secret).values]
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(mark).decode()}" for mark in marks),
+    }
+
+
+def _key(line: str) -> bytes:
+    if not line.startswith(CODED):
+        return line.encode()
+    try:
+        key = base64.b64decode(line.removeprefix(CODED), validate=True)
+    except ValueError:
+        key = b""
+    if not key:
+        raise ValueError(f"the secret's {CODED} is not followed by a key in Base64: make a new one")
+    return key
+
+
+MOST_TEXT = 3000
+
+
+def event_of(subject: str, payload: Mapping[str, Any]) -> str | None:
+    """The notification that belongs to an event of the outbox; None: it has none."""
+    if subject.startswith(f"{names.SUBJECT_TRAINING_STATUS}."):
+        return {"completed": "training.completed", "failed": "training.failed"}.get(str(payload.get("status")))
+    if subject.startswith(f"{names.SUBJECT_MODEL_DEPLOYED}."):
+        return f"model.{payload.get('event', 'deployed')}"
+    return None
+
+
+def cloud_event(message_id: str, namespace: str, event: str, at: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """CloudEvents 1.0, structured mode; `id` is the same however often it is sent."""
+    return {
+        "specversion": "1.0",
+        "id": message_id,
+        "source": f"/learnloop/{namespace}",
+        "type": f"dev.learnloop.{event}",
+        "subject": str(payload.get("job") or payload.get("model_deployment") or namespace),
+        "time": at,
+        "datacontenttype": "application/json",
+        "data": {
+            **payload,
+            "text": sentence(event, payload)[:MOST_TEXT],
+            "command": next_step(event, namespace, payload),
+        },
+    }
+
+
+def sentence(event: str, payload: Mapping[str, Any]) -> str:
+    """One line of safe markdown: text of tenants cannot mention people or make links. A report has several lines."""
+    if event == "report.daily":
+        return str(payload["text"])
+    if event.startswith("training."):
+        job = plain(str(payload.get("job")))
+        outcome = "is validated" if event == "training.completed" else "failed"
+        why = (payload.get("error") or {}).get("message") or payload.get("message") or ""
+        return f"{job} {outcome}: {plain(str(why))}"
+    rollout = plain(f"{payload.get('model_deployment')}: {payload.get('revision')}")
+    if event.startswith("approval."):
+        where = f"at step {payload['step']}" if payload.get("step") else "at its gates"
+        still = "still waits" if event == "approval.escalated" else "waits"
+        end = {"roll_back": "it is rolled back", "hold": "it stalls"}[str(payload.get("otherwise") or "hold")]
+        until = f" By {payload['until']} {end}." if payload.get("until") else ""
+        return f"{rollout} {still} for approval {where}.{until} {plain(payload.get('message') or '')}".strip()
+    done = "was rolled back" if event == "model.rolled_back" else "serves all requests"
+    return f"{rollout} {done}: {plain(str(payload.get('verdict')))}"
+
+
+def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
+    """The command a person runs next, with their own rights."""
+    name = payload.get("job") or payload.get("model_deployment")
+    if event == "report.daily":
+        return f"kubectl get la,tjob,mdep -n {namespace}"
+    if event.startswith("approval."):
+        return f"kubectl learnloop approve {name} -n {namespace}"
+    return f"kubectl learnloop {'trace' if event.startswith('training.') else 'why'} {name} -n {namespace}"
+
+
 if TYPE_CHECKING:
-    from learnloop_dataplane.notifications.sending import Sender
+    from learnloop_dataplane.notifications.outbox import Sender
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 5, 3600
@@ -111,7 +245,7 @@ class Notifications:
     def _opened(self, webhook: Webhook) -> "Sender":
         """Made for the first message: without one, no HTTP client is imported."""
         if self._sender is None:
-            from learnloop_dataplane.notifications.sending import Sender
+            from learnloop_dataplane.notifications.outbox import Sender
 
             self._sender = Sender(webhook, self._key_file)
         return self._sender

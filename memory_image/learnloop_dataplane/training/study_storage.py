@@ -14,7 +14,7 @@ from learnloop_dataplane.postgres.database import Database
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
-    from learnloop_dataplane.training.trials import Studies
+    from learnloop_dataplane.training.parameter_search import Studies
 
 
 SCHEMA = "optuna"
@@ -121,7 +121,7 @@ class StudyThreads:
     def _open(self) -> "Studies":
         with self._opening:
             if self._studies is None:
-                from learnloop_dataplane.training.trials import Studies
+                from learnloop_dataplane.training.parameter_search import Studies
 
                 self._studies = Studies(open_storage(self._dsn))
             return self._studies

@@ -22,15 +22,16 @@ from learnloop_operator.kube.kinds import (
     ResourceKind,
 )
 from learnloop_operator.reconcile.services import Services, answer, read_spec
-from learnloop_operator.training.attempts import rank_of, run_path
+from learnloop_operator.training.attempts import run_path
 from learnloop_operator.training.backends import CONTAINERS, Backends, job_of_ranks
 from learnloop_operator.training.decide_run import decide
 from learnloop_operator.training.decide_study import decide as decide_study
+from learnloop_operator.training.gang_pods import rank_of
 from learnloop_operator.training.ranks import RankDefaults
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.samplers import deployment_name
-from learnloop_operator.training.trials import StudySnapshot, job_of, trial_name
-from learnloop_operator.training.trials import path as study_path
+from learnloop_operator.training.sampler_pods import deployment_name
+from learnloop_operator.training.study_trials import StudySnapshot, job_of, trial_name
+from learnloop_operator.training.study_trials import path as study_path
 
 
 def _number(job: str, body: Object) -> int | None:

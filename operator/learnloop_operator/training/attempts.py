@@ -1,18 +1,15 @@
 """The plans that rules end in: begin an attempt, judge a proof, fail, try again, hold."""
 
-from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, Notice, Plan
-from learnloop_operator.core.pod_trouble import LONGEST, last_words, step_of
-from learnloop_operator.core.pod_trouble import held_up as pod_held_up
 from learnloop_operator.training import gates
 from learnloop_operator.training.backends import Backends
-from learnloop_operator.training.run_snapshot import CONFIGURATION_ERROR, BackendJob, Rank, RunRequest, TrainingSnapshot
+from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
 from learnloop_operator.training.run_status import StatusVerdict, lineage, proven, status
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
@@ -210,163 +207,3 @@ def told(world: TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ..
     if world.condition("Ready").get("reason") == reason:
         return ()
     return (Notice("Normal" if reason in EXPECTED else "Warning", reason, message),)
-
-
-def rank_of(pod: Manifest, containers: Collection[str]) -> Rank | None:
-    """One rank, in a container of one of these names; None for a pod without a usable creation time."""
-    metadata, status = pod["metadata"], pod.get("status") or {}
-    created = times.parse(metadata.get("creationTimestamp"))
-    if created is None:
-        return None
-    state = _state(status, containers)
-    # A failed init container keeps the main one from starting; what the main one itself says is its exit code.
-    stuck = pod_held_up(status) or last_words({"initContainerStatuses": status.get("initContainerStatuses")})
-    running, ended = state.get("running") or {}, state.get("terminated") or {}
-    return Rank(
-        name=metadata["name"],
-        created=created,
-        running=bool(running),
-        started=times.parse(running.get("startedAt") or ended.get("startedAt")),
-        exit_code=ended.get("exitCode"),
-        message=str(ended.get("message") or "").strip()[:LONGEST],
-        waiting="" if running or ended else stuck or step_of(status),
-        stuck=bool(stuck) and not running and not ended,
-        disrupted=_disruption(status),
-        deleting="deletionTimestamp" in metadata,
-    )
-
-
-def _disruption(status: Mapping[str, Any]) -> str:
-    """Reason why the pod's node is taken away (core/v1, DisruptionTarget); "" where it is not.
-
-    The kubelet that evicts a pod for what the node lacks says so too, but the pod itself used it up: no excuse.
-    """
-    if status.get("reason") == "Evicted":
-        return ""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return f"{condition.get('reason')}: {condition.get('message') or 'no message'}"[:LONGEST]
-    return ""
-
-
-def _state(status: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
-    for item in status.get("containerStatuses") or ():
-        if item.get("name") in names:
-            return item.get("state") or {}
-    return {}
-
-
-HEARD_WITHIN = timedelta(seconds=60)
-"""A gang with neither pods nor a status is older than this only where its controller does not run."""
-REPLACED_AFTER = timedelta(seconds=30)
-"""A pod created this much later than its gang began was not there from the start: it replaces a lost one."""
-
-
-def held_up(world: TrainingSnapshot) -> str | None:
-    """Problem to fix before the whole gang can work: no node, no image, pods that may not be made.
-
-    Asked until work begins: a master that runs alone only says that it waits for the others.
-    """
-    beat = world.heartbeat
-    if world.job is None or (beat is not None and beat.phase != "starting"):
-        return None
-    for rank in world.ranks:
-        if rank.stuck:
-            return f"pod {rank.name} waits: {rank.waiting}"
-    if len(world.ranks) < _expected(world) and world.job.trouble:
-        return f"{len(world.ranks)} of {_expected(world)} pods exist: {world.job.trouble}"
-    return _unheard(world, world.job)
-
-
-def _unheard(world: TrainingSnapshot, job: BackendJob) -> str | None:
-    if (
-        job.has_status
-        or job.queued
-        or job.state != "active"
-        or world.ranks
-        or world.now - _begun(world, job) < HEARD_WITHIN
-    ):
-        return None
-    kind, name = job.ref.kind, job.ref.name
-    return f"{kind} {name} has neither a status nor pods: see that the controller of {kind}s runs"
-
-
-def waiting(world: TrainingSnapshot) -> str | None:
-    """Reason why the gang has not begun to work, when the cause lies outside of it (no node, no image, no pods yet)."""
-    cause = held_up(world)
-    if cause or world.heartbeat is not None or world.job is None:
-        return cause
-    for rank in world.ranks:
-        if rank.waiting:
-            return f"pod {rank.name} waits: {rank.waiting}"
-    if len(world.ranks) < _expected(world):
-        return f"{len(world.ranks)} of {_expected(world)} pods exist so far"
-    return None
-
-
-def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
-    """The sentence why this attempt is given up; None while there is hope."""
-    limit = world.spec.stall_seconds
-    if held_up(world):
-        return None  # another attempt would be held up just the same
-    begun = _begun(world, job)
-    if waiting(world) and not any(_replaced(rank, begun) for rank in world.ranks):
-        return None
-    signs = [begun]
-    # Starts count for pods that were there from the beginning only: a crash loop never stops starting.
-    signs += [rank.started for rank in world.ranks if rank.started and not _replaced(rank, begun)]
-    beat, age = world.heartbeat, world.run.heartbeat_age_seconds if world.run else None
-    # A gang that waits for a lost rank still says "starting"; only work is a sign of life.
-    if beat is not None and beat.phase != "starting" and age is not None:
-        signs.append(world.now - timedelta(seconds=age))
-    quiet = (world.now - max(signs)).total_seconds()
-    if quiet <= limit:
-        return None
-    cause = f": {beat.message}" if beat is not None and beat.message else ""
-    return f"no sign of work for {quiet:.0f} s (limit {limit} s){cause}; {census(world)}"
-
-
-def census(world: TrainingSnapshot) -> str:
-    running = sum(rank.running and not rank.deleting for rank in world.ranks)
-    return f"{running} of {_expected(world)} ranks run"
-
-
-def refusal(world: TrainingSnapshot) -> str | None:
-    """The trainer's sentence when it says that the configuration is wrong."""
-    for rank in world.ranks:
-        if rank.exit_code == CONFIGURATION_ERROR:
-            return rank.message or "the trainer refused its configuration without saying why; see its logs"
-    return None
-
-
-def disruption(world: TrainingSnapshot) -> str:
-    """Reason why a rank lost its node, by its pod or by the gang's own end; "" when none did."""
-    for rank in world.ranks:
-        if rank.disrupted:
-            return f"pod {rank.name} lost its node: {rank.disrupted}; goes on from the newest checkpoint"
-    message = world.job.disrupted if world.job is not None else ""
-    return f"a rank lost its node: {message}; goes on from the newest checkpoint" if message else ""
-
-
-def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
-    """Describe how the gang ended, in the words of the rank that failed."""
-    for rank in world.ranks:
-        if rank.exit_code:
-            text = f": {rank.message}" if rank.message else ""
-            return f"pod {rank.name} exited with {rank.exit_code}{text}"
-    for rank in world.ranks:
-        if rank.stuck:
-            return f"pod {rank.name} never started: {rank.waiting}"
-    return job.message or "its pods failed"
-
-
-def _begun(world: TrainingSnapshot, job: BackendJob) -> datetime:
-    return max(job.created, times.parse(world.status.get("attemptStartedAt")) or job.created)
-
-
-def _replaced(rank: Rank, begun: datetime) -> bool:
-    return rank.created - begun > REPLACED_AFTER
-
-
-def _expected(world: TrainingSnapshot) -> int:
-    return 1 + world.spec.workers

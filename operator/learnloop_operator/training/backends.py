@@ -17,7 +17,7 @@ from learnloop_operator.training.ranks import (
     ranks_of_jobs,
 )
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
-from learnloop_operator.training.samplers import meeting_place, rank_network
+from learnloop_operator.training.sampler_pods import meeting_place, rank_network
 
 
 class PyTorchJob(Backend):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from learnloop_operator.core import allowed_pods, times
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.training import attempts, gates
+from learnloop_operator.training import gang_pods, gates
 from learnloop_operator.training.attempts import (
     HELD_UP,
     LATER,
@@ -30,7 +30,7 @@ from learnloop_operator.training.attempts import (
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.training.run_status import PHASES, StatusVerdict, announcements, status
-from learnloop_operator.training.samplers import with_samplers
+from learnloop_operator.training.sampler_pods import with_samplers
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -222,7 +222,7 @@ def await_removal(world: TrainingSnapshot, _: Backends) -> Plan | None:
 
 def heed_refusal(world: TrainingSnapshot, _: Backends) -> Plan | None:
     """Exit code 2: the trainer says that the configuration is wrong. No retry can help."""
-    why = attempts.refusal(world)
+    why = gang_pods.refusal(world)
     return fail(world, "ConfigurationError", why) if why else None
 
 
@@ -232,7 +232,7 @@ def heed_disruption(world: TrainingSnapshot, _: Backends) -> Plan | None:
     if job is None or job.deleting or job.state == "succeeded":
         return None
     previous = str(recorded.get("message", "")) if recorded.get("reason") == "Preempted" else ""
-    why = (previous if world.holds("Suspended") else "") or attempts.disruption(world)
+    why = (previous if world.holds("Suspended") else "") or gang_pods.disruption(world)
     if not why:
         return None
     return interrupt(world, job, "Preempted", why, preemptions=int(world.status.get("preemptions") or 0) + 1)
@@ -243,7 +243,7 @@ def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
     job = world.job
     assert job is not None
     if job.state == "failed":
-        return retry(world, job, attempts.post_mortem(world, job))
+        return retry(world, job, gang_pods.post_mortem(world, job))
     if world.run_error is not None:
         return hold(world, "DataPlaneUnavailable", world.run_error)
     if job.state == "succeeded":
@@ -253,7 +253,7 @@ def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
         result = world.run.manifest if world.run else None
         problem = gates.flaw(world, result) if result else None
         return retry(world, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
-    why = attempts.stalled(world, job)
+    why = gang_pods.stalled(world, job)
     return retry(world, job, why) if why else None
 
 
@@ -267,7 +267,7 @@ def watch(world: TrainingSnapshot, _: Backends) -> Plan | None:
     if world.since("attemptStartedAt") is None:
         fields["attemptStartedAt"] = world.time
     phase = PHASES.get(beat.phase if beat else "starting", "Training")
-    cause = attempts.held_up(world)
+    cause = gang_pods.held_up(world)
     if cause:
         verdict = StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
         news = told(world, "PodsHeldUp", cause)
@@ -320,7 +320,7 @@ def _paused(world: TrainingSnapshot) -> str:
 def _working(world: TrainingSnapshot) -> str:
     beat = world.heartbeat
     if beat is None:
-        return attempts.waiting(world) or f"{attempts.census(world)}; no heartbeat yet"
+        return gang_pods.waiting(world) or f"{gang_pods.census(world)}; no heartbeat yet"
     ranks = f"{beat.world_size} ranks" if beat.world_size != 1 else "1 rank"
     text = f"{ranks}, attempt {world.attempts} of {world.spec.max_attempts}"
     return f"{text}: {beat.message}" if beat.message else text

@@ -10,7 +10,7 @@ from dataclasses import replace
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.training.attempts import NOW, SOON, fail, hold, judge
 from learnloop_operator.training.run_status import StatusVerdict, announcements, lineage, status
-from learnloop_operator.training.trials import (
+from learnloop_operator.training.study_trials import (
     Orders,
     StudySnapshot,
     best_trial,

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_common.key_lines import KeyLines
 from learnloop_dataplane.config_values import with_password
-from learnloop_dataplane.notifications.sending import signed
+from learnloop_dataplane.notifications.outbox import signed
 from learnloop_dataplane.privacy import redaction
 
 OLD, NEW = "o" * 32, "n" * 32

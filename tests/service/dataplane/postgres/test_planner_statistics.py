@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from learnloop_dataplane.postgres.planner_statistics import Statistics
+from learnloop_dataplane.postgres.database import Statistics
 
 from ..conftest import eventually, running, settings, superuser
 

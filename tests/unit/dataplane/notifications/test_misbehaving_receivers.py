@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.notifications import sending
-from learnloop_dataplane.notifications.messages import cloud_event
-from learnloop_dataplane.notifications.sending import Sender
+from learnloop_dataplane.notifications import outbox
+from learnloop_dataplane.notifications.outbox import Sender, cloud_event
 from learnloop_dataplane.notifications.webhook import NotDelivered, Webhook
 
 DEPLOYED = {"model_deployment": "walker", "revision": "3f9a", "verdict": "better"}
@@ -68,7 +67,7 @@ async def test_an_answer_of_a_gigabyte_is_never_read(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "SECONDS", 0.3)
+    monkeypatch.setattr(outbox, "SECONDS", 0.3)
     async with sender(tmp_path, byte_by_byte) as (made, _):
         with pytest.raises(NotDelivered):
             await made.send(EVENT)

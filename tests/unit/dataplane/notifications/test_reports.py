@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.notifications import messages
+from learnloop_dataplane.notifications import outbox
 from learnloop_dataplane.notifications.reports import MOST_EACH, due, report
 
 UNTIL = datetime(2026, 3, 2, 7, tzinfo=UTC)
@@ -41,7 +41,7 @@ def test_a_report_counts_and_lists_runs_models_and_open_approvals() -> None:
     assert found["text"] == f"ns, 2026-03-01 to 2026-03-02: {counts}"
     listed = [found[part] for part in ("proven", "failed", "deployed", "rolled_back", "waiting")]
     assert listed == [[BETTER], [FAILED], [], [TAKEN], [waits]]
-    assert messages.sentence("report.daily", found) == found["text"]
+    assert outbox.sentence("report.daily", found) == found["text"]
 
 
 def test_a_period_without_events_has_no_report_and_a_full_one_is_cut_and_counted() -> None:

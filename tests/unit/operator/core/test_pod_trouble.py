@@ -8,8 +8,8 @@ import pytest
 from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble, trouble
 from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
 from learnloop_operator.kube.fenced_client import KubeClient
-from learnloop_operator.training.attempts import rank_of
 from learnloop_operator.training.backends import CONTAINERS
+from learnloop_operator.training.gang_pods import rank_of
 from testing.training.training_builders import condition, heartbeat, job, plan, rank, run, world
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """Status of an HTTPRoute, as its Gateway's controller reports it."""
 
-from learnloop_operator.kube.gateway_api import route_problem
+from learnloop_operator.reconcile.model_deployment import route_problem
 
 
 def test_a_route_of_which_a_part_was_left_out_is_not_in_force() -> None:

@@ -15,7 +15,7 @@ from learnloop_operator.kube.kinds import JOB
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.ranks import RankDefaults
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
-from learnloop_operator.training.samplers import deployment
+from learnloop_operator.training.sampler_pods import deployment
 from testing.training.training_builders import DEFAULTS, NOW, heartbeat, job, plan, rank, resource, run, spec, world
 
 POD = {

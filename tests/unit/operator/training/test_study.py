@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_operator.training.decide_study import decide
-from learnloop_operator.training.trials import problem, trial_spec
+from learnloop_operator.training.study_trials import problem, trial_spec
 from testing.training.study_simulation import Cluster, run, spec
 
 
