@@ -276,7 +276,7 @@ _TIMES = {
     "expires_at",
 }
 _COUNTS = {"episodes", "routingGeneration", "generation", "observedGeneration", "stepBaseEpisodes"}
-_FIGURES = {"mean", "low", "high", "chanceBetter", "logBetter", "judged", "seen", "requests", "ready"}
+_FIGURES = {"mean", "low", "high", "chanceBetter", "logBetter", "judged", "counted", "requests", "ready"}
 _OF_THE_SERVER = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "clusterIP", "clusterIPs", "nodePort"}
 _LEFT_OUT = _TIMES | _COUNTS | _FIGURES | _OF_THE_SERVER | {"message", "verdict", APPLIED}
 
