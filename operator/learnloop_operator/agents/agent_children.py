@@ -61,10 +61,10 @@ ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifest:
-    training, task = world.spec.training, world.spec.task
+def training_job(snapshot: AgentSnapshot, number: int, trigger: Trigger) -> Manifest:
+    training, task = snapshot.spec.training, snapshot.spec.task
     assert training is not None
-    wish = world.stats.training_wish if world.stats else None
+    wish = snapshot.stats.training_wish if snapshot.stats else None
     if wish is not None and trigger.kind == "request":
         training = narrowed(training, wish).training
     played = task.environment or task.external
@@ -75,34 +75,34 @@ def training_job(world: AgentSnapshot, number: int, trigger: Trigger) -> Manifes
         result["successReturn"] = task.environment.success_return
     if task.language_model is not None:
         result["languageModel"] = task.language_model.to_kube()
-    data = TrainingData.model_validate({**result, "learningAgentRef": {"name": world.name}})
-    template = seeded(training.template, str(world.object["metadata"]["uid"]), number)
+    data = TrainingData.model_validate({**result, "learningAgentRef": {"name": snapshot.name}})
+    template = seeded(training.template, str(snapshot.object["metadata"]["uid"]), number)
     if training.warm_start:
         template = {"initialPolicy": {"serving": True, "required": False}, **template}
     spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
-    request = granted(world, trigger)
+    request = granted(snapshot, trigger)
     notes = {
         NOTE_TRIGGER: trigger.kind,
-        NOTE_REWARDED: str(world.stats.rewarded) if world.stats else "",
-        names.ANNOTATION_TRAJECTORIES: str(world.stats.trajectories) if world.stats else "",
-        NOTE_TRAIN: world.annotations.get(names.ANNOTATION_TRAIN, ""),
+        NOTE_REWARDED: str(snapshot.stats.rewarded) if snapshot.stats else "",
+        names.ANNOTATION_TRAJECTORIES: str(snapshot.stats.trajectories) if snapshot.stats else "",
+        NOTE_TRAIN: snapshot.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
-        NOTE_WITHOUT_GAIN: note_without_gain(world),
+        NOTE_WITHOUT_GAIN: note_without_gain(snapshot),
     }
     return child(
-        world.object,
+        snapshot.object,
         names.API_VERSION,
         "TrainingJob",
-        f"{world.name}-{number}",
-        standard_labels("training", {names.LABEL_AGENT: world.name}),
+        f"{snapshot.name}-{number}",
+        standard_labels("training", {names.LABEL_AGENT: snapshot.name}),
         annotations={key: value for key, value in notes.items() if value},
         spec=spec.to_kube(),
     )
 
 
-def granted(world: AgentSnapshot, trigger: Trigger) -> str | None:
+def granted(snapshot: AgentSnapshot, trigger: Trigger) -> str | None:
     """The training request that this run answers: its own, or one that asks for no other run than this."""
-    stats = world.stats
+    stats = snapshot.stats
     if stats is None:
         return None
     other = trigger.kind != "request" and stats.training_wish is not None and stats.training_wish.narrows
@@ -119,43 +119,43 @@ def _world(task: Task) -> Manifest:
     return {"spaces": text.uri()}
 
 
-def model_deployment(world: AgentSnapshot) -> Manifest:
+def model_deployment(snapshot: AgentSnapshot) -> Manifest:
     """The ModelDeployment that follows this agent's status.model."""
-    spec = world.spec.deployment.template.to_kube()
-    spec["model"] = {"learningAgentRef": {"name": world.name}}
-    if world.spec.task.language_model is not None:
-        spec["languageModel"] = world.spec.task.language_model.to_kube()
-    author = world.annotations.get(names.ANNOTATION_AUTHOR)
+    spec = snapshot.spec.deployment.template.to_kube()
+    spec["model"] = {"learningAgentRef": {"name": snapshot.name}}
+    if snapshot.spec.task.language_model is not None:
+        spec["languageModel"] = snapshot.spec.task.language_model.to_kube()
+    author = snapshot.annotations.get(names.ANNOTATION_AUTHOR)
     return child(
-        world.object,
+        snapshot.object,
         names.API_VERSION,
         "ModelDeployment",
-        world.name,
-        standard_labels("model-deployment", {names.LABEL_AGENT: world.name}),
+        snapshot.name,
+        standard_labels("model-deployment", {names.LABEL_AGENT: snapshot.name}),
         annotations={names.ANNOTATION_AUTHOR: author} if author else None,
         spec=spec,
     )
 
 
-def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) -> Manifest:
+def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int) -> Manifest:
     """The pods that play the environment against the served policy."""
-    marks = standard_labels(ACTOR, {names.LABEL_AGENT: world.name})
-    selector = {names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR}
+    marks = standard_labels(ACTOR, {names.LABEL_AGENT: snapshot.name})
+    selector = {names.LABEL_AGENT: snapshot.name, names.LABEL_COMPONENT: ACTOR}
     code = environment.environment_config_map
     volumes = [{"name": CODE_VOLUME, "configMap": {"name": code.name}}] if code else []
     template = pod_template(
-        _actor(world, environment),
+        _actor(snapshot, environment),
         environment.actors.pod,
         labels=marks,
-        annotations={NOTE_CODE: world.environment_code} if world.environment_code else None,
+        annotations={NOTE_CODE: snapshot.environment_code} if snapshot.environment_code else None,
         volumes=volumes,
-        memory_audience=world.memory_audience,
+        memory_audience=snapshot.memory_audience,
     )
     return child(
-        world.object,
+        snapshot.object,
         "apps/v1",
         "Deployment",
-        f"{world.name}-actor",
+        f"{snapshot.name}-actor",
         marks,
         spec={
             "replicas": replicas,
@@ -166,20 +166,20 @@ def actors(world: AgentSnapshot, environment: EnvironmentTask, replicas: int) ->
     )
 
 
-def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
+def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> Main:
     env: dict[str, str | Manifest] = {
-        names.ENV_NAMESPACE: world.namespace,
-        names.ENV_DATA_URL: world.defaults.data_url,
+        names.ENV_NAMESPACE: snapshot.namespace,
+        names.ENV_DATA_URL: snapshot.defaults.data_url,
         names.ENV_TOKEN_FILE: names.TOKEN_FILE,
         names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
-        "LEARNLOOP_ACTOR_AGENT": world.name,
+        "LEARNLOOP_ACTOR_AGENT": snapshot.name,
         "LEARNLOOP_ACTOR_ENVIRONMENT": environment.name,
         "LEARNLOOP_ACTOR_CONCURRENCY": str(environment.actors.concurrency),
-        "LEARNLOOP_ACTOR_RECALL": str(world.spec.memory.recall),
+        "LEARNLOOP_ACTOR_RECALL": str(snapshot.spec.memory.recall),
     }
-    if world.memory_url:
+    if snapshot.memory_url:
         # Memories live in the namespace's own service; experience always goes to the hub, where it is rewarded.
-        env |= {ENV_MEMORY_URL: world.memory_url, names.ENV_MEMORY_TOKEN_FILE: names.MEMORY_TOKEN_FILE}
+        env |= {ENV_MEMORY_URL: snapshot.memory_url, names.ENV_MEMORY_TOKEN_FILE: names.MEMORY_TOKEN_FILE}
     if environment.environment_config_map:
         env[names.ENV_ENVIRONMENT_DIRECTORY] = names.ENVIRONMENT_DIRECTORY
     if environment.level is not None:
@@ -195,44 +195,44 @@ def _actor(world: AgentSnapshot, environment: EnvironmentTask) -> Main:
         env["LEARNLOOP_ACTOR_MAX_STEPS_PER_SECOND"] = str(environment.actors.max_steps_per_second)
     # Behind a Gateway only the user knows the address; what the pod options say is left alone.
     if not any(item.name == ENV_ENDPOINT for item in environment.actors.pod.env or ()):
-        gateway = world.spec.deployment.template.routing.mode == "gateway"
-        scheme = "https" if world.namespace in world.defaults.tls and not gateway else "http"
-        env[ENV_ENDPOINT] = f"{scheme}://{world.name}.{world.namespace}.svc:{names.PORT_SERVING}"
+        gateway = snapshot.spec.deployment.template.routing.mode == "gateway"
+        scheme = "https" if snapshot.namespace in snapshot.defaults.tls and not gateway else "http"
+        env[ENV_ENDPOINT] = f"{scheme}://{snapshot.name}.{snapshot.namespace}.svc:{names.PORT_SERVING}"
     return Main(
         name=ACTOR,
-        image=world.defaults.image,
-        pull_policy=world.defaults.image_pull_policy,
+        image=snapshot.defaults.image,
+        pull_policy=snapshot.defaults.image_pull_policy,
         env=env,
-        command=["python", "-m", CONVERSES if world.spec.task.language_model is not None else PLAYS],
+        command=["python", "-m", CONVERSES if snapshot.spec.task.language_model is not None else PLAYS],
         mounts=[CODE_MOUNT] if environment.environment_config_map else [],
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     )
 
 
-def actor_network(world: AgentSnapshot, environment: EnvironmentTask) -> tuple[Manifest, ...]:
+def actor_network(snapshot: AgentSnapshot, environment: EnvironmentTask) -> tuple[Manifest, ...]:
     """The NetworkPolicy of the actors; none where the installation wants none.
 
     They ask the policy servers of the ModelDeployment, and call the data plane, the MemoryServices of their namespace
     and the DNS. They also call the addresses in their pod options, such as `LEARNLOOP_ENDPOINT` of a gateway.
     """
-    network = world.defaults.network
+    network = snapshot.defaults.network
     if network is None:
         return ()
-    servers = pods({names.LABEL_DEPLOYMENT: world.name})
+    servers = pods({names.LABEL_DEPLOYMENT: snapshot.name})
     memory = pods({names.LABEL_COMPONENT: "memory-service"})
     out = [
         ports(names.PORT_SERVING, peers=[servers], key="to"),
-        *([ports(names.PORT_DATA, peers=[memory], key="to")] if world.memory_url else []),
-        data_plane(world.defaults.data_url),
+        *([ports(names.PORT_DATA, peers=[memory], key="to")] if snapshot.memory_url else []),
+        data_plane(snapshot.defaults.data_url),
         DNS,
         *addresses(environment.actors.pod.to_kube()),
         *network.to,
     ]
     manifest = policy(
-        world.object,
-        name=f"{world.name}-actor",
+        snapshot.object,
+        name=f"{snapshot.name}-actor",
         component=ACTOR,
-        selector={names.LABEL_AGENT: world.name, names.LABEL_COMPONENT: ACTOR},
+        selector={names.LABEL_AGENT: snapshot.name, names.LABEL_COMPONENT: ACTOR},
         ingress=[],
         egress=out if network.closed else None,
     )

@@ -16,7 +16,7 @@ from learnloop_operator.core.conditions import TRUE, condition, merge, ready_tri
 class StatusFacts:
     """Decisions that the status shows."""
 
-    world: AgentSnapshot
+    snapshot: AgentSnapshot
     record: LearningAgentStatus
     model: AgentModel | None
     registered: str | None
@@ -26,10 +26,10 @@ class StatusFacts:
 
 def status(facts: StatusFacts) -> dict[str, Any]:
     """Build the status: what must be remembered, and what explains it."""
-    world, record, stats = facts.world, facts.record, facts.world.stats
-    old, served = world.before, world.deployment
+    snapshot, record, stats = facts.snapshot, facts.record, facts.snapshot.stats
+    old, served = snapshot.before, snapshot.deployment
     return LearningAgentStatus(
-        observed_generation=world.generation,
+        observed_generation=snapshot.generation,
         phase=_phase(facts),
         conditions=[Condition.model_validate(item) for item in _conditions(facts)],
         trajectories=stats.trajectories if stats else old.trajectories,
@@ -38,7 +38,7 @@ def status(facts: StatusFacts) -> dict[str, Any]:
         recent_return=_rounded(stats.recent_return_mean) if stats else old.recent_return,
         baseline_return=_rounded(stats.first_return_mean) if stats else old.baseline_return,
         success_rate=_rounded(stats.recent_success_rate, 4) if stats else old.success_rate,
-        reward_policy_revision=world.policy.revision,
+        reward_policy_revision=snapshot.policy.revision,
         model=facts.model,
         last_training=record.last_training,
         trainings=record.trainings,
@@ -52,8 +52,8 @@ def status(facts: StatusFacts) -> dict[str, Any]:
 
 
 def _since(facts: StatusFacts) -> int | None:
-    previous = rewarded_since(facts.world, facts.record.last_training)
-    return facts.world.before.rewarded_since_training if previous is None else previous
+    previous = rewarded_since(facts.snapshot, facts.record.last_training)
+    return facts.snapshot.before.rewarded_since_training if previous is None else previous
 
 
 def _rounded(value: float | None, digits: int = 2) -> float | None:
@@ -61,52 +61,53 @@ def _rounded(value: float | None, digits: int = 2) -> float | None:
 
 
 def _phase(facts: StatusFacts) -> str:
-    world = facts.world
-    if world.spec.suspend:
+    snapshot = facts.snapshot
+    if snapshot.spec.suspend:
         return "Suspended"
     if facts.problem or facts.verdict.problem:
         return "Pending" if facts.problem and facts.problem.waits else "Degraded"
-    if world.actors_trouble:
+    if snapshot.actors_trouble:
         return "Degraded"
     if _running(facts):
         return "Training"
-    rollout = world.deployment.phase if world.deployment else None
+    rollout = snapshot.deployment.phase if snapshot.deployment else None
     if rollout in ("Progressing", "Paused", "Guarding"):
         return "RollingOut"
-    if world.deployment is None or world.deployment.stable is None:
+    if snapshot.deployment is None or snapshot.deployment.stable is None:
         return "Pending"
-    return "Collecting" if world.spec.training else "Serving"
+    return "Collecting" if snapshot.spec.training else "Serving"
 
 
 def _running(facts: StatusFacts) -> bool:
-    return facts.verdict.fire is not None or any(not job.finished for job in facts.world.jobs)
+    return facts.verdict.fire is not None or any(not job.finished for job in facts.snapshot.jobs)
 
 
 def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
-    world, phase, generation = facts.world, _phase(facts), facts.world.generation
+    snapshot, phase, generation = facts.snapshot, _phase(facts), facts.snapshot.generation
     reason, sentence = _why(facts, phase)
-    serving = world.deployment is not None and world.deployment.stable is not None
+    serving = snapshot.deployment is not None and snapshot.deployment.stable is not None
     stalled = phase == "Degraded"
     ready = serving and facts.registered is not None and not facts.problem and not stalled
-    wanted = ready_triplet(world, reason, sentence, ready=ready, progressing=phase == "Pending", stalled=stalled)
-    away = world.stats_problem
+    wanted = ready_triplet(snapshot, reason, sentence, ready=ready, progressing=phase == "Pending", stalled=stalled)
+    away = snapshot.stats_problem
     wanted += [
         condition(
             "DataAvailable",
-            not away and world.stats is not None,
-            "DataPlaneUnavailable" if away else "NotRegistered" if world.stats is None else "Counting",
-            away or ("the data plane does not know this agent yet" if world.stats is None else "experience is counted"),
+            not away and snapshot.stats is not None,
+            "DataPlaneUnavailable" if away else "NotRegistered" if snapshot.stats is None else "Counting",
+            away
+            or ("the data plane does not know this agent yet" if snapshot.stats is None else "experience is counted"),
             generation,
         ),
         _served(facts),
-        *judged(_watched(facts), [item.to_kube() for item in world.before.conditions], generation),
+        *judged(_watched(facts), [item.to_kube() for item in snapshot.before.conditions], generation),
     ]
-    return merge([item.to_kube() for item in world.before.conditions], wanted, world.time)
+    return merge([item.to_kube() for item in snapshot.before.conditions], wanted, snapshot.time)
 
 
 def _watched(facts: StatusFacts) -> dict[str, ReturnAnomalies]:
     """The arms that serve: stable, and a canary that plays."""
-    served, stats = facts.world.deployment, facts.world.stats
+    served, stats = facts.snapshot.deployment, facts.snapshot.stats
     if served is None or stats is None:
         return {}
     serving = {arm.revision for arm in (served.stable, served.canary) if arm}
@@ -114,7 +115,7 @@ def _watched(facts: StatusFacts) -> dict[str, ReturnAnomalies]:
 
 
 def _served(facts: StatusFacts) -> dict[str, Any]:
-    served, generation = facts.world.deployment, facts.world.generation
+    served, generation = facts.snapshot.deployment, facts.snapshot.generation
     if served is None:
         return condition("Served", False, "NoModelDeployment", "the ModelDeployment was not seen yet", generation)
     held = next((item for item in served.conditions if item.type == "Ready"), None)
@@ -123,7 +124,7 @@ def _served(facts: StatusFacts) -> dict[str, Any]:
 
 
 def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
-    if facts.world.spec.suspend:
+    if facts.snapshot.spec.suspend:
         return (
             "Suspended",
             "suspended: no new run, model or actors; a run under way goes on, and what serves stays",
@@ -132,8 +133,8 @@ def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
         return facts.problem.reason, facts.problem.sentence
     if facts.verdict.problem:
         return "TriggerInvalid", facts.verdict.problem
-    if facts.world.actors_trouble:
-        return "ActorsNotPlaying", f"no actor plays: {facts.world.actors_trouble}"
+    if facts.snapshot.actors_trouble:
+        return "ActorsNotPlaying", f"no actor plays: {facts.snapshot.actors_trouble}"
     if facts.verdict.fire and facts.record.last_training:
         return "TrainingTriggered", f"{facts.record.last_training.name}: {facts.verdict.fire.sentence}"
     return phase, "; ".join(filter(None, (_model(facts), _last_run(facts), facts.verdict.waiting)))
@@ -142,7 +143,7 @@ def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
 def _model(facts: StatusFacts) -> str:
     if facts.model is None:
         return "nothing is to be served"
-    served, source = facts.world.deployment, facts.model.source
+    served, source = facts.snapshot.deployment, facts.model.source
     if served and served.stable and not served.canary and served.stable.uri == facts.model.uri:
         return f"{source} serves"
     if served and any(item.uri == facts.model.uri for item in served.blocked_revisions or ()):
@@ -153,7 +154,7 @@ def _model(facts: StatusFacts) -> str:
 def _last_run(facts: StatusFacts) -> str:
     """The newest run, where it brought no model."""
     last = facts.record.last_training
-    run = next((job for job in facts.world.jobs if last and job.name == last.name and job.finished), None)
+    run = next((job for job in facts.snapshot.jobs if last and job.name == last.name and job.finished), None)
     if run is None or run.uri is not None:
         return ""
     return f"{run.name} brought no model" + (f" ({run.verdict})" if run.verdict else "")

@@ -75,7 +75,7 @@ VALIDATED = "Validated"
 PINNED, UNIFORM, BASE = "pinned", "uniform", "base"
 
 
-def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
+def model_to_serve(snapshot: AgentSnapshot) -> AgentModel | None:
     """The pinned model, else the newest proven one, else an honest place to begin.
 
     That is the base model of who speaks, and the uniform random policy of who acts by numbers.
@@ -84,20 +84,20 @@ def model_to_serve(world: AgentSnapshot) -> AgentModel | None:
 
     A model does not vanish with its TrainingJob: what is served stays served when the history is cleaned.
     """
-    before, pin = world.before.model, world.spec.deployment.model
-    if world.spec.suspend and before is not None:
+    before, pin = snapshot.before.model, snapshot.spec.deployment.model
+    if snapshot.spec.suspend and before is not None:
         return before
     if pin is not None:
         return AgentModel(uri=pin.uri, sha256=pin.sha256, source=PINNED)
-    newest = next((job for job in reversed(world.jobs) if is_proven(job)), None)
-    if before is not None and number_of(world.name, before.source) > (newest.number if newest else 0):
+    newest = next((job for job in reversed(snapshot.jobs) if is_proven(job)), None)
+    if before is not None and number_of(snapshot.name, before.source) > (newest.number if newest else 0):
         return before
     if newest is not None and newest.uri:
         return AgentModel(uri=newest.uri, sha256=newest.sha256, source=newest.name, mean_return=newest.mean_return)
-    spoken = world.spec.task.language_model
+    spoken = snapshot.spec.task.language_model
     if spoken is not None:
         return AgentModel(uri=base_alone(spoken), sha256=spoken.base.sha256, source=BASE)
-    first = None if flaw(world.spec.task) else first_policy(world.spec.task)
+    first = None if flaw(snapshot.spec.task) else first_policy(snapshot.spec.task)
     return AgentModel(uri=first, source=UNIFORM) if first else None
 
 
@@ -111,15 +111,15 @@ def number_of(agent: str, job: str) -> int:
     return int(match[1]) if match else 0
 
 
-def forgettable(world: AgentSnapshot) -> tuple[str, ...]:
+def forgettable(snapshot: AgentSnapshot) -> tuple[str, ...]:
     """Finished jobs beyond the history, oldest first; never one whose model serves or is to, nor the newest proof."""
-    if world.spec.training is None:
+    if snapshot.spec.training is None:
         return ()
-    served = {arm.uri for arm in _arms(world)}
-    wanted = model_to_serve(world)
-    newest = next((job.name for job in reversed(world.jobs) if is_proven(job)), None)
-    finished = [job for job in world.jobs if job.finished]
-    old = finished[: max(0, len(finished) - world.spec.training.history)]
+    served = {arm.uri for arm in _arms(snapshot)}
+    wanted = model_to_serve(snapshot)
+    newest = next((job.name for job in reversed(snapshot.jobs) if is_proven(job)), None)
+    finished = [job for job in snapshot.jobs if job.finished]
+    old = finished[: max(0, len(finished) - snapshot.spec.training.history)]
     return tuple(
         job.name
         for job in old
@@ -127,7 +127,7 @@ def forgettable(world: AgentSnapshot) -> tuple[str, ...]:
     )
 
 
-def _arms(world: AgentSnapshot) -> tuple[ArmStatus, ...]:
-    status = world.deployment
+def _arms(snapshot: AgentSnapshot) -> tuple[ArmStatus, ...]:
+    status = snapshot.deployment
     arms = (status.stable, status.canary, status.previous) if status else ()
     return tuple(arm for arm in arms if arm)

@@ -18,21 +18,21 @@ class Problem:
     waits: bool = False
 
 
-def first_problem(world: AgentSnapshot) -> Problem | None:
+def first_problem(snapshot: AgentSnapshot) -> Problem | None:
     """The references of the spec, in the order in which they are needed."""
     return (
-        _pods_not_allowed(world)
-        or _reward_policy(world)
-        or _memory(world)
-        or _environment(world)
-        or _spaces(world)
-        or _pin(world)
+        _pods_not_allowed(snapshot)
+        or _reward_policy(snapshot)
+        or _memory(snapshot)
+        or _environment(snapshot)
+        or _spaces(snapshot)
+        or _pin(snapshot)
     )
 
 
-def _pods_not_allowed(world: AgentSnapshot) -> Problem | None:
+def _pods_not_allowed(snapshot: AgentSnapshot) -> Problem | None:
     """Options of pods that the platform does not allow: of the actors, of training and of the policy servers."""
-    spec = world.spec
+    spec = snapshot.spec
     pods = {"spec.deployment.template.serving.pod": spec.deployment.template.serving.pod}
     if spec.training is not None:
         pods["spec.training.template.pod"] = spec.training.template.pod
@@ -40,42 +40,42 @@ def _pods_not_allowed(world: AgentSnapshot) -> Problem | None:
         pods["spec.task.environment.actors.pod"] = spec.task.environment.actors.pod
     if (language := spec.deployment.template.serving.language) is not None:
         pods["spec.deployment.template.serving.language.server"] = PodOptions(image=language.server.image)
-    result = [forbidden(options, field, world.defaults.pods) for field, options in pods.items()]
-    result.append(forbidden_base(spec.task.language_model, "spec.task.languageModel", world.defaults.pods))
+    result = [forbidden(options, field, snapshot.defaults.pods) for field, options in pods.items()]
+    result.append(forbidden_base(spec.task.language_model, "spec.task.languageModel", snapshot.defaults.pods))
     return next((Problem(REASON, stray) for stray in result if stray), None)
 
 
-def _pin(world: AgentSnapshot) -> Problem | None:
-    pin = world.spec.deployment.model
-    stray = foreign(pin.uri, world.namespace) if pin and pin.uri else ""
+def _pin(snapshot: AgentSnapshot) -> Problem | None:
+    pin = snapshot.spec.deployment.model
+    stray = foreign(pin.uri, snapshot.namespace) if pin and pin.uri else ""
     return Problem("ModelOfAnotherNamespace", f"spec.deployment.model.uri: {stray}") if stray else None
 
 
-def _reward_policy(world: AgentSnapshot) -> Problem | None:
-    name = world.spec.reward_policy_ref.name
-    if not world.policy.exists:
-        text = f"spec.rewardPolicyRef.name: no RewardPolicy {name!r} in namespace {world.namespace}; create it"
+def _reward_policy(snapshot: AgentSnapshot) -> Problem | None:
+    name = snapshot.spec.reward_policy_ref.name
+    if not snapshot.policy.exists:
+        text = f"spec.rewardPolicyRef.name: no RewardPolicy {name!r} in namespace {snapshot.namespace}; create it"
         return Problem("RewardPolicyMissing", text)
-    if world.policy.revision is None:
+    if snapshot.policy.revision is None:
         return Problem("RewardPolicyNotPublished", f"RewardPolicy {name!r} has no published revision yet", waits=True)
     return None
 
 
-def _memory(world: AgentSnapshot) -> Problem | None:
-    reference = world.spec.memory.service_ref
-    if reference is None or world.memory is None:
+def _memory(snapshot: AgentSnapshot) -> Problem | None:
+    reference = snapshot.spec.memory.service_ref
+    if reference is None or snapshot.memory is None:
         return None
-    if not world.memory.exists:
-        text = f"spec.memory.serviceRef.name: no MemoryService {reference.name!r} in namespace {world.namespace}"
+    if not snapshot.memory.exists:
+        text = f"spec.memory.serviceRef.name: no MemoryService {reference.name!r} in namespace {snapshot.namespace}"
         return Problem("MemoryServiceMissing", f"{text}; create it, or leave serviceRef out")
-    if not world.memory.url:
+    if not snapshot.memory.url:
         return Problem("MemoryServiceNotReady", f"MemoryService {reference.name!r} has no address yet", waits=True)
     return None
 
 
-def _environment(world: AgentSnapshot) -> Problem | None:
+def _environment(snapshot: AgentSnapshot) -> Problem | None:
     """A run without an environment learns from the log alone, and needs spaces; the API server checks the rest."""
-    task, training = world.spec.task, world.spec.training
+    task, training = snapshot.spec.task, snapshot.spec.training
     played = world_of(task)
     if played is not None or training is None:
         return None
@@ -85,10 +85,10 @@ def _environment(world: AgentSnapshot) -> Problem | None:
     return None
 
 
-def _spaces(world: AgentSnapshot) -> Problem | None:
+def _spaces(snapshot: AgentSnapshot) -> Problem | None:
     """A pinned model, and one already proven, know themselves what they see and do."""
-    model = world.before.model
-    if world.spec.deployment.model is not None or (model is not None and model.source != UNIFORM):
+    model = snapshot.before.model
+    if snapshot.spec.deployment.model is not None or (model is not None and model.source != UNIFORM):
         return None
-    text = flaw(world.spec.task)
+    text = flaw(snapshot.spec.task)
     return Problem("SpacesUnknown", text) if text else None

@@ -16,12 +16,12 @@ from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manif
 from learnloop_operator.core.times import parse, seconds_since
 
 
-def recorded(world: AgentSnapshot) -> LearningAgentStatus:
+def recorded(snapshot: AgentSnapshot) -> LearningAgentStatus:
     """The persisted status, completed by a run that was created just before the operator died."""
-    before = world.before
-    newest = world.jobs[-1] if world.jobs else None
+    before = snapshot.before
+    newest = snapshot.jobs[-1] if snapshot.jobs else None
     if newest is None or newest.number <= (before.trainings or 0):
-        return before.model_copy(update={"last_training": _refreshed(before.last_training, world.jobs)})
+        return before.model_copy(update={"last_training": _refreshed(before.last_training, snapshot.jobs)})
     notes = newest.notes or {}
     return before.model_copy(
         update={
@@ -33,9 +33,9 @@ def recorded(world: AgentSnapshot) -> LearningAgentStatus:
     )
 
 
-def failures_in_a_row(world: AgentSnapshot) -> int:
+def failures_in_a_row(snapshot: AgentSnapshot) -> int:
     """Number of runs that ended without a validated model since the last one that had one."""
-    ended = [job for job in world.jobs if job.finished]
+    ended = [job for job in snapshot.jobs if job.finished]
     validated = [index for index, job in enumerate(ended) if job.phase == "Validated"]
     return len(ended) - 1 - (validated[-1] if validated else -1)
 
@@ -63,29 +63,31 @@ BY_A_PERSON = "annotation"
 """The trigger of a run that `kubectl learnloop train` asked for."""
 
 
-def order_announcements(world: AgentSnapshot, after: LearningAgentStatus) -> tuple[Announcement, ...]:
+def order_announcements(snapshot: AgentSnapshot, after: LearningAgentStatus) -> tuple[Announcement, ...]:
     """The order that the newest run obeys, under an identity that it always has."""
-    order = _order(world, after)
-    if order is None or seconds_since(order.at.isoformat(), world.now) > NEWS_SECONDS:
+    order = _order(snapshot, after)
+    if order is None or seconds_since(order.at.isoformat(), snapshot.now) > NEWS_SECONDS:
         return ()
-    uid = str(world.object["metadata"].get("uid", ""))
+    uid = str(snapshot.object["metadata"].get("uid", ""))
     identity = sha256("\n".join((uid, order.job, order.value)).encode()).hexdigest()[:32]
-    path = f"/api/v1/agents/{world.name}/training-orders/{identity}"
+    path = f"/api/v1/agents/{snapshot.name}/training-orders/{identity}"
     return (Announcement(Call("PUT", path, order.model_dump(mode="json")), identity),)
 
 
-def order_audit(world: AgentSnapshot, before: LearningAgentStatus, after: LearningAgentStatus) -> tuple[Manifest, ...]:
+def order_audit(
+    snapshot: AgentSnapshot, before: LearningAgentStatus, after: LearningAgentStatus
+) -> tuple[Manifest, ...]:
     """One line of the order_audit log, in the pass that obeys an order."""
-    if after.last_training == before.last_training or (order := _order(world, after)) is None:
+    if after.last_training == before.last_training or (order := _order(snapshot, after)) is None:
         return ()
     line: dict[str, Any] = {
         "kind": "LearningAgent",
-        "namespace": world.namespace,
-        "name": world.name,
+        "namespace": snapshot.namespace,
+        "name": snapshot.name,
         "verb": "train",
         "by": order.by,
         "verified": order.verified,
-        "at": after.last_training.at if after.last_training else world.time,
+        "at": after.last_training.at if after.last_training else snapshot.time,
         "outcome": "obeyed",
         "message": f"begins {order.job}",
         "value": order.value,
@@ -93,17 +95,17 @@ def order_audit(world: AgentSnapshot, before: LearningAgentStatus, after: Learni
     return (line,)
 
 
-def _order(world: AgentSnapshot, after: LearningAgentStatus) -> TrainingOrder | None:
+def _order(snapshot: AgentSnapshot, after: LearningAgentStatus) -> TrainingOrder | None:
     run, value = after.last_training, after.observed_train
     if run is None or run.trigger != BY_A_PERSON or value is None or parse(run.at) is None:
         return None
     who = value.partition(" by ")[2][:256] or None
     return TrainingOrder.model_validate(
         {
-            "agent": world.name,
+            "agent": snapshot.name,
             "job": run.name,
             "by": who,
-            "verified": bool(who and world.defaults.names_are_verified),
+            "verified": bool(who and snapshot.defaults.names_are_verified),
             "at": run.at,
             "value": value[:512],
         }

@@ -35,27 +35,27 @@ class TriggerVerdict:
     """A trigger that can never fire, with field, value and fix."""
 
 
-def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
+def evaluate(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     """The first trigger that fires. People's own words (annotation, request) need no rest between runs; runs of one
     agent never overlap."""
-    training = world.spec.training
+    training = snapshot.spec.training
     if training is None:
         return TriggerVerdict(waiting="no training is configured")
-    running = next((job for job in world.jobs if not job.finished), None)
+    running = next((job for job in snapshot.jobs if not job.finished), None)
     if running:
         return TriggerVerdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
-    wanted = _asked(world)
+    wanted = _asked(snapshot)
     if wanted:
         return TriggerVerdict(wanted)
-    rest = _rest(world, last)
+    rest = _rest(snapshot, last)
     triggers = training.triggers
     try:
-        due = _next_time(world, last) if triggers.schedule else None
+        due = _next_time(snapshot, last) if triggers.schedule else None
     except (ValueError, KeyError) as error:
         field = f"spec.training.triggers.schedule: {triggers.schedule!r}"
         return TriggerVerdict(problem=f"{field} never comes: {error}; write five cron fields in UTC, e.g. 0 3 * * *")
-    fired = _by_episodes(world, last) or _by_clock(world, due, triggers.schedule)
-    paused = backoff(world, last) if fired else None
+    fired = _by_episodes(snapshot, last) or _by_clock(snapshot, due, triggers.schedule)
+    paused = backoff(snapshot, last) if fired else None
     if paused:
         return paused
     if fired and rest <= 0:
@@ -63,72 +63,74 @@ def evaluate(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict:
     if fired:
         text = f"the next run starts in {rest:.0f} s (minIntervalSeconds): {fired.sentence}"
         return TriggerVerdict(waiting=text, again_after=max(1.0, rest))
-    again = max(1.0, (due - world.now).total_seconds()) if due else None
-    return TriggerVerdict(waiting=_wanted(world, last), again_after=again)
+    again = max(1.0, (due - snapshot.now).total_seconds()) if due else None
+    return TriggerVerdict(waiting=_wanted(snapshot, last), again_after=again)
 
 
-def rewarded_since(world: AgentSnapshot, last: LastTraining | None) -> int | None:
+def rewarded_since(snapshot: AgentSnapshot, last: LastTraining | None) -> int | None:
     """Rewarded episodes since the last run began; counts from 0 again when the data plane's store was emptied."""
-    if world.stats is None:
+    if snapshot.stats is None:
         return None
     base = (last.rewarded or 0) if last else 0
-    return world.stats.rewarded - base if world.stats.rewarded >= base else world.stats.rewarded
+    return snapshot.stats.rewarded - base if snapshot.stats.rewarded >= base else snapshot.stats.rewarded
 
 
-def _asked(world: AgentSnapshot) -> Trigger | None:
+def _asked(snapshot: AgentSnapshot) -> Trigger | None:
     # An emptied annotation asks for nothing: it could not be told from one that was never obeyed, run after run.
-    value = world.annotations.get(names.ANNOTATION_TRAIN)
-    if value and value != world.before.observed_train:
+    value = snapshot.annotations.get(names.ANNOTATION_TRAIN)
+    if value and value != snapshot.before.observed_train:
         return Trigger("annotation", f"{names.ANNOTATION_TRAIN}={value[:300]}")
-    request = world.stats.training_request if world.stats else None
-    if request is not None and request != world.before.observed_training_request:
-        reason = world.stats.training_wish.reason if world.stats and world.stats.training_wish else ""
+    request = snapshot.stats.training_request if snapshot.stats else None
+    if request is not None and request != snapshot.before.observed_training_request:
+        reason = snapshot.stats.training_wish.reason if snapshot.stats and snapshot.stats.training_wish else ""
         return Trigger("request", f"agent.rl.training.request.v1 {request}" + (f": {reason}" if reason else ""))
     return None
 
 
-def _by_episodes(world: AgentSnapshot, last: LastTraining | None) -> Trigger | None:
-    wanted = world.spec.training.triggers.episodes if world.spec.training else None
-    have = rewarded_since(world, last)
+def _by_episodes(snapshot: AgentSnapshot, last: LastTraining | None) -> Trigger | None:
+    wanted = snapshot.spec.training.triggers.episodes if snapshot.spec.training else None
+    have = rewarded_since(snapshot, last)
     if wanted is None or have is None or have < wanted:
         return None
     return Trigger("episodes", f"{have} rewarded episodes, {wanted} wanted")
 
 
-def _by_clock(world: AgentSnapshot, due: datetime | None, schedule: str | None) -> Trigger | None:
-    return Trigger("schedule", f"{schedule} was due at {due:%Y-%m-%d %H:%M} UTC") if due and due <= world.now else None
+def _by_clock(snapshot: AgentSnapshot, due: datetime | None, schedule: str | None) -> Trigger | None:
+    return (
+        Trigger("schedule", f"{schedule} was due at {due:%Y-%m-%d %H:%M} UTC") if due and due <= snapshot.now else None
+    )
 
 
-def _next_time(world: AgentSnapshot, last: LastTraining | None) -> datetime | None:
+def _next_time(snapshot: AgentSnapshot, last: LastTraining | None) -> datetime | None:
     """The first time after the last run (or the agent's creation). However many were missed meanwhile, it is one."""
-    created = parse(str(world.object["metadata"].get("creationTimestamp") or ""))
-    base = (parse(last.at) if last else None) or created or world.now
-    schedule = world.spec.training.triggers.schedule if world.spec.training else None
+    created = parse(str(snapshot.object["metadata"].get("creationTimestamp") or ""))
+    base = (parse(last.at) if last else None) or created or snapshot.now
+    schedule = snapshot.spec.training.triggers.schedule if snapshot.spec.training else None
     if schedule and DRAWN.search(schedule):
         raise ValueError("R and H draw a time by chance")
     result: datetime = croniter(schedule, base.astimezone(UTC)).get_next(datetime)
     return result
 
 
-def _rest(world: AgentSnapshot, last: LastTraining | None) -> float:
+def _rest(snapshot: AgentSnapshot, last: LastTraining | None) -> float:
     """Seconds left of the rest after the newest run's end."""
-    if last is None or world.spec.training is None:
+    if last is None or snapshot.spec.training is None:
         return 0.0
-    ended = next((job.finished_at for job in reversed(world.jobs) if job.name == last.name), None) or last.at
-    return world.spec.training.triggers.min_interval_seconds - seconds_since(ended, world.now)
+    ended = next((job.finished_at for job in reversed(snapshot.jobs) if job.name == last.name), None) or last.at
+    return snapshot.spec.training.triggers.min_interval_seconds - seconds_since(ended, snapshot.now)
 
 
-def _wanted(world: AgentSnapshot, last: LastTraining | None) -> str:
-    have, triggers = rewarded_since(world, last), world.spec.training.triggers if world.spec.training else None
+def _wanted(snapshot: AgentSnapshot, last: LastTraining | None) -> str:
+    have, triggers = rewarded_since(snapshot, last), snapshot.spec.training.triggers if snapshot.spec.training else None
     if triggers and triggers.episodes is not None and have is None:
-        why = world.stats_problem or "the data plane does not know this agent yet"
+        why = snapshot.stats_problem or "the data plane does not know this agent yet"
         return f"episodes are not counted, of which {triggers.episodes} start the next run: {why}"
     if triggers and triggers.episodes is not None:
         return f"{have} of {triggers.episodes} rewarded episodes for the next run"
     return (
         f"the next run is due by {triggers.schedule}"
         if triggers and triggers.schedule
-        else f"`kubectl learnloop train {world.name}` starts the next run"
+        else f"`kubectl learnloop train {snapshot.name}` starts the next run"
     )
 
 
@@ -138,27 +140,27 @@ PATIENCE = 3
 FIRST_SECONDS, LONGEST_SECONDS = 600.0, 86_400.0
 
 
-def note_without_gain(world: AgentSnapshot) -> str:
-    return f"{without_gain(world)}/{_digest(world)}"
+def note_without_gain(snapshot: AgentSnapshot) -> str:
+    return f"{without_gain(snapshot)}/{_digest(snapshot)}"
 
 
-def without_gain(world: AgentSnapshot) -> int:
+def without_gain(snapshot: AgentSnapshot) -> int:
     """Number of newest runs in a row that ended without a validated model, under this spec, policy and environment."""
-    newest = next((job for job in reversed(world.jobs) if job.finished), None)
+    newest = next((job for job in reversed(snapshot.jobs) if job.finished), None)
     if newest is None or newest.phase == "Validated":
         return 0
     count, _, digest = (newest.notes or {}).get(NOTE_WITHOUT_GAIN, "").partition("/")
-    return int(count) + 1 if digest == _digest(world) and count.isdecimal() and len(count) < 7 else 0
+    return int(count) + 1 if digest == _digest(snapshot) and count.isdecimal() and len(count) < 7 else 0
 
 
-def backoff(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict | None:
+def backoff(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict | None:
     """The pause left after PATIENCE runs without gain; it doubles with each further run."""
-    count = without_gain(world)
+    count = without_gain(snapshot)
     if count < PATIENCE or last is None:
         return None
-    ended = next((job.finished_at for job in reversed(world.jobs) if job.finished_at), None) or last.at
+    ended = next((job.finished_at for job in reversed(snapshot.jobs) if job.finished_at), None) or last.at
     pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(count - PATIENCE, 20))
-    left = pause - seconds_since(ended, world.now)
+    left = pause - seconds_since(ended, snapshot.now)
     if left <= 0:
         return None
     waiting = (
@@ -168,6 +170,6 @@ def backoff(world: AgentSnapshot, last: LastTraining | None) -> TriggerVerdict |
     return TriggerVerdict(waiting=waiting, again_after=max(1.0, left))
 
 
-def _digest(world: AgentSnapshot) -> str:
-    spec = {key: part for key, part in world.spec.to_kube().items() if key != "suspend"}
-    return revision({"spec": spec, "policy": world.policy.revision, "code": world.environment_code})
+def _digest(snapshot: AgentSnapshot) -> str:
+    spec = {key: part for key, part in snapshot.spec.to_kube().items() if key != "suspend"}
+    return revision({"spec": spec, "policy": snapshot.policy.revision, "code": snapshot.environment_code})

@@ -20,39 +20,39 @@ EXPECTED = ("Suspended", "AwaitingProof", "Queued", "Admitted", "Preempted")
 """Reasons that need no action by a person."""
 
 
-def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str) -> Plan:
+def launch(snapshot: TrainingSnapshot, backends: Backends, attempt: int, last: str) -> Plan:
     """Begin attempt number `attempt` (from 0)."""
-    backend = backends.chosen(world)
+    backend = backends.chosen(snapshot)
     if backend is None:
-        return hold(world, "BackendMissing", backends.none_fits(world), after=LATER)
-    if world.queue_missing:
-        return hold(world, "QueueMissing", world.queue_missing, after=LATER)
-    uri, digest = baseline(world)
-    origin = lineage(world) or {}
+        return hold(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
+    if snapshot.queue_missing:
+        return hold(snapshot, "QueueMissing", snapshot.queue_missing, after=LATER)
+    uri, digest = baseline(snapshot)
+    origin = lineage(snapshot) or {}
     reward_policy = None
-    if world.spec.data.rewards == "policy":
+    if snapshot.spec.data.rewards == "policy":
         if "rewardPolicy" not in origin or "rewardPolicyRevision" not in origin:
-            return hold(world, "RewardPolicyUnpublished", _unpublished(world))
+            return hold(snapshot, "RewardPolicyUnpublished", _unpublished(snapshot))
         reward_policy = (origin["rewardPolicy"], origin["rewardPolicyRevision"])
     request = RunRequest(
-        job=world.object,
-        spec=world.spec,
+        job=snapshot.object,
+        spec=snapshot.spec,
         attempt=attempt,
-        agent=world.agent_name,
+        agent=snapshot.agent_name,
         baseline_uri=uri,
         baseline_sha256=digest,
         reward_policy=reward_policy,
-        fresh_key=world.fresh_key,
+        fresh_key=snapshot.fresh_key,
     )
     manifests = backends.render(backend, request)
-    number = f"attempt {attempt + 1} of {world.spec.max_attempts}"
-    message = f"{number} after: {last}" if last else f"{number}: 1 master, {world.spec.workers} workers"
+    number = f"attempt {attempt + 1} of {snapshot.spec.max_attempts}"
+    message = f"{number} after: {last}" if last else f"{number}: 1 master, {snapshot.spec.workers} workers"
     state = status(
-        world,
+        snapshot,
         StatusVerdict(phase="Starting", reason="Starting", message=message),
-        attempts=max(world.attempts, attempt + 1),
-        startedAt=begun_at(world) or world.time,
-        attemptStartedAt=world.time,
+        attempts=max(snapshot.attempts, attempt + 1),
+        startedAt=begun_at(snapshot) or snapshot.time,
+        attemptStartedAt=snapshot.time,
         queuedAt=None,
         backend=backend.name,
         lineage=origin or None,
@@ -61,29 +61,29 @@ def launch(world: TrainingSnapshot, backends: Backends, attempt: int, last: str)
     return Plan(status=state, apply=manifests, events=(notice,), requeue_after=SOON)
 
 
-def begun_at(world: TrainingSnapshot) -> str | None:
+def begun_at(snapshot: TrainingSnapshot) -> str | None:
     """startedAt, moved by the time that the run has just spent in a queue: waiting does not count."""
-    moment, waited = times.parse(world.status.get("startedAt")), world.since("queuedAt")
+    moment, waited = times.parse(snapshot.status.get("startedAt")), snapshot.since("queuedAt")
     if moment is None or waited is None:
-        return world.status.get("startedAt")
+        return snapshot.status.get("startedAt")
     return times.stamp(moment + timedelta(seconds=waited))
 
 
-def interrupt(world: TrainingSnapshot, job: BackendJob, reason: str, why: str, **fields: Any) -> Plan:
+def interrupt(snapshot: TrainingSnapshot, job: BackendJob, reason: str, why: str, **fields: Any) -> Plan:
     """End the gang free of charge: the attempt goes on from the newest checkpoint, under its own number.
 
     On record as a suspension first, which is what keeps the attempt from being counted while the old gang goes.
     """
     verdict = StatusVerdict(phase=RESTARTING, reason=reason, message=why, suspended=True)
-    if world.holds("Suspended"):
-        state = status(world, verdict, attempts=world.attempts or None, eta=None)
+    if snapshot.holds("Suspended"):
+        state = status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None)
         return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
-    state = status(world, verdict, attempts=world.attempts or None, eta=None, **fields)
-    return Plan(status=state, events=told(world, reason, why), requeue_after=NOW)
+    state = status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None, **fields)
+    return Plan(status=state, events=told(snapshot, reason, why), requeue_after=NOW)
 
 
-def _unpublished(world: TrainingSnapshot) -> str:
-    agent = world.agent_name or "the agent"
+def _unpublished(snapshot: TrainingSnapshot) -> str:
+    agent = snapshot.agent_name or "the agent"
     return (
         f"spec.data.rewards is policy, and no RewardPolicy revision is in force for {agent} yet: waiting for one; see "
         f"that the LearningAgent exists and that its rewardPolicyRef names a RewardPolicy that is Ready"
@@ -94,9 +94,9 @@ ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
 """What a manifest's `begun_from` begins with where it is a policy, and not why there was none."""
 
 
-def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
+def judge(snapshot: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
-    results = gates.evaluate(world.spec.gates, found)
+    results = gates.evaluate(snapshot.spec.gates, found)
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
     sentence = f"{sentence} ({note})" if note else sentence
@@ -113,13 +113,13 @@ def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
         validated=not failed,
     )
     state = status(
-        world,
+        snapshot,
         verdict,
         **proven(found),
-        attempts=world.attempts or None,
+        attempts=snapshot.attempts or None,
         gates=[result.to_kube() for result in results],
         queuedAt=None,
-        finishedAt=world.time,
+        finishedAt=snapshot.time,
     )
     news = [Notice("Warning" if failed else "Normal", verdict.reason, sentence)]
     if found.begun_from and not found.begun_from.startswith(ADDRESS):
@@ -127,7 +127,7 @@ def judge(world: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     return Plan(status=state, events=tuple(news), requeue_after=NOW)
 
 
-def fail(world: TrainingSnapshot, reason: str, why: str) -> Plan:
+def fail(snapshot: TrainingSnapshot, reason: str, why: str) -> Plan:
     """The end, without a model. The gang goes in the next pass, when this is on record."""
     verdict = StatusVerdict(
         phase="Failed",
@@ -139,44 +139,49 @@ def fail(world: TrainingSnapshot, reason: str, why: str) -> Plan:
         trained=False,
         validated=False,
     )
-    state = status(world, verdict, attempts=world.attempts or None, eta=None, queuedAt=None, finishedAt=world.time)
+    state = status(
+        snapshot, verdict, attempts=snapshot.attempts or None, eta=None, queuedAt=None, finishedAt=snapshot.time
+    )
     return Plan(status=state, events=(Notice("Warning", reason, why),), requeue_after=NOW)
 
 
-def retry(world: TrainingSnapshot, job: BackendJob, why: str) -> Plan:
+def retry(snapshot: TrainingSnapshot, job: BackendJob, why: str) -> Plan:
     """Put the end of this attempt on record; `finish_restart` acts on it."""
-    ended = f"attempt {job.attempt + 1} of {world.spec.max_attempts} ended: {why}"
-    if job.attempt + 1 >= world.spec.max_attempts:
-        return fail(world, "AttemptsExhausted", ended)
+    ended = f"attempt {job.attempt + 1} of {snapshot.spec.max_attempts} ended: {why}"
+    if job.attempt + 1 >= snapshot.spec.max_attempts:
+        return fail(snapshot, "AttemptsExhausted", ended)
     state = status(
-        world, StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=ended), attempts=world.attempts, eta=None
+        snapshot,
+        StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=ended),
+        attempts=snapshot.attempts,
+        eta=None,
     )
     return Plan(status=state, events=(Notice("Warning", "AttemptEnded", ended),), requeue_after=NOW)
 
 
-def hold(world: TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
+def hold(snapshot: TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
     """Hold: the sentence says what is missing."""
     phase = {RESTARTING: RESTARTING, "Starting": "Starting"}.get(reason, "Holding")
-    suspended = world.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
+    suspended = snapshot.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
     verdict = StatusVerdict(phase=phase, reason=reason, message=message, suspended=suspended)
-    state = status(world, verdict, attempts=world.attempts or None)
-    return Plan(status=state, events=told(world, reason, message) if phase == "Holding" else (), requeue_after=after)
+    state = status(snapshot, verdict, attempts=snapshot.attempts or None)
+    return Plan(status=state, events=told(snapshot, reason, message) if phase == "Holding" else (), requeue_after=after)
 
 
-def baseline(world: TrainingSnapshot) -> tuple[str | None, str | None]:
+def baseline(snapshot: TrainingSnapshot) -> tuple[str | None, str | None]:
     """The newest policy that is to serve the agent's users, and where that was rolled back the one that serves them.
 
     The base model or the uniform random policy when there is none.
     """
-    agent = world.agent or {}
+    agent = snapshot.agent or {}
     model = (agent.get("status") or {}).get("model") or {}
-    deployment = (world.deployment or {}).get("status") or {}
+    deployment = (snapshot.deployment or {}).get("status") or {}
     stable = deployment.get("stable") or {}
     if stable.get("uri") and _rolled_back(deployment, model):
         model = stable
     if model.get("uri"):
         return str(model["uri"]), model.get("sha256")
-    spoken = world.spec.data.language_model
+    spoken = snapshot.spec.data.language_model
     if spoken is not None:
         return base_alone(spoken), spoken.base.sha256
     task = (agent.get("spec") or {}).get("task") or {}
@@ -202,8 +207,8 @@ def run_path(job: str) -> str:
     return f"/api/v1/training/runs/{job}"
 
 
-def told(world: TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
+def told(snapshot: TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
     """An event for news only: nothing when the live Ready condition already gives this reason."""
-    if world.condition("Ready").get("reason") == reason:
+    if snapshot.condition("Ready").get("reason") == reason:
         return ()
     return (Notice("Normal" if reason in EXPECTED else "Warning", reason, message),)

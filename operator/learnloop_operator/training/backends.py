@@ -230,16 +230,16 @@ class Backends:
 
     defaults: RankDefaults
 
-    def chosen(self, world: TrainingSnapshot) -> Backend | None:
+    def chosen(self, snapshot: TrainingSnapshot) -> Backend | None:
         """The backend of the next attempt. A run that has begun stays where it is while that can run it."""
-        fit = [backend for backend in candidates(world.spec.backend) if not self._refusal(world, backend)]
-        recorded = world.status.get("backend")
+        fit = [backend for backend in candidates(snapshot.spec.backend) if not self._refusal(snapshot, backend)]
+        recorded = snapshot.status.get("backend")
         return next((backend for backend in fit if backend.name == recorded), fit[0] if fit else None)
 
-    def none_fits(self, world: TrainingSnapshot) -> str:
+    def none_fits(self, snapshot: TrainingSnapshot) -> str:
         """Reason why nothing can run it, one sentence for each backend that spec.backend leaves open."""
-        wanted = candidates(world.spec.backend)
-        reasons = "; ".join(f"{backend.name}: {self._refusal(world, backend)}" for backend in wanted)
+        wanted = candidates(snapshot.spec.backend)
+        reasons = "; ".join(f"{backend.name}: {self._refusal(snapshot, backend)}" for backend in wanted)
         return f"no backend can run it ({reasons}). It starts by itself as soon as one can"
 
     def render(self, backend: Backend, request: RunRequest) -> tuple[Manifest, ...]:
@@ -247,11 +247,11 @@ class Backends:
         network = rank_network(request, self.defaults)
         return (*network, *meeting_place(request, self.defaults), backend.render(request, self.defaults))
 
-    def _refusal(self, world: TrainingSnapshot, backend: Backend) -> str:
-        if backend.name not in world.installed:
+    def _refusal(self, snapshot: TrainingSnapshot, backend: Backend) -> str:
+        if backend.name not in snapshot.installed:
             kind = f"{backend.kind} ({backend.api_version})"
             return f"the kind {kind} does not exist in this cluster, install {backend.install}"
-        unfit = backend.unfit(world.spec, self.defaults)
+        unfit = backend.unfit(snapshot.spec, self.defaults)
         if unfit or not backend.replicated_job:
             return unfit
-        return long_names(world.name, backend.replicated_job, world.spec.workers)
+        return long_names(snapshot.name, backend.replicated_job, snapshot.spec.workers)

@@ -38,243 +38,247 @@ MANIFEST_GRACE = 15.0
 TrainingRule = Callable[[TrainingSnapshot, Backends], Plan | None]
 
 
-def decide(world: TrainingSnapshot, backends: Backends) -> Plan:
+def decide(snapshot: TrainingSnapshot, backends: Backends) -> Plan:
     """The first rule that applies."""
     for rule in RULES:
-        plan = rule(world, backends)
+        plan = rule(snapshot, backends)
         if plan is not None:
-            plan = with_samplers(world, plan, backends.defaults)
-            beat = world.run.heartbeat if world.run and world.attempts else None
+            plan = with_samplers(snapshot, plan, backends.defaults)
+            beat = snapshot.run.heartbeat if snapshot.run and snapshot.attempts else None
             fresh = beat.at if beat else None
-            message = announcements(world, plan.status, world.spec, world.agent_name, fresh)
-            return replace(plan, announcements=message, events=(*plan.events, *news(world.status, plan.status)))
+            message = announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name, fresh)
+            return replace(plan, announcements=message, events=(*plan.events, *news(snapshot.status, plan.status)))
     raise AssertionError("the last rule always applies")
 
 
-def leave_to_garbage_collection(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def leave_to_garbage_collection(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """The children carry owner references; nothing is left to do."""
-    return Plan(status=world.status) if world.deleting else None
+    return Plan(status=snapshot.status) if snapshot.deleting else None
 
 
-def keep_finished(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def keep_finished(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """A finished job stays finished; its pods go when they are failed leftovers, or old."""
-    if not world.status.get("finishedAt"):
+    if not snapshot.status.get("finishedAt"):
         return None
-    state = {**world.status, "observedGeneration": world.generation}
-    job, ttl = world.job, world.spec.ttl_seconds_after_finished
+    state = {**snapshot.status, "observedGeneration": snapshot.generation}
+    job, ttl = snapshot.job, snapshot.spec.ttl_seconds_after_finished
     if job is None or job.deleting:
         return Plan(status=state)
-    if job.state == "active" and not world.holds("Trained"):
+    if job.state == "active" and not snapshot.holds("Trained"):
         return Plan(status=state, delete=(job.ref,))
     if ttl is None:
         return Plan(status=state)
-    left = ttl - (world.since("finishedAt") or 0.0)
+    left = ttl - (snapshot.since("finishedAt") or 0.0)
     return Plan(status=state, delete=(job.ref,)) if left <= 0 else Plan(status=state, requeue_after=left)
 
 
-def suspend(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def suspend(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """No pods; the checkpoint stays where it is. The clock of deadlineSeconds restarts on resume."""
-    if not world.spec.suspend:
+    if not snapshot.spec.suspend:
         return None
     state = status(
-        world,
-        StatusVerdict(phase="Suspended", reason="Suspended", message=_paused(world), progressing=False, suspended=True),
-        attempts=world.attempts or None,
+        snapshot,
+        StatusVerdict(
+            phase="Suspended", reason="Suspended", message=_paused(snapshot), progressing=False, suspended=True
+        ),
+        attempts=snapshot.attempts or None,
         startedAt=None,
         queuedAt=None,
         eta=None,
     )
-    if not world.holds("Suspended"):
-        again = None if world.job is None else NOW
-        return Plan(status=state, events=told(world, "Suspended", _paused(world)), requeue_after=again)
-    if world.job is not None and not world.job.deleting:
-        return Plan(status=state, delete=(world.job.ref,))
+    if not snapshot.holds("Suspended"):
+        again = None if snapshot.job is None else NOW
+        return Plan(status=state, events=told(snapshot, "Suspended", _paused(snapshot)), requeue_after=again)
+    if snapshot.job is not None and not snapshot.job.deleting:
+        return Plan(status=state, delete=(snapshot.job.ref,))
     return Plan(status=state)
 
 
-def need_backend(world: TrainingSnapshot, backends: Backends) -> Plan | None:
+def need_backend(snapshot: TrainingSnapshot, backends: Backends) -> Plan | None:
     """Hold a run that no backend fits."""
-    if world.job is not None or world.ranks or backends.chosen(world) is not None:
+    if snapshot.job is not None or snapshot.ranks or backends.chosen(snapshot) is not None:
         return None
-    return hold(world, "BackendMissing", backends.none_fits(world), after=LATER)
+    return hold(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
 
 
-def accept_proof(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def accept_proof(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """A verified manifest of the attempt that has just succeeded is the only way to Trained. While the gang runs, or
     after it failed, nothing that says it is finished is believed."""
-    result = world.run.manifest if world.run and world.attempts else None
-    if result is None or world.job is None or world.job.state != "succeeded":
+    result = snapshot.run.manifest if snapshot.run and snapshot.attempts else None
+    if result is None or snapshot.job is None or snapshot.job.state != "succeeded":
         return None
-    problem = gates.flaw(world, result)
+    problem = gates.flaw(snapshot, result)
     if problem is None:
-        return judge(world, result)
+        return judge(snapshot, result)
     severity, why = problem
-    return fail(world, "ProofRejected", why) if severity == "wrong" else None
+    return fail(snapshot, "ProofRejected", why) if severity == "wrong" else None
 
 
-def heed_deadline(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def heed_deadline(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """deadlineSeconds of wall time since the start (or the last resume). Waiting in a queue is not counted."""
-    limit, spent = world.spec.deadline_seconds, world.worked_seconds
+    limit, spent = snapshot.spec.deadline_seconds, snapshot.worked_seconds
     if limit is None or spent is None or spent <= limit:
         return None
-    return fail(world, "DeadlineExceeded", f"not finished after {spent:.0f} s (deadlineSeconds: {limit})")
+    return fail(snapshot, "DeadlineExceeded", f"not finished after {spent:.0f} s (deadlineSeconds: {limit})")
 
 
-def finish_restart(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def finish_restart(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """The end of an attempt is on record: now its gang goes."""
-    job, recorded = world.job, world.condition("Reconciling")
-    if job is None or recorded.get("reason") != RESTARTING or job.attempt + 1 != world.recorded:
+    job, recorded = snapshot.job, snapshot.condition("Reconciling")
+    if job is None or recorded.get("reason") != RESTARTING or job.attempt + 1 != snapshot.recorded:
         return None
     verdict = StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=str(recorded.get("message", "")))
     delete = () if job.deleting else (job.ref,)
-    return Plan(status=status(world, verdict), delete=delete, requeue_after=SOON / 2)
+    return Plan(status=status(snapshot, verdict), delete=delete, requeue_after=SOON / 2)
 
 
-def resize(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def resize(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """Another number of workers is asked for: the gang goes on with it from its checkpoint, free of charge."""
-    job = world.job
+    job = snapshot.job
     if job is None or job.deleting or job.state != "active":
         return None
-    if job.workers is None or job.workers == world.spec.workers:
+    if job.workers is None or job.workers == snapshot.spec.workers:
         return None
-    why = f"from {1 + job.workers} to {1 + world.spec.workers} ranks; goes on from the newest checkpoint"
-    return interrupt(world, job, "Resizing", why)
+    why = f"from {1 + job.workers} to {1 + snapshot.spec.workers} ranks; goes on from the newest checkpoint"
+    return interrupt(snapshot, job, "Resizing", why)
 
 
-def refuse_pods(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def refuse_pods(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """No gang is made of pods that the platform does not allow; another spec, or another list, lets it begin."""
-    if world.job is not None:
+    if snapshot.job is not None:
         return None
-    spec, rules = world.spec, world.pod_rules
+    spec, rules = snapshot.spec, snapshot.pod_rules
     stray = allowed_pods.forbidden(spec.pod, "spec.pod", rules) or allowed_pods.forbidden_base(
         spec.data.language_model, "spec.data.languageModel", rules
     )
-    return hold(world, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
+    return hold(snapshot, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
 
 
-def wait_in_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def wait_in_queue(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """Somebody holds the gang back. It costs neither an attempt nor time of the run, however long it takes."""
-    job = world.job
+    job = snapshot.job
     if job is None or job.deleting or not job.queued:
         return None
-    message = world.queue_says or _held_back(world, job)
+    message = snapshot.queue_says or _held_back(snapshot, job)
     state = status(
-        world,
+        snapshot,
         StatusVerdict(phase="Queued", reason="Queued", message=message),
-        attempts=world.attempts,
+        attempts=snapshot.attempts,
         backend=_backend_of(job),
-        queuedAt=world.status.get("queuedAt") or world.time,
+        queuedAt=snapshot.status.get("queuedAt") or snapshot.time,
         eta=None,
     )
-    return Plan(status=state, events=told(world, "Queued", message), requeue_after=LATER)
+    return Plan(status=state, events=told(snapshot, "Queued", message), requeue_after=LATER)
 
 
-def leave_queue(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def leave_queue(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """The gang may run: every clock goes on from here."""
-    job, waited = world.job, world.since("queuedAt")
+    job, waited = snapshot.job, snapshot.since("queuedAt")
     if job is None or job.deleting or job.state != "active" or waited is None:
         return None
     message = f"admitted after {times.duration(waited)} in the queue"
     state = status(
-        world,
+        snapshot,
         StatusVerdict(phase="Starting", reason="Admitted", message=message),
-        attempts=world.attempts,
-        startedAt=begun_at(world),
-        attemptStartedAt=world.time,
+        attempts=snapshot.attempts,
+        startedAt=begun_at(snapshot),
+        attemptStartedAt=snapshot.time,
         queuedAt=None,
     )
     return Plan(status=state, events=(Notice("Normal", "Admitted", message),), requeue_after=NOW)
 
 
-def start(world: TrainingSnapshot, backends: Backends) -> Plan | None:
+def start(snapshot: TrainingSnapshot, backends: Backends) -> Plan | None:
     """No gang: begin the first attempt, the next one, or go on where a suspension stopped."""
-    if world.job is not None:
+    if snapshot.job is not None:
         return None
-    last = str(world.condition("Reconciling").get("message", "")) if _restarting(world) else ""
-    if world.ranks:
-        names = ", ".join(rank.name for rank in world.ranks[:3])
+    last = str(snapshot.condition("Reconciling").get("message", "")) if _restarting(snapshot) else ""
+    if snapshot.ranks:
+        names = ", ".join(rank.name for rank in snapshot.ranks[:3])
         return hold(
-            world, RESTARTING if last else "Starting", last or f"waiting for the end of {names}", after=SOON / 2
+            snapshot, RESTARTING if last else "Starting", last or f"waiting for the end of {names}", after=SOON / 2
         )
-    if world.run_error is not None:
-        return hold(world, "DataPlaneUnavailable", world.run_error)
-    resumed = world.holds("Suspended")
-    if world.attempts == 0 and world.has_data:
+    if snapshot.run_error is not None:
+        return hold(snapshot, "DataPlaneUnavailable", snapshot.run_error)
+    resumed = snapshot.holds("Suspended")
+    if snapshot.attempts == 0 and snapshot.has_data:
         # A run of a deleted job of the same name: its checkpoint and manifest must never count as ours.
-        call = Call("DELETE", run_path(world.name))
+        call = Call("DELETE", run_path(snapshot.name))
         verdict = StatusVerdict(
             phase="Pending", reason="Cleaning", message="removing the data of an earlier job of this name"
         )
-        return Plan(status=status(world, verdict), calls=(call,), requeue_after=NOW)
-    attempt = max(0, world.attempts - 1) if resumed else world.attempts
-    if attempt >= world.spec.max_attempts:
+        return Plan(status=status(snapshot, verdict), calls=(call,), requeue_after=NOW)
+    attempt = max(0, snapshot.attempts - 1) if resumed else snapshot.attempts
+    if attempt >= snapshot.spec.max_attempts:
         why = last or "the gang was deleted by somebody else"
-        return fail(world, "AttemptsExhausted", f"no attempt left (maxAttempts: {world.spec.max_attempts}); {why}")
-    return launch(world, backends, attempt, last)
+        return fail(
+            snapshot, "AttemptsExhausted", f"no attempt left (maxAttempts: {snapshot.spec.max_attempts}); {why}"
+        )
+    return launch(snapshot, backends, attempt, last)
 
 
-def await_removal(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def await_removal(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """Something deletes the gang: wait until it is gone."""
-    if world.job is None or not world.job.deleting:
+    if snapshot.job is None or not snapshot.job.deleting:
         return None
-    return hold(world, "Starting", "waiting for the end of the previous pods", after=SOON / 2)
+    return hold(snapshot, "Starting", "waiting for the end of the previous pods", after=SOON / 2)
 
 
-def heed_refusal(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def heed_refusal(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """Exit code 2: the trainer says that the configuration is wrong. No retry can help."""
-    why = gang_pods.refusal(world)
-    return fail(world, "ConfigurationError", why) if why else None
+    why = gang_pods.refusal(snapshot)
+    return fail(snapshot, "ConfigurationError", why) if why else None
 
 
-def heed_disruption(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def heed_disruption(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """A node was taken away from a rank (preemption, a drain, spot capacity): no fault of the run's, no attempt."""
-    job, recorded = world.job, world.condition("Reconciling")
+    job, recorded = snapshot.job, snapshot.condition("Reconciling")
     if job is None or job.deleting or job.state == "succeeded":
         return None
     previous = str(recorded.get("message", "")) if recorded.get("reason") == "Preempted" else ""
-    why = (previous if world.holds("Suspended") else "") or gang_pods.disruption(world)
+    why = (previous if snapshot.holds("Suspended") else "") or gang_pods.disruption(snapshot)
     if not why:
         return None
-    return interrupt(world, job, "Preempted", why, preemptions=int(world.status.get("preemptions") or 0) + 1)
+    return interrupt(snapshot, job, "Preempted", why, preemptions=int(snapshot.status.get("preemptions") or 0) + 1)
 
 
-def end_attempt(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def end_attempt(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """The gang failed, ended without proof, or shows no sign of life."""
-    job = world.job
+    job = snapshot.job
     assert job is not None
     if job.state == "failed":
-        return retry(world, job, gang_pods.post_mortem(world, job))
-    if world.run_error is not None:
-        return hold(world, "DataPlaneUnavailable", world.run_error)
+        return retry(snapshot, job, gang_pods.post_mortem(snapshot, job))
+    if snapshot.run_error is not None:
+        return hold(snapshot, "DataPlaneUnavailable", snapshot.run_error)
     if job.state == "succeeded":
-        since = (world.now - job.finished).total_seconds() if job.finished else MANIFEST_GRACE
+        since = (snapshot.now - job.finished).total_seconds() if job.finished else MANIFEST_GRACE
         if since < MANIFEST_GRACE:
-            return hold(world, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
-        result = world.run.manifest if world.run else None
-        problem = gates.flaw(world, result) if result else None
-        return retry(world, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
-    why = gang_pods.stalled(world, job)
-    return retry(world, job, why) if why else None
+            return hold(snapshot, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
+        result = snapshot.run.manifest if snapshot.run else None
+        problem = gates.flaw(snapshot, result) if result else None
+        return retry(snapshot, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
+    why = gang_pods.stalled(snapshot, job)
+    return retry(snapshot, job, why) if why else None
 
 
-def watch(world: TrainingSnapshot, _: Backends) -> Plan | None:
+def watch(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """All is well: report progress."""
-    job, beat = world.job, world.heartbeat
+    job, beat = snapshot.job, snapshot.heartbeat
     assert job is not None
-    fields = {"attempts": world.attempts, "backend": _backend_of(job)}
-    if world.since("startedAt") is None:
-        fields["startedAt"] = world.time
-    if world.since("attemptStartedAt") is None:
-        fields["attemptStartedAt"] = world.time
+    fields = {"attempts": snapshot.attempts, "backend": _backend_of(job)}
+    if snapshot.since("startedAt") is None:
+        fields["startedAt"] = snapshot.time
+    if snapshot.since("attemptStartedAt") is None:
+        fields["attemptStartedAt"] = snapshot.time
     phase = PHASES.get(beat.phase if beat else "starting", "Training")
-    cause = gang_pods.held_up(world)
+    cause = gang_pods.held_up(snapshot)
     if cause:
         verdict = StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
-        news = told(world, "PodsHeldUp", cause)
-        again = times.next_look(world.status.get("attemptStartedAt"), world.now, HELD_UP)
-        return Plan(status=status(world, verdict, **fields), events=news, requeue_after=again)
-    verdict = StatusVerdict(phase=phase, reason=phase, message=_working(world))
-    return Plan(status=status(world, verdict, **fields), requeue_after=SOON)
+        news = told(snapshot, "PodsHeldUp", cause)
+        again = times.next_look(snapshot.status.get("attemptStartedAt"), snapshot.now, HELD_UP)
+        return Plan(status=status(snapshot, verdict, **fields), events=news, requeue_after=again)
+    verdict = StatusVerdict(phase=phase, reason=phase, message=_working(snapshot))
+    return Plan(status=status(snapshot, verdict, **fields), requeue_after=SOON)
 
 
 RULES: tuple[TrainingRule, ...] = (
@@ -302,25 +306,25 @@ def _backend_of(job: BackendJob) -> str:
     return next(backend.name for backend in BACKENDS if backend.kind == job.ref.kind)
 
 
-def _held_back(world: TrainingSnapshot, job: BackendJob) -> str:
-    if world.spec.queue is not None:
-        return f"waits in LocalQueue {world.spec.queue.name}; its Workload has said nothing yet"
+def _held_back(snapshot: TrainingSnapshot, job: BackendJob) -> str:
+    if snapshot.spec.queue is not None:
+        return f"waits in LocalQueue {snapshot.spec.queue.name}; its Workload has said nothing yet"
     return f"somebody has suspended {job.ref.kind} {job.ref.name}: learnloop never does, and goes on when it is resumed"
 
 
-def _restarting(world: TrainingSnapshot) -> bool:
-    return world.condition("Reconciling").get("reason") == RESTARTING
+def _restarting(snapshot: TrainingSnapshot) -> bool:
+    return snapshot.condition("Reconciling").get("reason") == RESTARTING
 
 
-def _paused(world: TrainingSnapshot) -> str:
-    step = world.run.checkpoint.step if world.run and world.run.checkpoint else None
+def _paused(snapshot: TrainingSnapshot) -> str:
+    step = snapshot.run.checkpoint.step if snapshot.run and snapshot.run.checkpoint else None
     return f"suspended; resumes from step {step}" if step is not None else "suspended"
 
 
-def _working(world: TrainingSnapshot) -> str:
-    beat = world.heartbeat
+def _working(snapshot: TrainingSnapshot) -> str:
+    beat = snapshot.heartbeat
     if beat is None:
-        return gang_pods.waiting(world) or f"{gang_pods.census(world)}; no heartbeat yet"
+        return gang_pods.waiting(snapshot) or f"{gang_pods.census(snapshot)}; no heartbeat yet"
     ranks = f"{beat.world_size} ranks" if beat.world_size != 1 else "1 rank"
-    text = f"{ranks}, attempt {world.attempts} of {world.spec.max_attempts}"
+    text = f"{ranks}, attempt {snapshot.attempts} of {snapshot.spec.max_attempts}"
     return f"{text}: {beat.message}" if beat.message else text

@@ -26,46 +26,46 @@ from learnloop_operator.training.study_trials import (
 StudyRule = Callable[[StudySnapshot], Plan | None]
 
 
-def decide(world: StudySnapshot) -> Plan:
+def decide(snapshot: StudySnapshot) -> Plan:
     """The first rule that applies."""
     for rule in RULES:
-        plan = rule(world)
+        plan = rule(snapshot)
         if plan is not None:
-            return replace(plan, announcements=announcements(world, plan.status, world.spec, world.agent_name))
+            return replace(plan, announcements=announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name))
     raise AssertionError("the last rule always applies")
 
 
-def leave_to_garbage_collection(world: StudySnapshot) -> Plan | None:
+def leave_to_garbage_collection(snapshot: StudySnapshot) -> Plan | None:
     """The trials carry owner references; nothing is left to do."""
-    return Plan(status=world.status) if world.deleting else None
+    return Plan(status=snapshot.status) if snapshot.deleting else None
 
 
-def keep_finished(world: StudySnapshot) -> Plan | None:
+def keep_finished(snapshot: StudySnapshot) -> Plan | None:
     """A finished study stays finished, its trials to be looked at until it is deleted."""
-    if not world.status.get("finishedAt"):
+    if not snapshot.status.get("finishedAt"):
         return None
-    return Plan(status={**world.status, "observedGeneration": world.generation})
+    return Plan(status={**snapshot.status, "observedGeneration": snapshot.generation})
 
 
-def refuse(world: StudySnapshot) -> Plan | None:
+def refuse(snapshot: StudySnapshot) -> Plan | None:
     """A space that could not be trained is refused before the first trial."""
-    why = problem(world.name, world.spec)
-    return fail(world, "ConfigurationError", why) if why else None
+    why = problem(snapshot.name, snapshot.spec)
+    return fail(snapshot, "ConfigurationError", why) if why else None
 
 
-def wait_for_the_data_plane(world: StudySnapshot) -> Plan | None:
+def wait_for_the_data_plane(snapshot: StudySnapshot) -> Plan | None:
     """Trials at work go on; none begins and none ends."""
-    return hold(world, "DataPlaneUnavailable", world.state_error) if world.state_error else None
+    return hold(snapshot, "DataPlaneUnavailable", snapshot.state_error) if snapshot.state_error else None
 
 
-def begin(world: StudySnapshot) -> Plan | None:
+def begin(snapshot: StudySnapshot) -> Plan | None:
     """No study of this very object yet: a deleted one of the same name is forgotten."""
-    if world.state is not None and world.state.owner == world.owner:
+    if snapshot.state is not None and snapshot.state.owner == snapshot.owner:
         return None
-    study = world.study
+    study = snapshot.study
     order = {
-        "job": world.name,
-        "owner": world.owner,
+        "job": snapshot.name,
+        "owner": snapshot.owner,
         "trials": study.trials,
         "space": [dimension.to_kube() for dimension in study.space],
         "direction": study.direction,
@@ -74,40 +74,40 @@ def begin(world: StudySnapshot) -> Plan | None:
         "pruner": study.pruner.to_kube(),
     }
     verdict = StatusVerdict(phase="Searching", reason="Searching", message=f"begins a study of {study.trials} trials")
-    started = world.status.get("startedAt") or world.time
-    state = status(world, verdict, startedAt=started, lineage=lineage(world))
-    return Plan(status=state, calls=(Call("PUT", path(world.name), order),), requeue_after=NOW)
+    started = snapshot.status.get("startedAt") or snapshot.time
+    state = status(snapshot, verdict, startedAt=started, lineage=lineage(snapshot))
+    return Plan(status=state, calls=(Call("PUT", path(snapshot.name), order),), requeue_after=NOW)
 
 
-def suspend(world: StudySnapshot) -> Plan | None:
+def suspend(snapshot: StudySnapshot) -> Plan | None:
     """Every trial stops and keeps its newest checkpoint."""
-    if not world.spec.suspend:
+    if not snapshot.spec.suspend:
         return None
-    running = [trial for trial in world.state.trials if trial.state == "running"] if world.state else []
-    jobs = [(trial, world.trials[trial.number]) for trial in running if trial.number in world.trials]
-    stop = tuple(manifest(world, trial, suspend=True) for trial, job in jobs if not (job.suspend or job.finished))
-    message = f"suspended: {sentence(world)}"
+    running = [trial for trial in snapshot.state.trials if trial.state == "running"] if snapshot.state else []
+    jobs = [(trial, snapshot.trials[trial.number]) for trial in running if trial.number in snapshot.trials]
+    stop = tuple(manifest(snapshot, trial, suspend=True) for trial, job in jobs if not (job.suspend or job.finished))
+    message = f"suspended: {sentence(snapshot)}"
     verdict = StatusVerdict(phase="Suspended", reason="Suspended", message=message, progressing=False, suspended=True)
-    return Plan(status=status(world, verdict, **fields(world), startedAt=None), apply=stop)
+    return Plan(status=status(snapshot, verdict, **fields(snapshot), startedAt=None), apply=stop)
 
 
-def search(world: StudySnapshot) -> Plan | None:
+def search(snapshot: StudySnapshot) -> Plan | None:
     """Tend the trials that run, and begin others while there are some to come."""
-    assert world.state is not None
-    orders, stopping = Orders(), stop_reason(world)
-    running = [trial for trial in world.state.trials if trial.state == "running"]
+    assert snapshot.state is not None
+    orders, stopping = Orders(), stop_reason(snapshot)
+    running = [trial for trial in snapshot.state.trials if trial.state == "running"]
     for trial in running:
-        tend(world, trial, stopping, orders)
-    begun = len(world.state.trials)
-    if stopping is None and not _too_many_failed(world, orders.ended.count("failed")):
-        free = max(0, world.study.parallelism - len(running) + len(orders.ended))
-        for number in range(begun, min(world.study.trials, begun + free)):
-            orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{number}"))
-    if not running and (stopping or begun == world.study.trials):
+        tend(snapshot, trial, stopping, orders)
+    begun = len(snapshot.state.trials)
+    if stopping is None and not _too_many_failed(snapshot, orders.ended.count("failed")):
+        free = max(0, snapshot.study.parallelism - len(running) + len(orders.ended))
+        for number in range(begun, min(snapshot.study.trials, begun + free)):
+            orders.calls.append(Call("PUT", f"{path(snapshot.name)}/trials/{number}"))
+    if not running and (stopping or begun == snapshot.study.trials):
         return None
-    verdict = StatusVerdict(phase="Searching", reason="Searching", message=sentence(world))
-    started = world.status.get("startedAt") or world.time
-    state = status(world, verdict, **fields(world), startedAt=started)
+    verdict = StatusVerdict(phase="Searching", reason="Searching", message=sentence(snapshot))
+    started = snapshot.status.get("startedAt") or snapshot.time
+    state = status(snapshot, verdict, **fields(snapshot), startedAt=started)
     soon = NOW if orders.ended or len(orders.calls) or orders.apply else SOON
     return Plan(
         status=state,
@@ -118,24 +118,24 @@ def search(world: StudySnapshot) -> Plan | None:
     )
 
 
-def conclude(world: StudySnapshot) -> Plan:
+def conclude(snapshot: StudySnapshot) -> Plan:
     """All trials have ended: the best one's proof is the job's, and the job's gates judge it."""
-    best, stopping = best_trial(world), stop_reason(world)
-    if _too_many_failed(world) or best is None:
-        why = f"{stopping or 'no trial has a result'}: {sentence(world)}"
-        reason = "DeadlineExceeded" if stopping and not _too_many_failed(world) else "TrialsFailed"
-        return _with_study(world, fail(world, reason, why))
-    name = trial_name(world.name, best.number)
-    if world.run_error is not None:
-        return hold(world, "DataPlaneUnavailable", world.run_error)
-    job, result = world.trials.get(best.number), world.run.manifest if world.run else None
+    best, stopping = best_trial(snapshot), stop_reason(snapshot)
+    if _too_many_failed(snapshot) or best is None:
+        why = f"{stopping or 'no trial has a result'}: {sentence(snapshot)}"
+        reason = "DeadlineExceeded" if stopping and not _too_many_failed(snapshot) else "TrialsFailed"
+        return _with_study(snapshot, fail(snapshot, reason, why))
+    name = trial_name(snapshot.name, best.number)
+    if snapshot.run_error is not None:
+        return hold(snapshot, "DataPlaneUnavailable", snapshot.run_error)
+    job, result = snapshot.trials.get(best.number), snapshot.run.manifest if snapshot.run else None
     if result is None or job is None or result.job != name or result.artifact_sha256 != job.artifact:
         why = (
             f"the best trial {name} is gone, or its manifest is not the one it was proven by; create a new TrainingJob"
         )
-        return _with_study(world, fail(world, "ProofRejected", why))
-    plan = judge(world, result, note=f"best of {len(world.trials)} trials, {name}")
-    return _with_study(world, plan)
+        return _with_study(snapshot, fail(snapshot, "ProofRejected", why))
+    plan = judge(snapshot, result, note=f"best of {len(snapshot.trials)} trials, {name}")
+    return _with_study(snapshot, plan)
 
 
 RULES: tuple[StudyRule, ...] = (
@@ -150,24 +150,24 @@ RULES: tuple[StudyRule, ...] = (
 )
 
 
-def stop_reason(world: StudySnapshot) -> str | None:
+def stop_reason(snapshot: StudySnapshot) -> str | None:
     """Reason why no further trial begins and those at work stop; None while the search goes on."""
-    if _too_many_failed(world):
-        return f"maxFailedTrials: {world.study.max_failed_trials}"
-    limit, spent = world.spec.deadline_seconds, world.since("startedAt")
+    if _too_many_failed(snapshot):
+        return f"maxFailedTrials: {snapshot.study.max_failed_trials}"
+    limit, spent = snapshot.spec.deadline_seconds, snapshot.since("startedAt")
     if limit is not None and spent is not None and spent > limit:
         return f"deadlineSeconds: {limit}"
     return None
 
 
-def _too_many_failed(world: StudySnapshot, more: int = 0) -> bool:
-    trials = world.state.trials if world.state else []
-    return more + sum(trial.state == "failed" for trial in trials) >= world.study.max_failed_trials
+def _too_many_failed(snapshot: StudySnapshot, more: int = 0) -> bool:
+    trials = snapshot.state.trials if snapshot.state else []
+    return more + sum(trial.state == "failed" for trial in trials) >= snapshot.study.max_failed_trials
 
 
-def _with_study(world: StudySnapshot, plan: Plan) -> Plan:
+def _with_study(snapshot: StudySnapshot, plan: Plan) -> Plan:
     """The plan with the study's figures in its status; the proof's return stands where there is one."""
-    figures = fields(world)
+    figures = fields(snapshot)
     figures["return"] = plan.status.get("return") or figures["return"]
     state = {key: value for key, value in {**plan.status, **figures}.items() if value is not None}
     return Plan(status=state, events=plan.events, requeue_after=plan.requeue_after)

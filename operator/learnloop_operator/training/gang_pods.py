@@ -60,111 +60,111 @@ def _state(status: Mapping[str, Any], names: Collection[str]) -> Mapping[str, An
     return {}
 
 
-def held_up(world: TrainingSnapshot) -> str | None:
+def held_up(snapshot: TrainingSnapshot) -> str | None:
     """Problem to fix before the whole gang can work: no node, no image, pods that may not be made.
 
     Asked until work begins: a master that runs alone only says that it waits for the others.
     """
-    beat = world.heartbeat
-    if world.job is None or (beat is not None and beat.phase != "starting"):
+    beat = snapshot.heartbeat
+    if snapshot.job is None or (beat is not None and beat.phase != "starting"):
         return None
-    for rank in world.ranks:
+    for rank in snapshot.ranks:
         if rank.stuck:
             return f"pod {rank.name} waits: {rank.waiting}"
-    if len(world.ranks) < _expected(world) and world.job.trouble:
-        return f"{len(world.ranks)} of {_expected(world)} pods exist: {world.job.trouble}"
-    return _unheard(world, world.job)
+    if len(snapshot.ranks) < _expected(snapshot) and snapshot.job.trouble:
+        return f"{len(snapshot.ranks)} of {_expected(snapshot)} pods exist: {snapshot.job.trouble}"
+    return _unheard(snapshot, snapshot.job)
 
 
-def _unheard(world: TrainingSnapshot, job: BackendJob) -> str | None:
+def _unheard(snapshot: TrainingSnapshot, job: BackendJob) -> str | None:
     if (
         job.has_status
         or job.queued
         or job.state != "active"
-        or world.ranks
-        or world.now - _begun(world, job) < HEARD_WITHIN
+        or snapshot.ranks
+        or snapshot.now - _begun(snapshot, job) < HEARD_WITHIN
     ):
         return None
     kind, name = job.ref.kind, job.ref.name
     return f"{kind} {name} has neither a status nor pods: see that the controller of {kind}s runs"
 
 
-def waiting(world: TrainingSnapshot) -> str | None:
+def waiting(snapshot: TrainingSnapshot) -> str | None:
     """Reason why the gang has not begun to work, when the cause lies outside of it (no node, no image, no pods yet)."""
-    cause = held_up(world)
-    if cause or world.heartbeat is not None or world.job is None:
+    cause = held_up(snapshot)
+    if cause or snapshot.heartbeat is not None or snapshot.job is None:
         return cause
-    for rank in world.ranks:
+    for rank in snapshot.ranks:
         if rank.waiting:
             return f"pod {rank.name} waits: {rank.waiting}"
-    if len(world.ranks) < _expected(world):
-        return f"{len(world.ranks)} of {_expected(world)} pods exist so far"
+    if len(snapshot.ranks) < _expected(snapshot):
+        return f"{len(snapshot.ranks)} of {_expected(snapshot)} pods exist so far"
     return None
 
 
-def stalled(world: TrainingSnapshot, job: BackendJob) -> str | None:
+def stalled(snapshot: TrainingSnapshot, job: BackendJob) -> str | None:
     """The sentence why this attempt is given up; None while there is hope."""
-    limit = world.spec.stall_seconds
-    if held_up(world):
+    limit = snapshot.spec.stall_seconds
+    if held_up(snapshot):
         return None  # another attempt would be held up just the same
-    begun = _begun(world, job)
-    if waiting(world) and not any(_replaced(rank, begun) for rank in world.ranks):
+    begun = _begun(snapshot, job)
+    if waiting(snapshot) and not any(_replaced(rank, begun) for rank in snapshot.ranks):
         return None
     signs = [begun]
     # Starts count for pods that were there from the beginning only: a crash loop never stops starting.
-    signs += [rank.started for rank in world.ranks if rank.started and not _replaced(rank, begun)]
-    beat, age = world.heartbeat, world.run.heartbeat_age_seconds if world.run else None
+    signs += [rank.started for rank in snapshot.ranks if rank.started and not _replaced(rank, begun)]
+    beat, age = snapshot.heartbeat, snapshot.run.heartbeat_age_seconds if snapshot.run else None
     # A gang that waits for a lost rank still says "starting"; only work is a sign of life.
     if beat is not None and beat.phase != "starting" and age is not None:
-        signs.append(world.now - timedelta(seconds=age))
-    quiet = (world.now - max(signs)).total_seconds()
+        signs.append(snapshot.now - timedelta(seconds=age))
+    quiet = (snapshot.now - max(signs)).total_seconds()
     if quiet <= limit:
         return None
     cause = f": {beat.message}" if beat is not None and beat.message else ""
-    return f"no sign of work for {quiet:.0f} s (limit {limit} s){cause}; {census(world)}"
+    return f"no sign of work for {quiet:.0f} s (limit {limit} s){cause}; {census(snapshot)}"
 
 
-def census(world: TrainingSnapshot) -> str:
-    running = sum(rank.running and not rank.deleting for rank in world.ranks)
-    return f"{running} of {_expected(world)} ranks run"
+def census(snapshot: TrainingSnapshot) -> str:
+    running = sum(rank.running and not rank.deleting for rank in snapshot.ranks)
+    return f"{running} of {_expected(snapshot)} ranks run"
 
 
-def refusal(world: TrainingSnapshot) -> str | None:
+def refusal(snapshot: TrainingSnapshot) -> str | None:
     """The trainer's sentence when it says that the configuration is wrong."""
-    for rank in world.ranks:
+    for rank in snapshot.ranks:
         if rank.exit_code == CONFIGURATION_ERROR:
             return rank.message or "the trainer refused its configuration without saying why; see its logs"
     return None
 
 
-def disruption(world: TrainingSnapshot) -> str:
+def disruption(snapshot: TrainingSnapshot) -> str:
     """Reason why a rank lost its node, by its pod or by the gang's own end; "" when none did."""
-    for rank in world.ranks:
+    for rank in snapshot.ranks:
         if rank.disrupted:
             return f"pod {rank.name} lost its node: {rank.disrupted}; goes on from the newest checkpoint"
-    message = world.job.disrupted if world.job is not None else ""
+    message = snapshot.job.disrupted if snapshot.job is not None else ""
     return f"a rank lost its node: {message}; goes on from the newest checkpoint" if message else ""
 
 
-def post_mortem(world: TrainingSnapshot, job: BackendJob) -> str:
+def post_mortem(snapshot: TrainingSnapshot, job: BackendJob) -> str:
     """Describe how the gang ended, in the words of the rank that failed."""
-    for rank in world.ranks:
+    for rank in snapshot.ranks:
         if rank.exit_code:
             text = f": {rank.message}" if rank.message else ""
             return f"pod {rank.name} exited with {rank.exit_code}{text}"
-    for rank in world.ranks:
+    for rank in snapshot.ranks:
         if rank.stuck:
             return f"pod {rank.name} never started: {rank.waiting}"
     return job.message or "its pods failed"
 
 
-def _begun(world: TrainingSnapshot, job: BackendJob) -> datetime:
-    return max(job.created, times.parse(world.status.get("attemptStartedAt")) or job.created)
+def _begun(snapshot: TrainingSnapshot, job: BackendJob) -> datetime:
+    return max(job.created, times.parse(snapshot.status.get("attemptStartedAt")) or job.created)
 
 
 def _replaced(rank: Rank, begun: datetime) -> bool:
     return rank.created - begun > REPLACED_AFTER
 
 
-def _expected(world: TrainingSnapshot) -> int:
-    return 1 + world.spec.workers
+def _expected(snapshot: TrainingSnapshot) -> int:
+    return 1 + snapshot.spec.workers

@@ -15,42 +15,42 @@ from learnloop_operator.training.run_snapshot import TrainingSnapshot
 Flaw = tuple[Literal["incomplete", "wrong"], str]
 
 
-def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
+def flaw(snapshot: TrainingSnapshot, proof: Proof) -> Flaw | None:
     """Reason why `proof` proves nothing. incomplete: another attempt may complete it; wrong: no attempt will."""
-    if proof.job != world.name:
-        return "incomplete", f"the manifest is for job {proof.job!r}, not {world.name!r}"
-    if world.job is not None and proof.attempts != world.job.attempt + 1:
+    if proof.job != snapshot.name:
+        return "incomplete", f"the manifest is for job {proof.job!r}, not {snapshot.name!r}"
+    if snapshot.job is not None and proof.attempts != snapshot.job.attempt + 1:
         return (
             "incomplete",
-            f"the manifest is of attempt {proof.attempts}, the gang was attempt {world.job.attempt + 1}",
+            f"the manifest is of attempt {proof.attempts}, the gang was attempt {snapshot.job.attempt + 1}",
         )
-    if proof.step < world.spec.total_steps and not _patience_ended(world, proof):
-        return "incomplete", f"the manifest ends at step {proof.step} of {world.spec.total_steps}"
-    if proof.algorithm != world.spec.algorithm or proof.environment != world.spec.data.world:
+    if proof.step < snapshot.spec.total_steps and not _patience_ended(snapshot, proof):
+        return "incomplete", f"the manifest ends at step {proof.step} of {snapshot.spec.total_steps}"
+    if proof.algorithm != snapshot.spec.algorithm or proof.environment != snapshot.spec.data.world:
         message = f"{proof.algorithm} on {proof.environment}"
-        wanted = f"{world.spec.algorithm} on {world.spec.data.world}"
+        wanted = f"{snapshot.spec.algorithm} on {snapshot.spec.data.world}"
         return "incomplete", f"the manifest is of {message}, the spec asks for {wanted}"
-    if (proof.off_policy is None) == (world.spec.data.environment is None):
+    if (proof.off_policy is None) == (snapshot.spec.data.environment is None):
         message, wanted = ("played episodes", "a log") if proof.off_policy is None else ("a log", "played episodes")
         return "incomplete", f"the manifest proves by {message}, the spec asks for {wanted}"
-    requested = world.spec.data.rewards or "environment"
-    begun = (world.status.get("lineage") or {}).get("rewardPolicyRevision") if requested == "policy" else None
+    requested = snapshot.spec.data.rewards or "environment"
+    begun = (snapshot.status.get("lineage") or {}).get("rewardPolicyRevision") if requested == "policy" else None
     if (proof.rewards, proof.reward_policy_revision) != (requested, begun):
         message = f"{proof.rewards}, revision {proof.reward_policy_revision}"
         return (
             "incomplete",
             f"the manifest is by the rewards of {message}, the run began with {requested}, revision {begun}",
         )
-    missing = sorted(set(world.spec.export.formats) - {item.format for item in proof.exports})
+    missing = sorted(set(snapshot.spec.export.formats) - {item.format for item in proof.exports})
     if missing:
         return "incomplete", f"the manifest has no {missing[0]}, which the spec asks for"
     stored = [("artifact_uri", proof.artifact_uri, proof.artifact_sha256)]
     stored += [(f"uri of the {item.format}", item.uri, item.sha256) for item in proof.exports]
     for field, uri, sha256 in stored:
-        if uri != f"{SCHEME}{world.namespace}/{sha256}":
+        if uri != f"{SCHEME}{snapshot.namespace}/{sha256}":
             return (
                 "wrong",
-                f"{field}: {uri[:200]} is not {SCHEME}{world.namespace}/{sha256[:12]}…: push it to the data plane",
+                f"{field}: {uri[:200]} is not {SCHEME}{snapshot.namespace}/{sha256[:12]}…: push it to the data plane",
             )
     for what, parity in (("graph", proof.parity), *((item.format, item.parity) for item in proof.exports)):
         if parity.passed:
@@ -63,9 +63,9 @@ def flaw(world: TrainingSnapshot, proof: Proof) -> Flaw | None:
     return None
 
 
-def _patience_ended(world: TrainingSnapshot, proof: Proof) -> bool:
+def _patience_ended(snapshot: TrainingSnapshot, proof: Proof) -> bool:
     """True if the spec lets a run end early, and this one reports that it did."""
-    wanted, result = world.spec.evaluation.while_training, proof.while_training
+    wanted, result = snapshot.spec.evaluation.while_training, proof.while_training
     return wanted is not None and wanted.patience is not None and result is not None and result.ended_early
 
 

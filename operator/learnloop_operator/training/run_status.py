@@ -37,37 +37,37 @@ class StatusVerdict:
     suspended: bool = False
 
 
-def status(world: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Manifest:
+def status(snapshot: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Manifest:
     """The whole status: the live one, `fields` (None removes), progress when it is due, conditions."""
-    generation = world.generation
+    generation = snapshot.generation
     reason, message = verdict.reason, verdict.message
     wanted = conditions.ready_triplet(
-        world, reason, message, ready=verdict.ready, progressing=verdict.progressing, stalled=verdict.stalled
+        snapshot, reason, message, ready=verdict.ready, progressing=verdict.progressing, stalled=verdict.stalled
     )
     wanted.append(conditions.condition("Trained", verdict.trained, reason, message, generation))
     wanted.append(conditions.condition("Validated", verdict.validated, reason, message, generation))
-    beat = world.heartbeat
-    held = world.status.get("conditions") or ()
+    beat = snapshot.heartbeat
+    held = snapshot.status.get("conditions") or ()
     if beat is not None and beat.returns:
         wanted += anomalies.judged({"": anomalies.watch(beat.returns)}, held, generation)
     why = "Suspended" if verdict.suspended else "NotSuspended"
     wanted.append(conditions.condition("Suspended", verdict.suspended, why, "", generation))
     result = {
-        **world.status,
-        "totalSteps": world.spec.total_steps,
-        **progress(world),
+        **snapshot.status,
+        "totalSteps": snapshot.spec.total_steps,
+        **progress(snapshot),
         **fields,
         "observedGeneration": generation,
         "phase": verdict.phase,
-        "conditions": conditions.merge(held, wanted, world.time),
+        "conditions": conditions.merge(held, wanted, snapshot.time),
     }
     return {key: value for key, value in result.items() if value is not None}
 
 
-def progress(world: TrainingSnapshot) -> dict[str, Any]:
+def progress(snapshot: TrainingSnapshot) -> dict[str, Any]:
     """Step, percent, ETA and return from the newest heartbeat; nothing when the last write was a moment ago."""
-    beat = world.heartbeat
-    if beat is None or _just_written(world):
+    beat = snapshot.heartbeat
+    if beat is None or _just_written(snapshot):
         return {}
     fields: dict[str, Any] = {
         "step": beat.step,
@@ -118,16 +118,16 @@ def interval(value: ReturnEstimate) -> str:
     return foreign_text.interval(value.mean, value.ci_low, value.ci_high)
 
 
-def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:
+def lineage(snapshot: TrainingSnapshot) -> dict[str, Any] | None:
     """Origin of the model; fixed when the run begins."""
-    if world.status.get("lineage") or world.agent_name is None:
-        return world.status.get("lineage")
-    agent = world.agent or {}
+    if snapshot.status.get("lineage") or snapshot.agent_name is None:
+        return snapshot.status.get("lineage")
+    agent = snapshot.agent or {}
     spec, state = agent.get("spec") or {}, agent.get("status") or {}
     # The agent's status still has the count of the pass before the one that triggered the run.
-    noted = (world.object["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRAJECTORIES, "")
+    noted = (snapshot.object["metadata"].get("annotations") or {}).get(names.ANNOTATION_TRAJECTORIES, "")
     result = {
-        "learningAgent": world.agent_name,
+        "learningAgent": snapshot.agent_name,
         "rewardPolicy": (spec.get("rewardPolicyRef") or {}).get("name"),
         "rewardPolicyRevision": state.get("rewardPolicyRevision"),
         "trajectories": int(noted) if noted.isdecimal() else state.get("trajectories"),
@@ -135,12 +135,12 @@ def lineage(world: TrainingSnapshot) -> dict[str, Any] | None:
     return {key: value for key, value in result.items() if value is not None}
 
 
-def _just_written(world: TrainingSnapshot) -> bool:
+def _just_written(snapshot: TrainingSnapshot) -> bool:
     # The API server itself remembers when our status last changed.
-    for entry in world.object["metadata"].get("managedFields") or ():
+    for entry in snapshot.object["metadata"].get("managedFields") or ():
         if entry.get("subresource") == "status" and entry.get("operation") == "Apply":
             moment = times.parse(entry.get("time"))
-            if moment is not None and 0 <= (world.now - moment).total_seconds() < PROGRESS_SECONDS:
+            if moment is not None and 0 <= (snapshot.now - moment).total_seconds() < PROGRESS_SECONDS:
                 return True
     return False
 
@@ -150,7 +150,7 @@ NEWS_SECONDS = 3600.0
 
 
 def announcements(
-    world: BaseSnapshot,
+    snapshot: BaseSnapshot,
     state: Manifest,
     spec: TrainingJobSpec,
     agent: str | None,
@@ -163,22 +163,22 @@ def announcements(
     """
     ended = times.parse(state.get("finishedAt"))
     if ended is not None:
-        fresh = times.seconds_since(state.get("finishedAt"), world.now) <= NEWS_SECONDS
-        return (_ended(world, state, spec, agent),) if fresh else ()
+        fresh = times.seconds_since(state.get("finishedAt"), snapshot.now) <= NEWS_SECONDS
+        return (_ended(snapshot, state, spec, agent),) if fresh else ()
     # A run that has made way, or lost its admission, is queued again: heartbeats would leave it at "running".
-    waits = state.get("queuedAt") or not world.status.get("startedAt")
-    if world.deleting or not waits:
+    waits = state.get("queuedAt") or not snapshot.status.get("startedAt")
+    if snapshot.deleting or not waits:
         return ()
-    message = _told(world, state, spec, agent, phase="queued", status="queued", at=times.stamp(world.now))
+    message = _told(snapshot, state, spec, agent, phase="queued", status="queued", at=times.stamp(snapshot.now))
     return (replace(message, identity=f"{message.identity} after {last_heard or 'nothing'}"),)
 
 
-def _ended(world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:
+def _ended(snapshot: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:
     ready = conditions.find(state, "Ready")
     passed = ready.get("status") == "True"
     proven = state.get("artifact") is not None
     return _told(
-        world,
+        snapshot,
         state,
         spec,
         agent,
@@ -197,13 +197,13 @@ def _ended(world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: s
 
 
 def _told(
-    world: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None, *, phase: str, **fields: object
+    snapshot: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None, *, phase: str, **fields: object
 ) -> Announcement:
     step, total = int(state.get("step") or 0), spec.total_steps
     event = TrainingStatus.model_validate(
         {
-            "job": world.name,
-            "job_uid": world.object["metadata"].get("uid"),
+            "job": snapshot.name,
+            "job_uid": snapshot.object["metadata"].get("uid"),
             "agent": agent,
             "attempt": max(0, int(state.get("attempts") or 0) - 1),
             "step": min(step, total),
@@ -216,7 +216,7 @@ def _told(
             **fields,
         }
     )
-    path = f"/api/v1/training/runs/{world.name}/status"
+    path = f"/api/v1/training/runs/{snapshot.name}/status"
     return Announcement(Call("PUT", path, event.model_dump(mode="json")), f"{event.job_uid} {phase}")
 
 

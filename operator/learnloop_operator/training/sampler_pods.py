@@ -92,33 +92,38 @@ def _order(request: RunRequest) -> str:
     return json.dumps(order, sort_keys=True)
 
 
-def wanted(world: TrainingSnapshot) -> bool:
+def wanted(snapshot: TrainingSnapshot) -> bool:
     """True while the learner takes steps, or starts: samplers may already look for it."""
-    job, beat = world.job, world.heartbeat
-    if world.spec.samplers is None or world.spec.suspend or world.status.get("finishedAt") or world.holds("Suspended"):
+    job, beat = snapshot.job, snapshot.heartbeat
+    if (
+        snapshot.spec.samplers is None
+        or snapshot.spec.suspend
+        or snapshot.status.get("finishedAt")
+        or snapshot.holds("Suspended")
+    ):
         return False
     if job is None or job.deleting or job.queued or job.state != "active":
         return False
     return beat is None or beat.phase in ("starting", "training")
 
 
-def with_samplers(world: TrainingSnapshot, plan: Plan, defaults: RankDefaults) -> Plan:
+def with_samplers(snapshot: TrainingSnapshot, plan: Plan, defaults: RankDefaults) -> Plan:
     """The plan with the samplers' Deployment as it should be, or with its deletion."""
-    if world.spec.samplers is None or world.deleting:
+    if snapshot.spec.samplers is None or snapshot.deleting:
         return plan
-    if wanted(world):
+    if wanted(snapshot):
         request = RunRequest(
-            job=world.object,
-            spec=world.spec,
+            job=snapshot.object,
+            spec=snapshot.spec,
             attempt=0,
             agent=None,
             baseline_uri=None,
             baseline_sha256=None,
         )
         return replace(plan, apply=(*plan.apply, deployment(request, defaults)))
-    if not world.has_samplers:
+    if not snapshot.has_samplers:
         return plan
-    ref = ObjectRef("apps/v1", "Deployment", world.namespace, deployment_name(world.name))
+    ref = ObjectRef("apps/v1", "Deployment", snapshot.namespace, deployment_name(snapshot.name))
     return replace(plan, delete=(*plan.delete, ref))
 
 

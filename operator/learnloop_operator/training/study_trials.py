@@ -156,11 +156,11 @@ def _refusal(spec: TrainingJobSpec, parameter: str, value: Any) -> str:
 DIGITS = 4
 
 
-def fields(world: StudySnapshot) -> dict[str, Any]:
+def fields(snapshot: StudySnapshot) -> dict[str, Any]:
     """Fields that a study adds to its TrainingJob's status."""
-    trials = world.state.trials if world.state else []
+    trials = snapshot.state.trials if snapshot.state else []
     counts: Counter[str] = Counter(trial.state for trial in trials)
-    best = best_trial(world)
+    best = best_trial(snapshot)
     study: dict[str, Any] = {
         "trials": len(trials),
         "running": counts["running"],
@@ -171,30 +171,30 @@ def fields(world: StudySnapshot) -> dict[str, Any]:
     text = None
     if best is not None and best.value is not None:
         study |= {
-            "bestTrial": trial_name(world.name, best.number),
+            "bestTrial": trial_name(snapshot.name, best.number),
             "bestValue": round(best.value, DIGITS),
             "bestParameters": words(best),
         }
         text = f"best {best.value:.1f}"
     done = len(trials) - counts["running"]
-    return {"study": study, "progress": f"{100 * done // world.study.trials}%", "return": text}
+    return {"study": study, "progress": f"{100 * done // snapshot.study.trials}%", "return": text}
 
 
-def sentence(world: StudySnapshot) -> str:
+def sentence(snapshot: StudySnapshot) -> str:
     """e.g. 5 of 20 trials done (1 pruned), 2 running; best 487.2: t-3 with hidden [64, 64]"""
-    trials = world.state.trials if world.state else []
+    trials = snapshot.state.trials if snapshot.state else []
     counts: Counter[str] = Counter(trial.state for trial in trials)
-    best = best_trial(world)
+    best = best_trial(snapshot)
     done = len(trials) - counts["running"]
     aside = ", ".join(f"{counts[state]} {state}" for state in ("pruned", "failed") if counts[state])
-    text = f"{done} of {world.study.trials} trials done{f' ({aside})' if aside else ''}, {counts['running']} running"
+    text = f"{done} of {snapshot.study.trials} trials done{f' ({aside})' if aside else ''}, {counts['running']} running"
     if best is None or best.value is None:
         return text
-    return f"{text}; best {best.value:.1f}: {trial_name(world.name, best.number)} with {words(best)}"[:1024]
+    return f"{text}; best {best.value:.1f}: {trial_name(snapshot.name, best.number)} with {words(best)}"[:1024]
 
 
-def best_trial(world: StudySnapshot) -> Trial | None:
-    state = world.state
+def best_trial(snapshot: StudySnapshot) -> Trial | None:
+    state = snapshot.state
     return None if state is None or state.best is None else state.trials[state.best]
 
 
@@ -222,54 +222,56 @@ def path(job: str) -> str:
     return f"/api/v1/training/studies/{job}"
 
 
-def manifest(world: StudySnapshot, trial: Trial, *, suspend: bool) -> Manifest:
+def manifest(snapshot: StudySnapshot, trial: Trial, *, suspend: bool) -> Manifest:
     return child(
-        world.object,
+        snapshot.object,
         names.API_VERSION,
         "TrainingJob",
-        trial_name(world.name, trial.number),
-        standard_labels("training", {names.LABEL_STUDY: world.name}),
-        spec=trial_spec(world.spec, trial.parameters, suspend=suspend),
+        trial_name(snapshot.name, trial.number),
+        standard_labels("training", {names.LABEL_STUDY: snapshot.name}),
+        spec=trial_spec(snapshot.spec, trial.parameters, suspend=suspend),
     )
 
 
-def tend(world: StudySnapshot, trial: Trial, stopping: str | None, orders: Orders) -> None:
+def tend(snapshot: StudySnapshot, trial: Trial, stopping: str | None, orders: Orders) -> None:
     """One running trial; `stopping`: why the whole study ends now."""
-    name, job = trial_name(world.name, trial.number), world.trials.get(trial.number)
-    refusal = world.refused(name)
+    name, job = trial_name(snapshot.name, trial.number), snapshot.trials.get(trial.number)
+    refusal = snapshot.refused(name)
     if job is None and (stopping or refusal):
-        _end(world, trial, orders, "failed", refusal or stopping or "")
+        _end(snapshot, trial, orders, "failed", refusal or stopping or "")
     elif job is None:
-        orders.apply.append(manifest(world, trial, suspend=False))
+        orders.apply.append(manifest(snapshot, trial, suspend=False))
     elif job.finished:
-        _keep(world, trial, job, orders)
+        _keep(snapshot, trial, job, orders)
     elif trial.prune or stopping:
         if not job.suspend:
-            orders.apply.append(manifest(world, trial, suspend=True))
+            orders.apply.append(manifest(snapshot, trial, suspend=True))
         elif job.suspended:
             why = stopping or f"return {job.recent or 0.0:.1f} at step {job.step} of {job.total_steps}"
-            _end(world, trial, orders, "pruned" if trial.prune else "failed", why)
+            _end(snapshot, trial, orders, "pruned" if trial.prune else "failed", why)
     elif job.suspend:
-        orders.apply.append(manifest(world, trial, suspend=False))
+        orders.apply.append(manifest(snapshot, trial, suspend=False))
     elif job.rung > trial.reported and job.recent is not None:
         message = {"rung": job.rung, "value": job.recent}
-        orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/progress", message))
+        orders.calls.append(Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/progress", message))
 
 
-def _keep(world: StudySnapshot, trial: Trial, job: TrialJob, orders: Orders) -> None:
+def _keep(snapshot: StudySnapshot, trial: Trial, job: TrialJob, orders: Orders) -> None:
     """A trial that ended by itself: its objective, or why it has none."""
-    value = (job.validation or {}).get(world.study.objective)
+    value = (job.validation or {}).get(snapshot.study.objective)
     if job.artifact is None or value is None:
-        _end(world, trial, orders, "failed", job.message or "it proved nothing")
+        _end(snapshot, trial, orders, "failed", job.message or "it proved nothing")
     else:
-        _end(world, trial, orders, "complete", f"{value:.1f}", value)
+        _end(snapshot, trial, orders, "complete", f"{value:.1f}", value)
 
 
-def _end(world: StudySnapshot, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None) -> None:
+def _end(
+    snapshot: StudySnapshot, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None
+) -> None:
     message: dict[str, Any] = {"state": state, "value": value}
-    orders.calls.append(Call("PUT", f"{path(world.name)}/trials/{trial.number}/result", message))
+    orders.calls.append(Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/result", message))
     orders.ended.append(state)
-    name = trial_name(world.name, trial.number)
+    name = trial_name(snapshot.name, trial.number)
     reasons = {"complete": ("Normal", "TrialCompleted"), "pruned": ("Normal", "TrialPruned")}
     kind, reason = reasons.get(state, ("Warning", "TrialFailed"))
     orders.events.append(Notice(kind, reason, f"{name}: {why}"[:1024]))  # type: ignore[arg-type]
