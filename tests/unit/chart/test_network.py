@@ -94,9 +94,8 @@ def test_agents_reach_the_data_plane_and_nothing_else(release: Release, network:
 
 
 def test_policy_servers_are_scraped_by_prometheus_and_the_operator_only(release: Release, network: Network) -> None:
-    for port in (8080, 8081):
-        reach = {name for name, pod in parties(release).items() if network.allows(pod, POLICY_SERVER, port)}
-        assert reach == {"operator", "prometheus"}
+    for port, callers in ((8080, {"prometheus"}), (8081, {"operator", "prometheus"})):
+        assert {name for name, pod in parties(release).items() if network.allows(pod, POLICY_SERVER, port)} == callers
 
 
 def test_who_has_a_token_reaches_the_api_server_and_nobody_else_does(release: Release, network: Network) -> None:
