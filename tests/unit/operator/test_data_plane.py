@@ -26,15 +26,6 @@ async def test_the_data_plane_is_asked_for_the_objects_namespace_and_held_when_d
         await DataPlane(f"http://127.0.0.1:{dead}", "/nonexistent").run("ns", "t")
 
 
-async def test_a_memory_service_sends_the_operator_nowhere_else(wire: Any) -> None:
-    wire.answer(302, headers={"location": f"{wire.url}/latest/meta-data"})
-    wire.answer(200, {"degraded": {"role": "its credentials"}})
-    client = DataPlane("http://nowhere.invalid", "/nonexistent", timeout=60)
-    assert await client.degraded(wire.url) is None
-    assert [path for _, path, _ in wire.asked] == ["/readyz"]
-    await client.close()
-
-
 async def test_a_renewed_token_goes_with_the_next_request(wire: Any, tmp_path: Path) -> None:
     file = tmp_path / "token"
     data, authorizations = DataPlane(wire.url, str(file)), list[str | None]()

@@ -104,7 +104,7 @@ def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
     from learnloop_trainer.store.run_store import pack
     from testing.language.tiny_model import model
 
-    with pytest.raises(ValueError, match="no language model that learnloop trained"):
+    with pytest.raises(ValueError, match="learnloop did not train this language model"):
         read(pack({"a": np.zeros(3, dtype=np.float32)}, {}))
     body = exported(adapted(tiny), FACTS, "{}")
     found = read(body)
