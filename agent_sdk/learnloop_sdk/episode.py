@@ -319,7 +319,7 @@ class Episode:
         await self._close(segment, status, self.success if status == "completed" else None)
 
     async def _close(self, segment: Segment, status: Status, success: bool | None) -> None:
-        """Report the outcome to the arm and hand the trajectory to the recorder."""
+        """Publish the trajectory, which training learns from, and report the ending, which rollouts are judged by."""
         if segment.overridden:
             return
         if segment.steps:
