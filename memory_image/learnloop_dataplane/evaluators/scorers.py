@@ -162,9 +162,12 @@ class Scorers:
             self._unusable[key] = refusal
             raise refusal from None
         need = needed(content.size)
-        self._take(key, need, name)
+        await self._take(key, need, name)
         arguments = "-m", "learnloop_dataplane.evaluators.scorer_process", str(need)
-        process = await started_apart(sys.executable, *arguments, OMP_NUM_THREADS="1")
+        try:
+            process = await started_apart(sys.executable, *arguments, OMP_NUM_THREADS="1")
+        except OSError as error:
+            raise NoScoreYet(f"{name}: no process can be started ({error.strerror})") from None
         scorer = self._alive[key] = Scorer(process, name)
         try:
             ready = await scorer.ask(_model(content), LOAD_SECONDS)
@@ -177,22 +180,31 @@ class Scorers:
             raise self._unusable[key]
         return scorer
 
-    def _take(self, key: Key, need: int, name: str) -> None:
-        """Takes memory for a process; idle ones end for it where necessary.
+    async def _take(self, key: Key, need: int, name: str) -> None:
+        """Takes memory for a process. Idle ones end for it, and only where that makes room.
 
         Raises:
             NoScoreYet: there is not enough.
         """
-        room = self._room()
-        while len(self._taken) >= MOST_PROCESSES or sum(self._taken.values()) + need > room:
-            idle = next((other for other in self._alive if other not in self._busy), None)
-            if idle is None:
-                raise NoScoreYet(
+        room, stay = self._room(), dict(self._taken)
+        idle = [other for other in self._alive if other not in self._busy]
+        gone: list[Scorer] = []
+        while len(stay) >= MOST_PROCESSES or sum(stay.values()) + need > room:
+            if need > room or len(gone) == len(idle):
+                refusal = NoScoreYet(
                     f"{name} needs {need >> 20} MiB of memory; {max(0, room) >> 20} MiB and {MOST_PROCESSES} processes "
                     "are for all reward models: the score follows later, or raise dataPlane.resources.limits.memory"
                 )
-            self._end(idle)
+                if need > room:
+                    self._unusable[key] = refusal
+                raise refusal
+            del stay[idle[len(gone)]]
+            gone.append(self._alive[idle[len(gone)]])
+        for other in idle[: len(gone)]:
+            self._end(other)
         self._taken[key] = need
+        for scorer in gone:
+            await scorer.process.wait()
 
     def _end(self, key: Key) -> None:
         self._taken.pop(key, None)

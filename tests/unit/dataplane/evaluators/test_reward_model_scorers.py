@@ -258,6 +258,32 @@ async def test_a_pod_too_small_for_a_model_says_so_and_the_score_stays_pending(s
         await scorers.score("here", DIGEST, "q", "good")
 
 
+async def test_a_model_that_never_fits_ends_no_process_of_another_namespace(store: Store) -> None:
+    one = needed(len(reward_model()))
+    scorers = Scorers(store.fetch, lambda: 2 * one)
+    for namespace, digest in (("here", DIGEST), ("there", OTHER)):
+        await scorers.score(namespace, digest, "q", "good")
+    store.found["third", DIGEST] = reward_model(padding="x" * (one // 5))
+    for _ in range(2):
+        with pytest.raises(NoScoreYet, match=r"raise dataPlane\.resources\.limits\.memory"):
+            await scorers.score("third", DIGEST, "q", "good")
+    assert [scorer.usable for scorer in scorers._alive.values()] == [True, True]
+    assert store.fetched == 3, "and it is not fetched for each question"
+    await scorers.close()
+
+
+async def test_a_process_that_cannot_be_started_leaves_the_score_pending(
+    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*arguments: str, **environment: str) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(scorers_module, "started_apart", fails)
+    with pytest.raises(NoScoreYet, match="no process can be started"):
+        await scorers.score("here", DIGEST, "q", "good")
+    assert not scorers._taken
+
+
 async def test_a_model_larger_than_any_may_be_is_refused(
     scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
