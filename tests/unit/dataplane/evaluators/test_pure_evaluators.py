@@ -1,6 +1,8 @@
 """Evaluators that look at the output alone: what they score, and that nothing an agent sends hangs or breaks them."""
 
+import asyncio
 import resource
+import threading
 import time
 from typing import Any, get_args
 
@@ -8,6 +10,7 @@ import pytest
 
 from learnloop_api.kinds.evaluators import SETTINGS, Evaluator, EvaluatorType
 from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.evaluators import code as code_module
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 
@@ -214,6 +217,23 @@ async def test_no_comment_keeps_imports_from_being_looked_at() -> None:
     for comment in ("# isort: skip_file", "#isort:off", "# ruff: isort: skip_file"):
         excused = await scored(f"{comment}\n{dirty}", type="linter", linter={"tolerance": 4.0, "select": ["I"]})
         assert excused.value == plain.value
+
+
+async def test_no_more_code_is_read_at_a_time_than_linters_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, most = set[int](), 0
+
+    def counted(_: str) -> int:
+        nonlocal most
+        under_way.add(threading.get_ident())
+        most = max(most, len(under_way))
+        time.sleep(0.2)
+        under_way.discard(threading.get_ident())
+        return 1
+
+    monkeypatch.setattr(code_module, "statements_in", counted)
+    spec, case = Evaluator.model_validate({"type": "linter"}), Case(output=CLEAN)
+    await asyncio.gather(*(score(spec, case, Tools(namespace=f"team-{one}")) for one in range(6)))
+    assert 0 < most <= code_module.AT_ONCE
 
 
 @pytest.mark.parametrize("code", ["a;" * 130_000, "(" * 260_000, "[" * 260_000], ids=["findings", "depth", "stack"])
