@@ -134,7 +134,7 @@ class TrajectoryConsumer:
             if len(group) > 1:
                 await self._store_each((namespace, [item]) for item in group)
             elif isinstance(error, REFUSED_VALUES):
-                reason = f"PostgreSQL refuses it: {error}"
+                reason = f"PostgreSQL refuses it: {error.args[0]}"  # its detail has the whole row
                 await self._refusals.settle(group[0][0], RefusedMessage(namespace, "storage", reason))
             else:
                 raise

@@ -46,12 +46,14 @@ def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[Traject
 async def test_a_value_that_no_column_takes_is_refused_and_its_neighbours_are_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, refusals = consumer(monkeypatch, asyncpg.DataError("out of range"))
+    fault = asyncpg.DataError("out of range")
+    fault.detail = "Failing row contains (what people wrote)."
+    made, refusals = consumer(monkeypatch, fault)
     batch = [message(name) for name in ("a", "bad", "b")]
     await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [1, 0, 1]
     [(refused, why)] = [call.args for call in refusals.settle.await_args_list]
-    assert (refused, why.code) == (batch[1], "storage")
+    assert (refused, why.code, why.reason) == (batch[1], "storage", "PostgreSQL refuses it: out of range")
 
 
 async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbours_are_stored(
