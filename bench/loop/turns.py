@@ -33,7 +33,7 @@ class Users:
     def played(self, agent: str, revision: str, since: datetime) -> Played:
         """The newest completed episodes of a revision that arrived since then."""
         found = Played()
-        query = {"agent": agent, "model_revision": revision, "limit": "20", "since": since.isoformat()}
+        query = {"agent": agent, "model_revisions": revision, "limit": "20", "since": since.isoformat()}
         while len(found.returns) < MOST:
             try:
                 page: Any = self._access.ask("GET", "/api/v1/experience/trajectories", query, seconds=60.0)
