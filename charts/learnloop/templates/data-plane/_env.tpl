@@ -50,8 +50,6 @@
 - {name: LEARNLOOP_TRAINING_API, value: "true"}
 {{- end }}
 {{- include "learnloop.tls.env" . }}
-{{- if include "learnloop.tls" . }}
-{{- end }}
 - {name: LEARNLOOP_PSEUDONYM_KEY_FILE, value: /run/credentials/pseudonym-key}
 {{- with $options.encryption }}
 {{- if .enabled }}

@@ -96,7 +96,7 @@ def test_memories_and_a_recall_come_with_a_word_why(plane: Plane) -> None:
     assert recalled[0]["why"] == "words"
 
 
-def test_the_audit_chain_is_read_without_a_signature_too(plane: Plane) -> None:
+def test_the_newest_records_of_the_audit_chain_are_read(plane: Plane) -> None:
     records = plane.read("audit")["records"]
     assert set(EXAMPLE["/api/v1/audit/records"]["records"][0]) <= set(records[0])
     assert {"reward.policy.published"} <= {record["action"] for record in records}

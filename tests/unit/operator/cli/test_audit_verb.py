@@ -10,7 +10,7 @@ import pytest
 from learnloop_operator.cli.objects import CommandError
 from testing.command_line import typed
 
-RECEIPT = {"rows": {"agent_memories": 2}, "audit_seq": 7, "signature": "ab"}
+RECEIPT = {"rows": {"agent_memories": 2}, "audit_seq": 7}
 
 
 class Proxy:
