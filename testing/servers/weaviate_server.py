@@ -1,7 +1,6 @@
 """A real Weaviate with its data on disk, built from its Go module, which can be killed and started again."""
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -79,11 +78,6 @@ class Weaviate:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def lose_disk(self) -> None:
-        """As after a kill and a new, empty volume."""
-        self.kill()
-        shutil.rmtree(self.directory / "data")
 
 
 @contextmanager

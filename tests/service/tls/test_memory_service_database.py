@@ -31,7 +31,6 @@ from testing.servers.tls_parts import ROOT, programs_with_tls, wait_for, wait_un
 PROGRAMS = programs_with_tls()
 pytestmark = pytest.mark.skipif(PROGRAMS is None, reason="no PostgreSQL with OpenSSL in /usr/lib/postgresql")
 PASSWORD = "correct-horse"
-FAR_FUTURE = 60.0
 
 
 def manifests() -> dict[tuple[str, str], Any]:

@@ -15,8 +15,6 @@ from testing.servers.token_issuer import Cluster
 
 from ..conftest import eventually, running, settings
 
-OLD_STYLE = f"authorization {{ users: [{{user: learnloop, password: {PASSWORD}}}] }}\n"
-
 
 @asynccontextmanager
 async def claims_to_be(version: str) -> AsyncIterator[str]:

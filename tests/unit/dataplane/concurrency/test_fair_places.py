@@ -95,15 +95,3 @@ async def test_of_a_flood_only_so_many_wait_and_a_neighbour_is_not_refused() -> 
     assert order == ["loud", "quiet"]
     gate.set()
     await asyncio.gather(quiet, *flood)
-
-
-async def test_who_gives_up_in_the_moment_of_its_turn_passes_it_on() -> None:
-    places = FairPlaces(1)
-    async with places.of("a"):
-        leaving = asyncio.create_task(work(places, "b", [], asyncio.Event()))
-        await settled()
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
-    async with asyncio.timeout(1), places.of("c"):
-        pass

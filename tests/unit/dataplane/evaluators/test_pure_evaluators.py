@@ -220,20 +220,18 @@ async def test_no_comment_keeps_imports_from_being_looked_at() -> None:
 
 
 async def test_no_more_code_is_read_at_a_time_than_linters_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    under_way, most = set[int](), 0
+    threads = set[int]()
 
     def counted(_: str) -> int:
-        nonlocal most
-        under_way.add(threading.get_ident())
-        most = max(most, len(under_way))
+        threads.add(threading.get_ident())
         time.sleep(0.2)
-        under_way.discard(threading.get_ident())
-        return 1
+        threads.discard(threading.get_ident())
+        return 1 + 1000 * (len(threads) >= code_module.AT_ONCE)
 
     monkeypatch.setattr(code_module, "statements_in", counted)
     spec, case = Evaluator.model_validate({"type": "linter"}), Case(output=CLEAN)
-    await asyncio.gather(*(score(spec, case, Tools(namespace=f"team-{one}")) for one in range(6)))
-    assert 0 < most <= code_module.AT_ONCE
+    done = await asyncio.gather(*(score(spec, case, Tools(namespace=f"team-{one}")) for one in range(6)))
+    assert {one.note for one in done} == {"0 findings in 1 statements"}
 
 
 @pytest.mark.parametrize("code", ["a;" * 130_000, "(" * 260_000, "[" * 260_000], ids=["findings", "depth", "stack"])
@@ -259,8 +257,10 @@ async def test_what_is_missing_is_no_zero() -> None:
     [
         {"type": "exact", "fuzzy": {}},
         {"type": "regex"},
+        {"type": "reward-model"},
+        {"type": "reward-model", "rewardModel": {"sha256": "x"}},
     ],
 )
 def test_settings_of_another_type_and_missing_ones_are_refused(spec: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"remove it|needs it"):
+    with pytest.raises(ValueError, match=r"remove it|needs it|sha256"):
         Evaluator.model_validate(spec)
