@@ -35,9 +35,7 @@ ANNOTATION_RESTART = f"{GROUP}/restart"  # restarts the rollout of this canary a
 ANNOTATION_RETRY = f"{GROUP}/retry"  # REVISION, or all, or any new value for blockedRevision: try it again
 ANNOTATION_RESUME = f"{GROUP}/resume"  # end the hold of pause
 ANNOTATION_SKIP = f"{GROUP}/skip"  # pass the current step without its evidence; refused while a check is breached
-ANNOTATION_PROMOTE = (
-    f"{GROUP}/promote"  # the canary, past its remaining steps, or an experiment's winner; never over a breach
-)
+ANNOTATION_PROMOTE = f"{GROUP}/promote"  # the canary past its steps, or an experiment's winner; never over a breach
 ANNOTATION_APPROVE = f"{GROUP}/approve"  # pass the pause it waits at
 
 ANNOTATION_OVERRIDE = f"{GROUP}/override"

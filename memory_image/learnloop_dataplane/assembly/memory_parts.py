@@ -59,12 +59,12 @@ class MemoryParts:
         )
         self.places = FairPlaces(RECALLS_AT_ONCE, MOST_WAITING)
         self.outcomes = Outcomes(db, self.recall_log, shared.metrics.agents.judged)
-        waiting = shared.arrived
-        self.writes = MemoryWrites(db, shared.users, analyzer, waiting)
+        arrived = shared.arrived
+        self.writes = MemoryWrites(db, shared.users, analyzer, arrived)
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self.rewrites = OneEach("a rollback", HEAVY_AT_ONCE)
         self.consolidation = Consolidation(
-            db, _distiller(config), analyzer, shared.metrics, self.recall_log, config.consolidate_seconds, waiting
+            db, _distiller(config), analyzer, shared.metrics, self.recall_log, config.consolidate_seconds, arrived
         )
         self.episodes = EpisodeMemories(db, analyzer, shared.step_cipher)
 
@@ -130,8 +130,7 @@ class PrivacyParts:
         records = LastingRecords(shared.plain_blobs)
         stores = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
         self.erasing = Erasing(shared.db, shared.bus, *stores, shared.warehouse, shared.sealer, records)
-        warehouse = shared.warehouse is not None
-        self.retention = Retention(shared.db, shared.config.retention_days, warehouse=warehouse)
+        self.retention = Retention(shared.db, shared.config.retention_days, warehouse=shared.warehouse is not None)
 
     def start(self) -> None:
         """Begins deleting what is older than the time of retention, and what a restored database has back."""

@@ -99,7 +99,7 @@ async def note(
     """Adds one record in the caller's transaction; the sealer gives it its place in the chain.
 
     Args:
-        detail: no floating point; see `record.Entry`.
+        detail: no floating point; see `Entry`.
     """
     encoded = orjson.dumps(detail or {}).decode()
     await connection.execute(_NOTE, namespace, actor.get(), action, subject[:512], outcome, encoded)
@@ -125,10 +125,8 @@ async def note_stored(connection: Any, namespace: str, stored: Mapping[str, Sequ
     """One record about the stored memories of each agent; of a single memory its id."""
     if stored:
         details = [_named(ids) if len(ids) > 1 else {"id": str(ids[0])} for ids in stored.values()]
-        subjects, encoded = (
-            [f"agent/{agent}" for agent in stored],
-            [orjson.dumps(detail).decode() for detail in details],
-        )
+        subjects = [f"agent/{agent}" for agent in stored]
+        encoded = [orjson.dumps(detail).decode() for detail in details]
         await connection.execute(_NOTES, namespace, actor.get(), subjects, encoded)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -116,11 +117,9 @@ APP, STREAM = "learnloop-data", "audit"
 def write(sealed: Sequence[Sealed], stream: TextIO | None = None) -> None:
     """Writes a JSON line for each record; a closed stream loses the copy and never the record."""
     output = sys.stdout if stream is None else stream
-    try:
+    with suppress(OSError, ValueError):
         output.write("".join(f"{line_of(link)}\n" for link in sealed))
         output.flush()
-    except (OSError, ValueError):
-        return
 
 
 def line_of(link: Sealed) -> str:

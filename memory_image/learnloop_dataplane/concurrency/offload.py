@@ -44,14 +44,13 @@ async def started_apart(program: str, *arguments: str, **environment: str) -> Pr
     Raises:
         OSError: it cannot be started.
     """
-    modules = os.pathsep.join(filter(None, sys.path))
     return await asyncio.create_subprocess_exec(
         program,
         *arguments,
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,
-        env={"PATH": "", "PYTHONPATH": modules, **environment},
+        env={"PATH": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
         cwd="/",
     )
 

@@ -53,8 +53,7 @@ class Linter(EvaluatorType):
         chosen = ("--select", ",".join(settings.select), "--stdin-filename", "solution.py", "-")
         async with _places.of(tools.namespace):
             counts = await _findings(program, *_COMMAND, *chosen, code=_ACTION.sub(r"\1;", code))
-            valid = counts is not None and "invalid-syntax" not in counts
-            statements = await asyncio.to_thread(statements_in, code) if valid else 0
+            statements = await asyncio.to_thread(statements_in, code) if counts is not None else 0
         if counts is None:
             return Score(None, f"the linter was stopped: this code takes more than {SECONDS:g} s or {MEBIBYTES} MiB")
         if "invalid-syntax" in counts:
