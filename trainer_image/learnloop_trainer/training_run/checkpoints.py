@@ -80,12 +80,13 @@ class Training:
 
 
 def fingerprint(order: Order) -> str:
-    """Text that is equal for a checkpoint and the order that it belongs to."""
+    """Text that is equal for a checkpoint and the order that it belongs to, whichever policy serves by now."""
     data = order.spec.data
     code = "none"
     if data.environment is not None:
         code = (code_digest if data.language_model is None else world_digest)(data.environment)
-    return f"{FORMAT} {recipe_sha256(order)} code={code}"
+    recipe = recipe_sha256(order.model_copy(update={"baseline_uri": None, "baseline_sha256": None}))
+    return f"{FORMAT} {recipe} code={code}"
 
 
 def same_weights(digests: Sequence[str], step: int) -> str:

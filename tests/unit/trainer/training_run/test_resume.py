@@ -88,6 +88,21 @@ def test_a_checkpoint_of_another_specification_is_left_aside(
     assert "starting again: the checkpoint belongs to another specification" in capsys.readouterr().out
 
 
+def test_another_policy_may_serve_when_the_next_attempt_begins(make_order: Callable[..., Order]) -> None:
+    order = make_order()
+    trained = advance(begin(order, Alone(), CPU), 3)
+    body = save(trained, order, Alone())
+    assert body is not None
+    update = {"attempt": 1, "baseline_uri": "learnloop://ns/" + "b" * 64, "baseline_sha256": "b" * 64}
+    later = Order.model_validate(order.model_dump() | update)
+    again = begin(later, Alone(), CPU)
+    restore(again, later, Alone(), body)
+    assert (again.learner.step, again.learner.network.digest()) == (
+        trained.learner.step,
+        trained.learner.network.digest(),
+    )
+
+
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_container_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="not a safetensors container"):
