@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import json
 import logging
+import shutil
 import sqlite3
 import threading
 import weakref
@@ -26,11 +27,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One encoded message. The spool gives it a `place`, which another parcel of its identity does not have."""
+    """One encoded message. The spool gives it a `place`, which another parcel never has."""
 
     identity: str
     body: bytes
     place: int = field(default=0, compare=False)
+
+
+def opened(file: Path | None, limit: int, script: str) -> sqlite3.Connection:
+    """A database for this user alone, of at most `limit` bytes and a quarter of its volume; None: in memory.
+
+    A change needs room for a copy of what it overwrites. A file that SQLite cannot read is put aside.
+
+    Raises OSError and sqlite3.Error.
+    """
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.touch(0o600)  # SQLite gives the files of its changes the same mode
+        limit = min(limit, shutil.disk_usage(file).total // 4)
+    rows = sqlite3.connect(file or ":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        rows.executescript(
+            f"PRAGMA page_size = {PAGE_BYTES}; PRAGMA max_page_count = {limit // PAGE_BYTES};"
+            "PRAGMA temp_store = MEMORY; PRAGMA secure_delete = ON;" + script
+        )
+    except sqlite3.DatabaseError as error:
+        rows.close()
+        if file is None or error.sqlite_errorcode not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise
+        aside = file.replace(file.with_name(f"{file.name}.unreadable"))
+        for ending in ("-journal", "-wal", "-shm"):
+            file.with_name(file.name + ending).unlink(missing_ok=True)
+        log.error("%s cannot be read (%s) and is now %s", file, error, aside)
+        return opened(file, limit, script)
+    return rows
 
 
 class Spool:
@@ -47,15 +77,12 @@ class Spool:
     def __init__(self, file: Path | None = None, limit: int | None = None) -> None:
         """Raises OSError and sqlite3.Error."""
         self.on_disk = file is not None
-        if file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = threading.Lock()  # on disk each call has a thread
-        self._rows = sqlite3.connect(file or ":memory:", isolation_level=None, check_same_thread=False)
-        pages = (limit or (DISK_BYTES if file else MEMORY_BYTES)) // PAGE_BYTES
-        self._rows.executescript(
-            f"PRAGMA page_size = {PAGE_BYTES}; PRAGMA max_page_count = {pages}; PRAGMA secure_delete = ON;"
+        self._rows = opened(
+            file,
+            limit or (DISK_BYTES if file else MEMORY_BYTES),
             "CREATE TABLE IF NOT EXISTS parcels"
-            " (place INTEGER PRIMARY KEY AUTOINCREMENT, identity TEXT UNIQUE NOT NULL, body BLOB NOT NULL)"
+            " (place INTEGER PRIMARY KEY AUTOINCREMENT, identity TEXT UNIQUE NOT NULL, body BLOB NOT NULL)",
         )
         self.pending = 0
         self.head(0)
@@ -94,7 +121,10 @@ class Spool:
 
     def later(self, parcel: Parcel) -> None:
         """Move a parcel that failed behind the others."""
-        self._run("UPDATE parcels SET place = (SELECT max(place) + 1 FROM parcels) WHERE place = ?", parcel.place)
+        # A place of its own again: UPDATE would take one that AUTOINCREMENT gives to another parcel.
+        self._run(
+            "REPLACE INTO parcels (identity, body) SELECT identity, body FROM parcels WHERE place = ?", parcel.place
+        )
 
 
 BATCH = 16

@@ -89,18 +89,16 @@ class Recording:
         self, session: Session, status: Status, success: bool | None = None, episode_return: float = 0.0
     ) -> None:
         """End the conversation: hand its turns to the recorder."""
-        if not session.recorded:
+        try:
+            if session.recorded:
+                body = await asyncio.to_thread(self._sealed, session, status, success, episode_return)
+                if body is not None:
+                    await self._recorder.put(session.trajectory_id, body)
             if session.saved:
                 self._journal.forget(session)
-            return
-        try:
-            body = await asyncio.to_thread(self._sealed, session, status, success, episode_return)
-            if body is not None:
-                await self._recorder.put(session.trajectory_id, body)
         except sqlite3.Error as error:
             log.error("the turns of %s stay in the journal: %s", session.episode_id, error)
             return
-        self._journal.forget(session)
         session.recorded = 0
 
     def _sealed(self, session: Session, status: Status, success: bool | None, episode_return: float) -> bytes | None:

@@ -1,6 +1,5 @@
 """A conversation under way: the row of tokens that its next turn extends, and its journal on disk."""
 
-import sqlite3
 import time
 import uuid
 from collections.abc import Sequence
@@ -13,8 +12,11 @@ import orjson
 
 from learnloop_api.wire.language import MAX_TURNS, ToolResult
 from learnloop_gateway.requests import ChatMessage
+from learnloop_sdk.outbox import opened
 
 LARGEST = 4 * 2**20
+JOURNAL_BYTES = 2**30
+"""Of all conversations under way; with the spool less than the gateway's volume, whose pod would be evicted."""
 MessageKey = tuple[Any, ...]
 """See ChatMessage.key."""
 
@@ -133,12 +135,12 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError and sqlite3.Error."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._rows = sqlite3.connect(folder / "turns.sqlite", isolation_level=None, check_same_thread=False)
-        self._rows.executescript(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
+        self._rows = opened(
+            folder / "turns.sqlite",
+            JOURNAL_BYTES,
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
             "CREATE TABLE IF NOT EXISTS turns (trajectory_id TEXT NOT NULL, state BLOB NOT NULL, step BLOB);"
-            "CREATE INDEX IF NOT EXISTS by_trajectory ON turns (trajectory_id)"
+            "CREATE INDEX IF NOT EXISTS by_trajectory ON turns (trajectory_id)",
         )
 
     def write(self, session: Session, step: dict[str, Any]) -> None:

@@ -1,15 +1,19 @@
 """Which arm a conversation belongs to, and what becomes of it when its process, its arm or its server goes."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.unit.gateway.conftest import Bench, Kept, build, turns
 
 from learnloop_gateway.recording import Recording
+from learnloop_gateway.session import Journal
 from learnloop_gateway.upstream import UpstreamDown
+from learnloop_sdk.outbox import PAGE_BYTES
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 USER = {"role": "user", "content": "hi"}
@@ -208,6 +212,29 @@ async def test_a_conversation_nobody_goes_on_with_is_delivered_without_an_outcom
     assert trajectory.outcome.success is None
     assert bench.count("learnloop_episodes_ended_total", outcome="success") == 0
     assert len(bench.sessions) == 0
+
+
+async def test_a_full_disk_ends_no_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = build(tmp_path)
+    bench.sessions._idle = -1.0
+    await bench.ask(USER)
+    monkeypatch.setattr(Journal, "forget", Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
+    sweeping = asyncio.create_task(bench.sessions.sweep(0.01))
+    async with asyncio.timeout(30):
+        while not bench.sink.bodies:  # noqa: ASYNC110 - what is waited for is a task that sweeps
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert not sweeping.done()
+    sweeping.cancel()
+
+
+async def test_a_full_journal_costs_turns_and_not_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop_gateway.session.JOURNAL_BYTES", 12 * PAGE_BYTES)
+    bench = build(tmp_path, context=100_000)
+    for _ in range(6):
+        assert (await bench.ask({"role": "user", "content": "x" * 2 * PAGE_BYTES})).status_code == 200
+    assert 0 < len((await bench.ended()).steps) < 6
+    assert bench.recording.counters.trajectories_dropped > 0
 
 
 async def test_a_process_that_ends_hands_over_what_is_under_way(bench: Bench) -> None:

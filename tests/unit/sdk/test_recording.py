@@ -1,7 +1,9 @@
 import json
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +146,37 @@ def test_what_took_the_place_of_a_parcel_in_flight_stays(kind: str, tmp_path: Pa
     assert (waiting.body, spool.pending) == (b"down", 1)
     spool.done(waiting)
     assert (spool.head(9), spool.pending) == ([], 0)
+
+
+def test_what_took_the_place_of_a_dropped_parcel_in_flight_stays() -> None:
+    spool = Spool(None, 30 * PAGE_BYTES)
+    spool.add(Parcel("t0", b"x" * 19 * PAGE_BYTES))
+    spool.later(spool.head(1)[0])
+    (sent,) = spool.head(1)
+    assert spool.add(Parcel("t1", b"y" * 19 * PAGE_BYTES)) == 1
+    spool.done(sent)
+    assert [parcel.identity for parcel in spool.head(9)] == ["t1"]
+
+
+def test_a_spool_is_for_one_user_and_leaves_room_on_a_small_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion writes what it overwrites first: on a volume that is full, nothing delivered could ever leave."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=4 * 30 * PAGE_BYTES))
+    file = tmp_path / "spool.sqlite"
+    spool = Spool(file)
+    assert [spool.add(Parcel(f"t{number}", b"x" * 9 * PAGE_BYTES)) for number in range(4)] == [0, 0, 1, 1]
+    assert [(path.name, stat.S_IMODE(path.stat().st_mode)) for path in tmp_path.iterdir()] == [(file.name, 0o600)]
+
+
+def test_a_spool_that_cannot_be_read_is_put_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "spool.sqlite"
+    file.write_bytes(b"not a database" * 999)
+    spool = Spool(file)
+    spool.add(Parcel("t0", b"x"))
+    assert (spool.pending, Spool(file).pending) == (1, 1)
+    assert (tmp_path / "spool.sqlite.unreadable").read_bytes().startswith(b"not a database")
+    assert f"{file} cannot be read" in caplog.text
 
 
 async def test_a_spool_that_fails_does_not_end_delivery(
