@@ -229,7 +229,7 @@ class Gateway:
             raise
         finally:
             session.busy -= 1
-            self._sessions.mark(session)
+            self._sessions.recording.mark(session)
         self._count(place, time.perf_counter() - start, failed=False)
 
     def _count_decision(self, place: Place) -> None:
@@ -284,7 +284,7 @@ class Gateway:
             session.evidence = False
             if session.row is not None:
                 session.row.broken = "fallback"
-            self._sessions.mark(session)
+            self._sessions.recording.mark(session)
         out.headers |= {names.HEADER_REVISION: FALLBACK, names.HEADER_EPISODE: self._arms.helped(place).shown}
         out.headers.pop(names.HEADER_TRAJECTORY, None)
         await self._ask_fallback(request, body, out)

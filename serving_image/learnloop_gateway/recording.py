@@ -164,7 +164,7 @@ class OpenSessions:
         most: int = 10_000,
         touched: Callable[[str], bool] = lambda episode_id: False,
     ) -> None:
-        self._recording, self._touched = recording, touched
+        self.recording, self._touched = recording, touched
         self._idle, self._most = idle_seconds, most
         self._open: OrderedDict[str, Session] = OrderedDict()
 
@@ -173,7 +173,7 @@ class OpenSessions:
 
     def restore(self) -> None:
         """Continue the conversations that an earlier process did not end."""
-        for session in self._recording.start():
+        for session in self.recording.start():
             self._open[session.episode_id] = session
 
     def find(self, episode_id: str) -> Session | None:
@@ -189,16 +189,12 @@ class OpenSessions:
         self._open[session.episode_id] = session
         return session
 
-    def mark(self, session: Session) -> None:
-        """See Recording.mark."""
-        self._recording.mark(session)
-
     async def _close(self, session: Session, status: Status, success: bool | None = None, total: float = 0.0) -> None:
         session.closed = True
         if not session.evidence or self._touched(session.episode_id):
             # A fallback or a person has a part in the outcome: the arm's turns have not earned it.
             status, success = "withdrawn", None
-        await self._recording.close(session, status, success, total)
+        await self.recording.close(session, status, success, total)
 
     async def end(self, episode_id: str, status: Status, success: bool | None, episode_return: float) -> Session | None:
         """End a conversation as its client says; None if this process does not have it."""

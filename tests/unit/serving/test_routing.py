@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.routing_table import ConfigMapWatch, RoutingState, follow_file
@@ -74,59 +75,31 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.text: str | None = STABLE_ONLY
-        self.version = 1
-        self.requests: list[tuple[str, str]] = []
-        self.script: list[bytes | None] = []
-        self.wake = asyncio.Event()
+        self.requests: list[web.Request] = []
+        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def event(self, kind: str) -> bytes:
-        self.version += 1
-        return json.dumps({"type": kind, "object": self.object()}).encode() + b"\n"
-
-    def object(self) -> dict[str, object]:
         data = {} if self.text is None else {"routing.json": self.text}
-        return {"metadata": {"resourceVersion": str(self.version)}, "data": data}
+        return json.dumps({"type": kind, "object": {"data": data}}).encode() + b"\n"
 
-    def send(self, line: bytes | None) -> None:
-        self.script.append(line)
-        self.wake.set()
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                target = head.split(b" ")[1].decode()
-                token = next((line[22:].decode() for line in head.split(b"\r\n") if line[:13] == b"authorization"), "")
-                self.requests.append((target, token))
-                await self.watch(writer)
-                return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    async def watch(self, writer: asyncio.StreamWriter) -> None:
-        added = self.event("ADDED")
-        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(added), added))
-        while True:
-            await self.wake.wait()
-            while self.script:
-                line = self.script.pop(0)
-                if line is None:
-                    writer.write(b"0\r\n\r\n")
-                    return
-                half = len(line) // 2  # events do not come in chunks of their own
-                for part in (line[:half], line[half:]):
-                    writer.write(b"%x\r\n%b\r\n" % (len(part), part))
-                    await writer.drain()
-            self.wake.clear()
+    async def watch(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        line: bytes | None = self.event("ADDED")
+        await (answer := web.StreamResponse()).prepare(request)
+        while line is not None:
+            half = len(line) // 2  # events do not come in chunks of their own
+            await answer.write(line[:half])
+            await answer.write(line[half:])
+            line = await self.lines.get()
+        return answer
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[tuple[ApiServer, str]]:
-    api = ApiServer()
-    server = await asyncio.start_server(api.handle, "127.0.0.1", 0)
-    yield api, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    server.close()
+    api, app = ApiServer(), web.Application()
+    app.router.add_get("/api/v1/namespaces/default/configmaps", api.watch)
+    async with TestServer(app) as server:
+        yield api, str(server.make_url(""))
 
 
 @pytest.fixture
@@ -143,13 +116,12 @@ async def watching(
 
 async def test_one_config_map_is_watched_by_name(watching: ApiServer, state: RoutingState) -> None:
     assert state.lists(STABLE)
-    ((watch, token),) = watching.requests
-    assert (urlsplit(watch).path, token) == ("/api/v1/namespaces/default/configmaps", "first")
-    query = parse_qs(urlsplit(watch).query)
-    assert query["fieldSelector"] == ["metadata.name=cart-routing"]
-    assert "resourceVersion" not in query, "so it begins with the object as it is"
+    (watch,) = watching.requests
+    assert watch.headers["authorization"] == "Bearer first"
+    assert watch.query["fieldSelector"] == "metadata.name=cart-routing"
+    assert "resourceVersion" not in watch.query, "so it begins with the object as it is"
     watching.text = WITH_CANARY
-    watching.send(watching.event("MODIFIED"))
+    watching.lines.put_nowait(watching.event("MODIFIED"))
     await until(lambda: state.lists(CANARY))
 
 
@@ -158,16 +130,16 @@ async def test_a_watch_that_ends_is_followed_by_another_with_a_fresh_token(
 ) -> None:
     (tmp_path / "token").write_text("second")
     watching.text = WITH_CANARY
-    watching.send(None)
+    watching.lines.put_nowait(None)
     await until(lambda: state.lists(CANARY))
-    assert watching.requests[-1][1] == "second"
+    assert watching.requests[-1].headers["authorization"] == "Bearer second"
     assert broken(metrics, "watch") == 0
 
 
 async def test_an_expired_version_and_a_deleted_map_are_survived(watching: ApiServer, state: RoutingState) -> None:
-    watching.send(watching.event("DELETED"))
+    watching.lines.put_nowait(watching.event("DELETED"))
     watching.text = WITH_CANARY
-    watching.send(b'{"type":"ERROR","object":{"code":410,"message":"too old"}}\n')
+    watching.lines.put_nowait(b'{"type":"ERROR","object":{"code":410,"message":"too old"}}\n')
     await until(lambda: state.lists(CANARY))
 
 
@@ -189,7 +161,7 @@ async def test_nonsense_from_the_watch_is_counted_and_read_afresh(
     watching: ApiServer, state: RoutingState, metrics: Metrics, line: bytes
 ) -> None:
     watching.text = WITH_CANARY
-    watching.send(line + b"\n")
+    watching.lines.put_nowait(line + b"\n")
     await until(lambda: state.lists(CANARY))
     assert broken(metrics, "watch") >= 1
 
@@ -217,10 +189,10 @@ async def test_a_table_that_is_broken_in_the_cluster_does_not_end_the_watch(
     watching: ApiServer, state: RoutingState, metrics: Metrics
 ) -> None:
     watching.text = None
-    watching.send(watching.event("MODIFIED"))
+    watching.lines.put_nowait(watching.event("MODIFIED"))
     await until(lambda: broken(metrics, "table") == 1)
     watching.text = WITH_CANARY
-    watching.send(watching.event("MODIFIED"))
+    watching.lines.put_nowait(watching.event("MODIFIED"))
     await until(lambda: state.lists(CANARY))
 
 
