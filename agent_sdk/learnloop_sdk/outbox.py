@@ -37,9 +37,8 @@ class Parcel:
 def opened(file: Path | None, limit: int, script: str) -> sqlite3.Connection:
     """A database for this user alone, of at most `limit` bytes and a quarter of its volume; None: in memory.
 
-    A change needs room for a copy of what it overwrites. A file that SQLite cannot read is put aside.
-
-    Raises OSError and sqlite3.Error.
+    A change needs room for a copy of what it overwrites. A file that SQLite cannot read is put aside. Raises OSError
+    and sqlite3.Error.
     """
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -205,11 +204,6 @@ class Recorder:
         """Parcels not yet acknowledged."""
         return self._spool.pending
 
-    @property
-    def at_risk(self) -> int:
-        """Parcels that end with this process."""
-        return 0 if self._spool.on_disk else self.pending
-
     async def put(self, identity: str, body: bytes) -> None:
         """Keep a parcel and deliver it. On disk it is durable on return, or counted as dropped."""
         parcel = Parcel(identity, body)
@@ -301,8 +295,8 @@ class Recorder:
 
 def _warn_of_loss(reference: "weakref.ref[Recorder]") -> None:
     recorder = reference()
-    if recorder is not None and recorder.at_risk:
+    if recorder is not None and recorder.pending and not recorder._spool.on_disk:
         log.error(
             "%d were not delivered and are lost: use `async with Learnloop(…)`, or give it a spool_directory",
-            recorder.at_risk,
+            recorder.pending,
         )

@@ -32,13 +32,7 @@ class Recording:
         send: delivers a trajectory; None: nothing is recorded.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        agent: str,
-        model_deployment: str,
-        send: Send | None,
-    ) -> None:
+    def __init__(self, folder: Path, agent: str, model_deployment: str, send: Send | None) -> None:
         self._agent, self._model_deployment = agent, model_deployment
         self._redactor = default_redactor()
         # The same system prompt comes with every conversation.
@@ -47,11 +41,6 @@ class Recording:
         self.on = bool(agent) and send is not None
         self._journal = Journal(folder)
         self._recorder = Recorder(Spool(folder / "spool.sqlite"), send or _nowhere, self.counters)
-
-    @property
-    def pending(self) -> int:
-        """Conversations that wait to be delivered."""
-        return self._recorder.pending
 
     def start(self) -> list[Session]:
         """Begin to deliver; returns the conversations that an earlier process did not end."""

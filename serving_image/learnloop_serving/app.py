@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from learnloop_api import names
 from learnloop_api.wire.routing import Override
 from learnloop_common.acting.policy import Policy, PolicyError
-from learnloop_common.http_server import closing, encoding_problem
+from learnloop_common.http_server import Drains, closing, encoding_problem
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.inference_protocol import oip_routes
 from learnloop_serving.metrics import Metrics
@@ -182,10 +182,9 @@ def _episode_routes(arm: Arm) -> list[Route]:
     return [Route(path, handler(verb), methods=["POST"]) for verb, path in paths.items()]
 
 
-class Probed(Protocol):
+class Probed(Drains, Protocol):
     """A server whose probes are asked."""
 
-    draining: bool
     metrics: Metrics
 
     @property

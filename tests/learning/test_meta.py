@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import Conditions, make
 from learnloop_environments.randomness import Split
+from learnloop_environments.simulation import Floats64
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.distributed.torch_group import Alone
@@ -28,6 +29,12 @@ def trained(adaptation_rate: float) -> Maml:
     return learner
 
 
+def adapted(learner: Maml, tasks: dict[str, Floats64]) -> NDArray[np.float64]:
+    """The mean return of each task, played after the inner steps on it."""
+    _, after = learner._play(learner._inner_steps(tasks), tasks, learner.parameters.adaptation_steps)
+    return np.asarray(after.reward.sum(axis=0).reshape(learner.tasks, -1).mean(axis=1))
+
+
 @pytest.mark.parametrize("environment", ["motion:Navigation", "motion:Manipulation"])
 def test_episodes_that_end_early_teach_a_meta_learner_too(environment: str) -> None:
     """Vehicles and arms that answer more or less to what is wanted: new ones reach their goals after an inner step."""
@@ -37,7 +44,7 @@ def test_episodes_that_end_early_teach_a_meta_learner_too(environment: str) -> N
     learner = Maml(parameters, world, Occasion(0, 10**9, parameters.environments, Alone()), torch.device("cpu"))
 
     def on_new_tasks() -> NDArray[np.float64]:
-        return np.concatenate([learner.adapted(learner.draw(10_000 + occasion))[1] for occasion in range(2)])
+        return np.concatenate([adapted(learner, learner.draw(10_000 + occasion)) for occasion in range(2)])
 
     before, observation = on_new_tasks(), world.reset()
     while learner.network.updates < 12:
@@ -52,7 +59,7 @@ def test_meta_learned_weights_adapt_better_than_jointly_trained_ones_to_new_task
     meta, joint = trained(0.1), trained(1e-9)  # without inner steps, what is learned is one policy for all tasks
     adapting = trained_like(meta, joint)
     ours, theirs = (
-        np.concatenate([learner.adapted(meta.draw(10_000 + occasion))[1] for occasion in range(5)])
+        np.concatenate([adapted(learner, meta.draw(10_000 + occasion)) for occasion in range(5)])
         for learner in (meta, adapting)
     )
     low, _ = improvement(ours, theirs, 0)

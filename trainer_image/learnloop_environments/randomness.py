@@ -34,7 +34,6 @@ class Purpose(enum.IntEnum):
     TASK = 13
     BEHAVIOUR = 14
     SHIELD = 15
-    LOG_SPLIT = 16
     OFF_POLICY = 17
     MEMORY = 18
 

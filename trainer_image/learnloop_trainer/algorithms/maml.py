@@ -208,12 +208,6 @@ class Maml(StatefulLearner):
         )
         return batch, Experience(reward, np.stack(ends))
 
-    def adapted(self, tasks: Mapping[str, Floats64]) -> tuple[Weights, NDArray[np.float64]]:
-        """Adapt to given tasks; their weights, and the mean return of each task [tasks] played after it."""
-        weights = self._inner_steps(tasks)
-        _, after = self._play(weights, tasks, self.parameters.adaptation_steps)
-        return weights, after.reward.sum(axis=0).reshape(self.tasks, -1).mean(axis=1)
-
     def _inner_steps(self, tasks: Mapping[str, Floats64]) -> Weights:
         weights: Weights = {name: leaf.expand(self.tasks, *leaf.shape) for name, leaf in self.network.leaves.items()}
         for inner in range(self.parameters.adaptation_steps):
