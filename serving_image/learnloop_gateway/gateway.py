@@ -256,18 +256,16 @@ class Gateway:
     def _session(self, place: Place, request: ChatRequest, *, touched: bool) -> Session:
         result = self._sessions.find(place.opening.episode_id)
         if result is None:
-            result = self._sessions.add(
-                Session(
-                    place.opening.episode_id,
-                    place.opening.revision,
-                    task=(request.metadata or {}).get("task", ""),
-                    evidence=not place.pinned,
-                    pinned=place.pinned,
-                    # Its history has a person's words: nothing that follows is learned from.
-                    private=touched,
-                    # A gateway that forwards has opened it for this very request.
-                    joined=not place.is_new and not place.url and bool(has_answers(request)),
-                )
+            result = self._sessions.open[place.opening.episode_id] = Session(
+                place.opening.episode_id,
+                place.opening.revision,
+                task=(request.metadata or {}).get("task", ""),
+                evidence=not place.pinned,
+                pinned=place.pinned,
+                # Its history has a person's words: nothing that follows is learned from.
+                private=touched,
+                # A gateway that forwards has opened it for this very request.
+                joined=not place.is_new and not place.url and bool(has_answers(request)),
             )
         if request.metadata:
             if len(result.metadata | request.metadata) > MOST_METADATA:

@@ -155,27 +155,22 @@ class OpenSessions:
     ) -> None:
         self.recording, self._touched = recording, touched
         self._idle, self._most = idle_seconds, most
-        self._open: OrderedDict[str, Session] = OrderedDict()
+        self.open: OrderedDict[str, Session] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.open)
 
     def restore(self) -> None:
         """Continue the conversations that an earlier process did not end."""
         for session in self.recording.start():
-            self._open[session.episode_id] = session
+            self.open[session.episode_id] = session
 
     def find(self, episode_id: str) -> Session | None:
         """The conversation, if this process has it."""
-        session = self._open.get(episode_id)
+        session = self.open.get(episode_id)
         if session is not None:
             session.used = time.monotonic()
-            self._open.move_to_end(episode_id)
-        return session
-
-    def add(self, session: Session) -> Session:
-        """Add a conversation that begins, or begins here."""
-        self._open[session.episode_id] = session
+            self.open.move_to_end(episode_id)
         return session
 
     async def _close(self, session: Session, status: Status, success: bool | None = None, total: float = 0.0) -> None:
@@ -187,15 +182,15 @@ class OpenSessions:
 
     async def end(self, episode_id: str, status: Status, success: bool | None, episode_return: float) -> Session | None:
         """End a conversation as its client says; None if this process does not have it."""
-        session = self._open.pop(episode_id, None)
+        session = self.open.pop(episode_id, None)
         if session is not None:
             await self._close(session, status, success, episode_return)
         return session
 
     async def drop(self, session: Session) -> None:
         """End a conversation whose arm was withdrawn."""
-        if self._open.get(session.episode_id) is session:
-            del self._open[session.episode_id]
+        if self.open.get(session.episode_id) is session:
+            del self.open[session.episode_id]
         await self._close(session, "withdrawn")
 
     async def sweep(self, every: float = SWEEP_SECONDS) -> None:
@@ -203,18 +198,18 @@ class OpenSessions:
         while True:
             await asyncio.sleep(every)
             before = time.monotonic() - self._idle
-            for session in list(self._open.values()):
-                if session.used >= before and len(self._open) <= self._most:
+            for session in list(self.open.values()):
+                if session.used >= before and len(self.open) <= self._most:
                     break
                 if session.busy:
                     continue
-                del self._open[session.episode_id]
+                del self.open[session.episode_id]
                 await self._close(session, "completed")
 
     async def leave(self) -> None:
         """Hand over all conversations: the process ends."""
-        while self._open:
-            _, session = self._open.popitem(last=False)
+        while self.open:
+            _, session = self.open.popitem(last=False)
             await self._close(session, "withdrawn")
 
 
