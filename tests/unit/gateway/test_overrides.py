@@ -40,7 +40,7 @@ async def test_a_conversation_that_was_under_way_elsewhere_is_withdrawn_too_when
     await bench.ask(USER)
     order(bench, ordered("stop"))  # another gateway of the arm refused the next request
     order(bench, ordered("stop", over=True, seconds=0))
-    (session,) = bench.sessions._open.values()
+    (session,) = bench.sessions.open.values()
     await bench.sessions._close(session, "completed")
     (kept,) = await bench.delivered()
     assert kept.outcome.status == "withdrawn"
