@@ -51,7 +51,7 @@ def labels(snapshot: Snapshot, revision: str | None = None) -> dict[str, str]:
 
 
 def access(snapshot: Snapshot, accounts: set[str]) -> list[Manifest]:
-    """The servers' own account, and the right to read one ConfigMap by name for every account they run as."""
+    """The servers' own account, and the right to watch one ConfigMap by name for every account they run as."""
     own = policy_account(snapshot.name)
     marks = labels(snapshot)
     rules = [
@@ -59,7 +59,7 @@ def access(snapshot: Snapshot, accounts: set[str]) -> list[Manifest]:
             "apiGroups": [""],
             "resources": ["configmaps"],
             "resourceNames": [routing_config_map(snapshot.name)],
-            "verbs": ["get", "list", "watch"],
+            "verbs": ["watch"],
         }
     ]
     subjects = [
