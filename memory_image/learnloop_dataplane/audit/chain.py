@@ -153,11 +153,7 @@ async def page(
     action: str | None = None,
     subject: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Up to `limit` records behind place `after`, hashes as hexadecimal; None: of the newest `limit` of the chain.
-
-    Raises:
-        Unavailable: PostgreSQL does not answer.
-    """
+    """Up to `limit` records behind place `after`, hashes as hexadecimal; None: of the newest `limit` of the chain."""
     async with db.tenant(namespace) as connection:
         if after is None:
             after = max(0, (await connection.fetchval(_END, namespace) or 0) - limit)

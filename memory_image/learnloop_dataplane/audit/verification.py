@@ -76,11 +76,7 @@ class Chain:
 
 
 async def verify(db: Database, namespace: str) -> VerificationReport:
-    """Reads one namespace's whole chain, a page at a time; 1,000,000 records take seconds.
-
-    Raises:
-        Unavailable: the database does not answer.
-    """
+    """Reads one namespace's whole chain, a page at a time; 1,000,000 records take seconds."""
     report, chain = VerificationReport(namespace), Chain()
     async with db.tenant(namespace) as connection:
         report.pending = await connection.fetchval(_PENDING, namespace)

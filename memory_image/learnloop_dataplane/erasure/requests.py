@@ -239,11 +239,7 @@ class Erasing:
         return Receipt(identity, namespace, scope.subject, at, erased.rows, messages, warehouse, list(REMAINS), *place)
 
     async def memories_of(self, namespace: str, user_id: str) -> list[UUID]:
-        """Ids of the memories that an erasure of this person would take now; ended ones too.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer.
-        """
+        """Ids of the memories that an erasure of this person would take now; ended ones too."""
         async with self._db.tenant(namespace) as connection:
             person = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
             return await of_person(connection, namespace, person)

@@ -153,11 +153,7 @@ class Candidates:
         self._exact_up_to = exact_up_to
 
     async def read(self, wanted: Wanted, question: Question) -> tuple[Memories, Population | None]:
-        """The memories, and what they were chosen from; None for everything.
-
-        Raises:
-            Unavailable: PostgreSQL does not answer.
-        """
+        """The memories, and what they were chosen from; None for everything."""
         [row] = await self._db.fetch_as(wanted.namespace, _EVERYTHING, *wanted.arguments())
         if not row["large"]:
             return memories_of(row), None

@@ -5,12 +5,6 @@ import pytest
 from learnloop_common.key_lines import MOST_LINES, KeyLines
 
 
-def test_one_value_is_one_line_and_is_used_at_once() -> None:
-    lines = KeyLines.parse("secret\n")
-    assert lines.values == ("secret",)
-    assert lines.current(0) == "secret"
-
-
 def test_a_new_value_verifies_at_once_and_signs_from_its_second_on() -> None:
     lines = KeyLines.parse("new from=100\nold")
     assert lines.values == ("new", "old")

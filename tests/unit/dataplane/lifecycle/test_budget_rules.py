@@ -15,7 +15,5 @@ def test_of_any_three_budgets_the_smallest_limits_hold_whoever_gives_them(
     holds = put.within(told.within(everybodys))
     assert holds == everybodys.within(put).within(told)
     for name in ("memories", "bytes"):
-        given_ones = [
-            limit for limit in (getattr(budget, name) for budget in (put, told, everybodys)) if limit is not None
-        ]
-        assert getattr(holds, name) == min(given_ones, default=None)
+        limits = [getattr(budget, name) for budget in (put, told, everybodys)]
+        assert getattr(holds, name) == min((limit for limit in limits if limit is not None), default=None)
