@@ -13,9 +13,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_api.kinds.evaluators import Linter as LinterSettings
-from learnloop_api.kinds.evaluators import UnitTests as UnitTestsSettings
+from learnloop_api.kinds import evaluators
 from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.concurrency.offload import process_apart
 from learnloop_dataplane.errors import Invalid
@@ -44,9 +42,9 @@ class Linter(EvaluatorType):
 
     name: ClassVar[str] = "linter"
 
-    async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
+    async def score(self, spec: evaluators.Evaluator, case: Case, tools: Tools) -> Score:
         """1 - findings per statement / tolerance, at least 0; 0 for what is not Python."""
-        settings = spec.linter or LinterSettings()
+        settings = spec.linter or evaluators.Linter()
         program, code = ruff(), as_text(case.output)
         if program is None:
             return Score(None, "ruff is not installed here")
@@ -120,7 +118,7 @@ class UnitTests(EvaluatorType):
 
     name: ClassVar[str] = "unit-tests"
 
-    def check(self, spec: Evaluator) -> None:
+    def check(self, spec: evaluators.Evaluator) -> None:
         """Reads the policy's tests."""
         if spec.unit_tests is not None and spec.unit_tests.tests is not None:
             try:
@@ -128,9 +126,9 @@ class UnitTests(EvaluatorType):
             except ValueError as error:
                 raise Invalid(str(error), field="unitTests.tests") from None
 
-    async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
+    async def score(self, spec: evaluators.Evaluator, case: Case, tools: Tools) -> Score:
         """0 to 1; 0 for code that hangs, dies or is not Python."""
-        settings = spec.unit_tests or UnitTestsSettings()
+        settings = spec.unit_tests or evaluators.UnitTests()
         given: Any = settings.tests if settings.tests is not None else case.expected
         if given is None:
             return Score(None, "tests are missing: give them as unitTests.tests, or as the episode's expected output")

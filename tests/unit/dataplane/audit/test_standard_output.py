@@ -5,8 +5,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from learnloop_dataplane.audit import sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 
@@ -51,12 +49,8 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def closed() -> io.StringIO:
-    stream = io.StringIO()
-    stream.close()
-    return stream
-
-
-@pytest.mark.parametrize("stream", [Gone(), closed()])
-def test_nobody_who_reads_is_no_trouble(stream: io.StringIO) -> None:
-    sealer.write([record(1)], stream)
+def test_nobody_who_reads_is_no_trouble() -> None:
+    sealer.write([record(1)], Gone())
+    with io.StringIO() as closed:
+        pass
+    sealer.write([record(1)], closed)

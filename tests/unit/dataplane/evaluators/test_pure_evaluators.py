@@ -229,8 +229,7 @@ async def test_no_more_code_is_read_at_a_time_than_linters_run(monkeypatch: pyte
         return 1 + 1000 * (len(threads) >= code_module.AT_ONCE)
 
     monkeypatch.setattr(code_module, "statements_in", counted)
-    spec, case = Evaluator.model_validate({"type": "linter"}), Case(output=CLEAN)
-    done = await asyncio.gather(*(score(spec, case, Tools(namespace=f"team-{one}")) for one in range(6)))
+    done = await asyncio.gather(*(scored(CLEAN, type="linter") for _ in range(6)))
     assert {one.note for one in done} == {"0 findings in 1 statements"}
 
 

@@ -267,18 +267,14 @@ async def test_a_model_that_never_fits_ends_no_process_of_another_namespace(stor
     await scorers.close()
 
 
-async def test_a_process_that_cannot_be_started_leaves_the_score_pending(
-    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_process_the_score_is_pending(scorers: Scorers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorers_module, "started_apart", AsyncMock(side_effect=OSError(11, "no process is left")))
     with pytest.raises(NoScoreYet, match="no process can be started"):
         await scorers.score("here", DIGEST, "q", "good")
     assert not scorers._taken
 
 
-async def test_a_model_larger_than_any_may_be_is_refused(
-    scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_larger_than_any_may_be_is_refused(scorers: Scorers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scorers_module, "MOST_BYTES", 10)
     with pytest.raises(NoScore, match="10 is the most"):
         await scorers.score("here", DIGEST, "q", "good")

@@ -37,10 +37,7 @@ def junk(items: list[Item], recalled: list[RecalledMemory] | None = None) -> lis
 
 def each_with_each(items: list[Item]) -> set[object]:
     """The rule as it reads, at the price of a square."""
-    ranked = sorted(
-        items,
-        key=lambda one: (one.begins, -one.ends, not one.fixed, -one.standing, one.created, one.id.bytes),
-    )
+    ranked = sorted(items, key=lambda one: (one.begins, -one.ends, not one.fixed, -one.standing, one.created, one.id))
     staying: list[Item] = []
     gone: set[object] = set()
     for item in ranked:
