@@ -70,7 +70,7 @@ gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped w
 	DEVICE=$(DEVICE) pytest tests/gpu
 
 api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of training, thirteen minutes
-	pytest tests/api -n "$${API_PROCESSES:-2}" --dist loadfile
+	pytest tests/api -n "$${API_PROCESSES:-3}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)

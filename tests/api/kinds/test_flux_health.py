@@ -16,7 +16,7 @@ from learnloop_api.names import GROUP
 
 ROOT = Path(__file__).resolve().parents[3]
 HEALTH = ROOT / "charts" / "argocd" / "learnloop.dev"
-KINDS = sorted(folder.name for folder in HEALTH.iterdir())
+KINDS = sorted(folder.name for folder in HEALTH.iterdir() if folder.is_dir())
 FIELD = re.compile(r"(?<![\w.'])(status|spec|metadata)\b")
 ACTIVE_SECONDS = 60.0
 AS_ARGO = {"Healthy": {"Current"}, "Degraded": {"Failed"}, "Progressing": {"InProgress"}}
@@ -48,7 +48,7 @@ CARRIER = {
 
 def expressions() -> dict[str, dict[str, str]]:
     documents = yaml.safe_load_all((ROOT / "examples" / "flux" / "agents.yaml").read_text(encoding="utf-8"))
-    kustomization = next(item for item in documents if item["kind"] == "Kustomization")
+    kustomization = next(item for item in documents if "healthCheckExprs" in item.get("spec", {}))
     found = kustomization["spec"]["healthCheckExprs"]
     assert {item["apiVersion"] for item in found} == {f"{GROUP}/v1alpha1"}
     return {item["kind"]: {"failed": item["failed"], "current": item["current"]} for item in found}
