@@ -69,7 +69,7 @@ learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
 gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
 	DEVICE=$(DEVICE) pytest tests/gpu
 
-api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of training, thirteen minutes
+api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of training, seven minutes
 	pytest tests/api -n "$${API_PROCESSES:-3}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
