@@ -3,7 +3,7 @@
 `python -m bench.memory.forgetting` is this part alone; its last line is one JSON object.
 
 Of 1,000 memories each is needed so and so often a month, few of them often. The oracle keeps the 500 that are needed
-most; the clairvoyant knows the very draws, which nobody can (the oracle itself reaches 0.97 of that).
+most; the clairvoyant knows the very draws, which is impossible (the oracle itself reaches 0.97 of that).
 """
 
 import asyncio

@@ -106,7 +106,7 @@ async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_
     assert ready.at - began <= READY_SECONDS * PATIENCE
     assert (await world.object())["status"]["phase"] == "Healthy", "not ready before the operator says so"
     await until(running, "applied", lambda _: bool(running.changes("agents")), 60.0, "agents")
-    assert "True" not in {seen.ready for seen in running.seen["agents"]}, "nobody looks after the quickstart here"
+    assert "True" not in {seen.ready for seen in running.seen["agents"]}, "the quickstart has no operator here"
 
     # A rollout, while Flux compares Git and cluster every two seconds.
     looking = yaml.safe_load(yaml.safe_dump(objects["Kustomization/team"]))

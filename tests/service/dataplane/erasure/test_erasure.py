@@ -1,4 +1,4 @@
-"""What is erased is nowhere, stays away when it is sent again, and a receipt says so."""
+"""Erasure deletes every copy, keeps what was erased from coming back, and is confirmed by a receipt."""
 
 import asyncio
 import base64

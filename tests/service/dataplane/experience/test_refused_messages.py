@@ -1,4 +1,4 @@
-"""What can never be stored: refused with the reason, and never in the way of what can."""
+"""Messages that cannot be stored are refused with the reason, and do not delay others."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What is done to a chain is found."""
+"""Verification of an audit chain finds every change to it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

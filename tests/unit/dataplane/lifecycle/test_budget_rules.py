@@ -1,4 +1,4 @@
-"""Which of several budgets holds."""
+"""Choice between several memory budgets."""
 
 from hypothesis import given
 from hypothesis import strategies as st
