@@ -134,7 +134,7 @@ cold-rehearsal: ## make demo (TARGET=unit, test: that) as on a machine that neve
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 
-bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside the usual schemas and a Weaviate; TLS=1: by TLS, too
+bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside scoring everything; TLS=1: by TLS, too
 	@PYTHONPATH=hack $(PYTHON) -m bench.memory $(if $(TLS),--tls)
 
 bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25; MODEL=none: quicker
