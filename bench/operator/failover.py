@@ -33,7 +33,7 @@ from bench.operator.witness import Landed, Witness, twice_decided, witness
 from learnloop_api import names
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import LEASE, MODEL_DEPLOYMENT
-from testing.operators.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig, patch
 
 SYSTEM, LEASE_NAME, NAME = "learnloop-system", "learnloop-operator", "md"
 PASSED = 'learnloop_reconcile_total{kind="ModelDeployment",result="ok"}'
@@ -137,7 +137,7 @@ async def measure(kubeconfig_file: Path, rounds: int, seed: int) -> tuple[dict[s
                 for number, how in enumerate([*SIGNALS] * rounds, 1):
                     processes.append(await begun(f"operator-{number}", seen, Path(folder)))
                     await until(processes[-1].ready, "the standby never watched")
-                    await kube.patch(MODEL_DEPLOYMENT, SYSTEM, NAME, {"spec": {"model": model(4 + number)}})
+                    await patch(kube, MODEL_DEPLOYMENT, SYSTEM, NAME, {"spec": {"model": model(4 + number)}})
                     await asyncio.sleep(moments.uniform(0.0, EDITED_SECONDS))
                     leader = processes[-2].process
                     leader.send_signal(SIGNALS[how])

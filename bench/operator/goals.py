@@ -14,11 +14,7 @@ GOALS: Mapping[str, float] = {
     "failover_killed_max_s": 15.0,
     "failover_stopped_max_s": 15.0,
     "two_decisions_for_one_generation": 0.0,
-    "writes_per_rollout": 25.0,
-    "writes_per_sequential_rollout": 25.0,
     "spec_writes_per_rollout": 0.0,
-    "writes_per_gateway_rollout": 25.0,
-    "writes_per_sequential_gateway_rollout": 25.0,
 }
 """The highest acceptable value: 1,000 ModelDeployments on 2 cores."""
 

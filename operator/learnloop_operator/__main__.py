@@ -8,7 +8,6 @@ import uvloop
 
 from learnloop_common.telemetry.json_logs import set_up, style_of
 from learnloop_operator.kube.http_transport import NoCluster
-from learnloop_operator.reconcile.apply_plan import to_standard_output
 from learnloop_operator.reconcile.operator_process import operate
 from learnloop_operator.settings import Settings
 
@@ -21,7 +20,6 @@ def main() -> int:
         print(f"learnloop-operator: {error}", file=sys.stderr)
         return 2
     set_up(settings.log_level, style, "%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    to_standard_output()
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         return uvloop.run(operate(settings))

@@ -177,13 +177,6 @@ class OperatorMetrics:
             "fast_lane_breach_to_rollback_seconds",
             "From the look that showed a gross breach until the rollback was written and read again",
         )
-        self.decisions = self._counter(
-            "decisions",
-            "What people decided by annotation; outcome: obeyed, ignored, refused",
-            "kind",
-            "verb",
-            "outcome",
-        )
         self.certificate_expiry = self._gauge(
             "certificate_expiry_timestamp_seconds",
             "When the operator's certificate ends, which is renewed with those of all parts, Unix time; 0 without TLS.",

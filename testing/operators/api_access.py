@@ -11,6 +11,10 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import load_kube_config
 
 from learnloop_operator.kube import http_transport
+from learnloop_operator.kube.fenced_client import KubeClient
+from learnloop_operator.kube.kinds import ResourceKind
+
+MERGE = "application/merge-patch+json"
 
 
 def from_kubeconfig(path: Path) -> Configuration:
@@ -48,3 +52,8 @@ async def _read(path: Path) -> Configuration:
 def _run(coroutine: Coroutine[Any, Any, Configuration]) -> Configuration:
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
+
+
+async def patch(kube: KubeClient, kind: ResourceKind, namespace: str, name: str, body: dict[str, Any]) -> None:
+    """Change an object as its author does."""
+    await kube.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)

@@ -19,17 +19,15 @@ from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus, Sample
 from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier, AuditLog, MadeSecrets
+from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
 from learnloop_operator.reconcile.services import Services
 from learnloop_operator.settings import Settings
-from testing.operators.api_access import from_kubeconfig
+from testing.operators.api_access import MERGE, from_kubeconfig, patch
 from testing.simulation.rollout_cluster import CHECKS
-
-MERGE = "application/merge-patch+json"
 
 
 class Experience(DataPlane):
@@ -90,9 +88,6 @@ class Operator:
             self.kube,
             spoken_to,
             EventRecorder(self.kube, "test"),
-            AuditLog(OperatorMetrics().decisions),
-            drafts=services.drafts,
-            secrets=MadeSecrets(clock=lambda: self.now().timestamp()),
         )
         self.rollout, self.agent = ModelDeploymentController(services), LearningAgentController(services)
         self.rewards = RewardPolicyController(services)
@@ -160,7 +155,7 @@ async def serve(operator: Operator, name: str = "md", **more: Any) -> dict[str, 
 
 
 async def wish(operator: Operator, number: int) -> str:
-    await operator.kube.patch(MODEL_DEPLOYMENT, operator.namespace, "md", {"spec": {"model": model(number)}})
+    await patch(operator.kube, MODEL_DEPLOYMENT, operator.namespace, "md", {"spec": {"model": model(number)}})
     await operator.settle(operator.rollout, "md")
     await operator.pods_ready()
     status = await operator.settle(operator.rollout, "md")

@@ -6,6 +6,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
+from testing.operators.api_access import patch
 from testing.operators.crash_world import NAME, STEPS, World, full_spec, model, revision
 
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.3}
@@ -63,7 +64,7 @@ def says(verb: str, arm: str) -> Act:
 
     async def act(world: World) -> None:
         note = {names.verb_annotation(verb): world.ledger.status[arm]["revision"]}
-        await world.user.patch(MODEL_DEPLOYMENT, world.namespace, NAME, {"metadata": {"annotations": note}})
+        await patch(world.user, MODEL_DEPLOYMENT, world.namespace, NAME, {"metadata": {"annotations": note}})
 
     return act
 

@@ -33,7 +33,7 @@ from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
+from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
 from learnloop_operator.reconcile.runtime import ObjectKey, Runtime, WorkQueue
@@ -42,6 +42,7 @@ from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.model.snapshot import revision_of
 from learnloop_operator.settings import Settings
+from testing.operators.api_access import patch
 from testing.operators.gateway_api import ROUTING, accept_routes, install
 from testing.operators.served_traffic import Provider, Traffic
 from testing.operators.write_ledger import Killed, Ledger, TappedHttp
@@ -118,9 +119,7 @@ class Process:
                 self.kube,
                 data,
                 self.recorder,
-                AuditLog(OperatorMetrics().decisions),
                 self.reads,
-                services.drafts,
             ),
             data,
             Leading(self.kube, "system", "lease", "one"),
@@ -194,7 +193,7 @@ class World:
         """The user wants another model; so good it is."""
         self.traffic.quality[revision(number)] = quality
         change = {"spec": {"model": model(number)}}
-        await self.user.patch(MODEL_DEPLOYMENT, self.namespace, NAME, change)
+        await patch(self.user, MODEL_DEPLOYMENT, self.namespace, NAME, change)
 
     async def turn(self) -> bool:
         """Look, start pods, let time pass. False when a look neither wrote nor wants another soon."""

@@ -30,7 +30,7 @@ from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_DEPLOYMENT
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
-from testing.operators.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig, patch
 from testing.operators.crash_world import NAME, full_spec, model, revision, start_pods, state_of
 from testing.operators.gateway_api import accept_routes, install
 from testing.operators.served_traffic import Provider, Traffic
@@ -169,7 +169,7 @@ class LiveWorld:
     async def wish(self, number: int, quality: float = 1.0) -> None:
         """The user wants another model; so good it is."""
         self.traffic.quality[revision(number)] = quality
-        await self.user.patch(MODEL_DEPLOYMENT, self.namespace, NAME, {"spec": {"model": model(number)}})
+        await patch(self.user, MODEL_DEPLOYMENT, self.namespace, NAME, {"spec": {"model": model(number)}})
 
     async def object(self) -> dict[str, Any]:
         """The ModelDeployment."""

@@ -20,7 +20,6 @@ from learnloop_operator.core.traces import of_object
 from learnloop_operator.kube.errors import Unavailable
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile import apply_plan
 from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
 from testing.logs.collector import collecting
 from testing.logs.loki_server import Line, Loki, loki, until_true
@@ -60,26 +59,19 @@ class Leading:
         return
 
 
-async def operator_lines() -> tuple[list[str], list[str]]:
-    """What the operator writes on standard error and on standard output: a failed pass, and a person's decision."""
-    root, audit = logging.getLogger(), logging.getLogger("learnloop.audit")
-    before, level, said, decided = list(root.handlers), root.level, io.StringIO(), io.StringIO()
+async def operator_lines() -> list[str]:
+    """What the operator writes on standard error of a failed pass."""
+    root = logging.getLogger()
+    before, level, said = list(root.handlers), root.level, io.StringIO()
     json_logs.set_up("INFO", "json", "", said)
-    handler = logging.StreamHandler(decided)
-    audit.addHandler(handler)
-    audit.propagate, audit.level = False, logging.INFO
     metrics = OperatorMetrics()
     try:
         runtime = Runtime([Failing()], None, None, Leading(), metrics, workers=1, resync_seconds=60)  # type: ignore[arg-type]
         await runtime.one_pass(ObjectKey(MODEL_DEPLOYMENT.kind, "team-a", "walker"))
         runtime.queue.close()
-        entry = {"kind": "ModelDeployment", "namespace": "team-a", "name": "walker", "verb": "pause", "by": "anna"}
-        apply_plan.AuditLog(metrics.decisions).record({**entry, "outcome": "obeyed", "message": "holds at step 2"})
     finally:
         root.handlers, root.level = before, level
-        audit.removeHandler(handler)
-        audit.propagate = True
-    return said.getvalue().splitlines(), decided.getvalue().splitlines()
+    return said.getvalue().splitlines()
 
 
 def chain() -> list[Sealed]:
@@ -114,9 +106,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> NodeLogs:
 
 @pytest.fixture(scope="module")
 def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shipped]:
-    said, decided = asyncio.run(operator_lines())
+    said = asyncio.run(operator_lines())
     node.write(OPERATOR, "operator", *said)
-    node.write(OPERATOR, "operator", *decided, stream="stdout")
     node.write(DATA, "data", *map(sealer.line_of, chain()), stream="stdout")
     node.write(DATA, "data", json.dumps({"level": "warning", "message": LONG}), "{no JSON, whatever it looks like")
     node.write("learnloop-system_learnloop-postgres-0", "postgres", "LOG:  checkpoint complete")
@@ -126,7 +117,7 @@ def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFact
         collector = shipping(endpoint=f"{server.url}/otlp")["collector.yaml"]
         found = Shipped(server, collector, node, folder, said)
         with collecting(collector, node.folder, folder):
-            wanted = len(said) + len(decided) + 3 + 2 + 1
+            wanted = len(said) + 3 + 2 + 1
 
             def there() -> bool:
                 return len(server.found(EVERYTHING)) >= wanted
@@ -156,13 +147,11 @@ def test_a_line_of_the_operator_is_found_by_trace_object_and_revision(shipped: S
         assert "the API server is away" in line.text
 
 
-def test_a_rollback_and_a_persons_decision_are_found_as_audit(shipped: Shipped) -> None:
+def test_a_rollback_is_found_as_audit(shipped: Shipped) -> None:
     taken = one(shipped.loki.found('{stream="audit", namespace="team-a"} | action="model.rolled_back"'))
     assert json.loads(taken.text)["detail"]["reason"] == "ReturnWorse"
     assert taken.labels["revision"] == "3f9a2c81", "found as the operator's lines of that model are"
     assert taken.labels["app"] == "learnloop-data"
-    decided = one(shipped.loki.found('{stream="audit", app="learnloop-operator"} | verb="pause"'))
-    assert (decided.labels["by"], decided.labels["outcome"]) == ("anna", "obeyed")
 
 
 def test_a_record_with_hundreds_of_details_arrives_too(shipped: Shipped) -> None:

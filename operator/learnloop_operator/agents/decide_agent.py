@@ -20,7 +20,7 @@ from learnloop_operator.core.manifest_parts import revision as digest
 from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.times import ever_later, parse
 
-BUSY, IDLE, RESTING = 5.0, 20.0, 60.0
+BUSY, IDLE, RESTING = 2.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
 BUDGET = ", memory budget "
 """Separator in status.registered."""
@@ -62,7 +62,6 @@ def decide(snapshot: AgentSnapshot) -> Plan:
             *news(snapshot.status, state),
         ),
         announcements=run_history.order_announcements(snapshot, after),
-        audit=run_history.order_audit(snapshot, before, after),
         figures={"training_failures_in_a_row": failures_in_a_row(snapshot)},
         requeue_after=_again(snapshot, verdict),
     )

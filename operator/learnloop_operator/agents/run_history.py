@@ -1,7 +1,6 @@
 """Records of the agent's runs: the status, completed from the newest TrainingJob, and a person's orders to train."""
 
 from hashlib import sha256
-from typing import Any
 
 from learnloop_api.kinds.learning_agent import LastTraining, LearningAgentStatus
 from learnloop_api.wire.training_request import TrainingOrder
@@ -12,7 +11,7 @@ from learnloop_operator.agents.agent_children import (
     NOTE_TRIGGER,
 )
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
-from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest
+from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call
 from learnloop_operator.core.times import parse, seconds_since
 
 
@@ -72,27 +71,6 @@ def order_announcements(snapshot: AgentSnapshot, after: LearningAgentStatus) -> 
     identity = sha256("\n".join((uid, order.job, order.value)).encode()).hexdigest()[:32]
     path = f"/api/v1/agents/{snapshot.name}/training-orders/{identity}"
     return (Announcement(Call("PUT", path, order.model_dump(mode="json")), identity),)
-
-
-def order_audit(
-    snapshot: AgentSnapshot, before: LearningAgentStatus, after: LearningAgentStatus
-) -> tuple[Manifest, ...]:
-    """One line of the order_audit log, in the pass that obeys an order."""
-    if after.last_training == before.last_training or (order := _order(snapshot, after)) is None:
-        return ()
-    line: dict[str, Any] = {
-        "kind": "LearningAgent",
-        "namespace": snapshot.namespace,
-        "name": snapshot.name,
-        "verb": "train",
-        "by": order.by,
-        "verified": order.verified,
-        "at": after.last_training.at if after.last_training else snapshot.time,
-        "outcome": "obeyed",
-        "message": f"begins {order.job}",
-        "value": order.value,
-    }
-    return (line,)
 
 
 def _order(snapshot: AgentSnapshot, after: LearningAgentStatus) -> TrainingOrder | None:

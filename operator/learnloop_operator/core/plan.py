@@ -35,7 +35,6 @@ class Plan:
     whatever follows from it (a scale-down). A plan equal to the world costs no write.
 
     `status_first`: the status permits what `apply` does (a canary's weight rises), so it must be on record before.
-    `status_can_wait`: the status says nothing new but figures; it need not be written now.
     """
 
     status: Manifest
@@ -45,15 +44,12 @@ class Plan:
     announcements: tuple["Announcement", ...] = ()
     """What the data plane is to be told when it answers; no pass waits for it."""
     events: tuple[Notice, ...] = ()
-    audit: tuple[Manifest, ...] = ()
-    """What people decided and what became of it: lines of the audit log."""
     outside: tuple[Manifest, ...] = ()
     """Registrations at other routers, written last: a failure delays nothing."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Figures for metrics besides the status."""
     requeue_after: float | None = field(default=None)
     status_first: bool = False
-    status_can_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

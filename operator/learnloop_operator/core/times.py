@@ -40,8 +40,7 @@ _BETWEEN = tuple(math.sqrt(lower * upper) for lower, upper in pairwise(ROUND))
 
 
 def rough(seconds: float) -> float:
-    """The nearest of the round durations, by ratio: an estimate that changed with every look would be written with
-    every look."""
+    """The nearest of the round durations, by ratio."""
     return ROUND[bisect_left(_BETWEEN, seconds)]
 
 

@@ -18,7 +18,6 @@ from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.kube.object_cache import ObjectCache
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
-MERGE = "application/merge-patch+json"
 PAGE = 100
 """Objects in one answer of a listing. Parsed, a Deployment takes 50 KiB: five hundred of each kind would be the
 most that the operator ever holds."""
@@ -156,10 +155,6 @@ class KubeClient:
         self._set_out("update", kind.kind)
         path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         return await self.http.request("PUT", path, body=manifest)
-
-    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Mapping[str, Any]) -> Object:
-        self._set_out("patch", kind.kind)
-        return await self.http.request("PATCH", kind.path(namespace, name), body=body, content_type=MERGE)
 
     async def delete(self, ref: ObjectRef, *, live: Manifest | None = None) -> bool:
         """Delete; False when it was not there. With `live`, only if it has not changed since it was read as such.

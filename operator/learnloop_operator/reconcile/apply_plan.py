@@ -1,16 +1,11 @@
-"""Applies a plan: children, calls, status, events, and the audit log of people's decisions on standard output."""
+"""Applies a plan: children, calls, status and events."""
 
 import contextlib
-import json
 import logging
-import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-from prometheus_client import Counter
 
 from learnloop_operator.core import conditions
 from learnloop_operator.core.counted_transitions import agent_of, happenings
@@ -31,65 +26,12 @@ from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.metrics import LoopMetrics
 from learnloop_operator.reconcile.background import Announcer
-from learnloop_operator.reconcile.services import UnwrittenStatuses
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
 if TYPE_CHECKING:
     from learnloop_operator.reconcile.tracing import Tracer
 
-audit_log = logging.getLogger("learnloop.audit")
-
-
-@dataclass(frozen=True, slots=True)
-class AuditLog:
-    """Writes decisions down once they are in the object's status."""
-
-    decisions: Counter
-
-    def record(self, entry: Manifest) -> None:
-        """One line. `entry`: kind, namespace, name, verb, revision, step, by, verified, at, outcome, message, value."""
-        audit_log.info("%s", json.dumps({"app": "learnloop-operator", "stream": "audit", **entry}, sort_keys=True))
-        self.decisions.labels(kind=entry["kind"], verb=entry["verb"], outcome=entry["outcome"]).inc()
-
-
-def to_standard_output() -> None:
-    """Write only JSON to that stream."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    audit_log.addHandler(handler)
-    audit_log.setLevel(logging.INFO)
-    audit_log.propagate = False
-
-
 log = logging.getLogger(__name__)
-FORGET_SECONDS = 60.0
-"""A Secret that somebody deleted is made again after this time at the latest."""
-
-
-@dataclass(frozen=True, slots=True)
-class MadeSecrets:
-    """Spares the API server the same refused creation in every pass: the operator may not read Secrets."""
-
-    clock: Callable[[], float] = time.monotonic
-    _since: dict[tuple[str, ...], float] = field(default_factory=dict)
-
-    def due(self, manifest: Manifest) -> bool:
-        """It was not created, or refused as present, within FORGET_SECONDS."""
-        since = self._since.get(_incarnation(manifest))
-        return since is None or self.clock() - since >= FORGET_SECONDS
-
-    def note(self, manifest: Manifest) -> None:
-        now = self.clock()
-        for key in [key for key, since in self._since.items() if now - since >= FORGET_SECONDS]:
-            del self._since[key]
-        self._since[_incarnation(manifest)] = now
-
-
-def _incarnation(manifest: Manifest) -> tuple[str, ...]:
-    """Namespace, name and owners: a deleted object's Secret goes with it, and its namesake needs another."""
-    metadata = manifest["metadata"]
-    owners = (owner["uid"] for owner in metadata.get("ownerReferences", ()))
-    return metadata.get("namespace", ""), metadata["name"], *owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +41,10 @@ class Applier:
     kube: KubeClient
     data_plane: DataPlane
     recorder: EventRecorder
-    audit: AuditLog
     reads: Reader | None = None
     """Finds children that the snapshot does not hold; None: always live."""
-    drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
-    """Statuses that can wait."""
     announcer: Announcer | None = None
     """Sends news to the data plane; None: not sent."""
-    secrets: MadeSecrets = field(default_factory=MadeSecrets)
     metrics: LoopMetrics | None = None
     """Counts what is new; None: not counted."""
     tracer: "Tracer | None" = None
@@ -131,11 +69,6 @@ class Applier:
         except (KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
             await self.blame(kind, snapshot, error)
             raise
-        if plan.status_can_wait:
-            self.drafts.keep(snapshot.object, plan.status, snapshot.now)
-            await self._outside(snapshot, plan, manager)
-            return
-        self.drafts.drop(snapshot.object)
         if not plan.status_first:
             await self._record(kind, snapshot, plan, manager)
         await self._outside(snapshot, plan, manager)
@@ -151,8 +84,6 @@ class Applier:
         snapshot = replace(before, object=await self._status(kind, before, plan.status, manager))
         if self.metrics is not None:
             self.metrics.count(happenings(kind.kind, before, plan))
-        for entry in plan.audit:
-            self.audit.record(entry)
         for notice in plan.events:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)
@@ -166,10 +97,8 @@ class Applier:
         for manifest, child in zip(plan.apply, present, strict=True):
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
-                if self.secrets.due(manifest):
-                    with contextlib.suppress(Conflict):
-                        await self.kube.create(manifest)
-                    self.secrets.note(manifest)
+                with contextlib.suppress(Conflict):
+                    await self.kube.create(manifest)
             else:
                 await self.kube.apply(manifest, manager, live=child)
         for ref in plan.delete:

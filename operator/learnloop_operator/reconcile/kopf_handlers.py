@@ -206,7 +206,7 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects,
                 runtime.queue.mark_later(other, GATHER_SECONDS)
             else:
                 runtime.mark(other.kind, other.namespace, other.name)
-        if news or event["type"] is not None:
+        if news:  # after our own write the plan says when to look again
             runtime.mark(key.kind, key.namespace, key.name)
 
     return handle

@@ -86,7 +86,7 @@ class ModelDeploymentController:
         self._clock, self._ahead = services.clock, services.ahead
         self._data: DataPlane = services.data_plane
         self._source = services.evidence
-        self._lane, self._drafts = services.lane, services.drafts
+        self._lane = services.lane
         settings = services.settings
         self._defaults = Defaults(
             settings.serving_image,
@@ -109,10 +109,7 @@ class ModelDeploymentController:
         if body is None:
             return None
         spec = read_spec(ModelDeploymentSpec, body)
-        draft = self._drafts.of(body)
-        status = read_status(ModelDeploymentStatus, {**body, "status": draft.status} if draft else body)
-        snapshot = await self._world(body, spec, status)
-        snapshot = await self._suites(replace(snapshot, unwritten_since=draft.since if draft else None))
+        snapshot = await self._suites(await self._world(body, spec, read_status(ModelDeploymentStatus, body)))
         snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())

@@ -30,7 +30,7 @@ from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence, WithExperience
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile import kopf_handlers
-from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
+from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.background import Announcer, ArtifactUsageReporter, TrustBundles, show_expiry
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
@@ -138,9 +138,7 @@ class Operator:
                 self.kube,
                 self.data_plane,
                 self.recorder,
-                AuditLog(self.metrics.decisions),
                 self.reads,
-                self.services.drafts,
                 self.announcer,
                 metrics=self.metrics.loop,
                 tracer=self.tracer,

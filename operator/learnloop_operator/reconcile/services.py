@@ -1,7 +1,6 @@
-"""Parts that controllers share: clients, clocks, settings, and statuses that were decided and not written yet."""
+"""Parts that controllers share: clients, clocks and settings, and how they read a live object."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,54 +9,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from learnloop_common.cluster_clock import ClusterClock
-from learnloop_operator.core.plan import Manifest
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import InvalidSpec
-from learnloop_operator.kube.fenced_client import without_none
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings
-
-REMEMBERED = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class UnwrittenStatus:
-    """The status that the next decision continues. `since`: when something first stayed unwritten."""
-
-    status: dict[str, Any]
-    since: datetime
-    written: Any
-    """The live status it goes on from."""
-
-
-class UnwrittenStatuses:
-    """One for each object at most."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, UnwrittenStatus] = OrderedDict()
-
-    def of(self, live: Manifest) -> UnwrittenStatus | None:
-        """The draft that goes on from the live status; None when there is none, or anybody has written since."""
-        draft = self._kept.get(live["metadata"]["uid"])
-        return draft if draft is not None and draft.written == live.get("status") else None
-
-    def keep(self, live: Manifest, status: Manifest, now: datetime) -> None:
-        """Remember a status that was not written; one that says what is written is none."""
-        if without_none(status) == live.get("status"):
-            self.drop(live)
-            return
-        before = self.of(live)
-        uid = live["metadata"]["uid"]
-        self._kept[uid] = UnwrittenStatus(dict(status), before.since if before else now, live.get("status"))
-        self._kept.move_to_end(uid)
-        while len(self._kept) > REMEMBERED:
-            self._kept.popitem(last=False)
-
-    def drop(self, live: Manifest) -> None:
-        self._kept.pop(live["metadata"]["uid"], None)
-
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -112,7 +69,6 @@ class Services:
     evidence: EvidenceSource
     settings: Settings
     lane: FastLaneReader
-    drafts: UnwrittenStatuses = field(default_factory=UnwrittenStatuses)
     clock: Callable[[], datetime] = field(default=utc_now)
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
     """The API server's, as its answers say."""

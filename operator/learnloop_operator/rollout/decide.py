@@ -29,7 +29,7 @@ from learnloop_operator.rollout.model.experiment_state import asked_for
 from learnloop_operator.rollout.model.overrides import hear, next_end, with_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
-from learnloop_operator.rollout.status import can_wait, status
+from learnloop_operator.rollout.status import status
 from learnloop_operator.rollout.transitions import move
 
 
@@ -77,9 +77,8 @@ def decide(snapshot: Snapshot) -> Plan:
     arms = drawn_arms(snapshot, shown)
     outside = tensorzero.registered(snapshot, arms)
     deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
-    text = status(snapshot, result, table.generation)
     return Plan(
-        status=text,
+        status=status(snapshot, result, table.generation),
         apply=(
             *_routes(snapshot, result.state, table, shown),
             *_children(snapshot, result.state, wanted),
@@ -94,12 +93,8 @@ def decide(snapshot: Snapshot) -> Plan:
             *orders.notices(decided),
             *tensorzero.refused(snapshot),
         ),
-        audit=tuple(orders.audit(snapshot, item) for item in decided),
         requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),
         status_first=result.state.weight > before.weight or _challengers(result.state) < _challengers(before),
-        status_can_wait=not result.events
-        and not decided
-        and can_wait(snapshot.status, text, snapshot.unwritten_since, snapshot.now),
     )
 
 

@@ -1,8 +1,6 @@
 """The status: what a person, kstatus and Argo CD read."""
 
 import math
-from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_api import names
@@ -202,75 +200,3 @@ def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dic
         return [condition(reasons.SHADOWING, FALSE, "NotInShadow", "no canary is at a shadow step", generation)]
     text = f"the policy servers of stable copy {mirror.percent} % of its episodes to {mirror.revision}"
     return [condition(reasons.SHADOWING, TRUE, "Mirrored", text, generation)]
-
-
-# Which changes of a status can wait: figures that move with every look, while nothing has been decided.
-#
-# A status written at every look would be most of what a rollout costs the API server. What can wait is kept in memory
-# (reconcile/services.py). The operator writes it with the next decision, or after a minute. A restart forgets
-# it, as if these looks had not been taken. Tests go on from what was written, in one larger batch.
-
-
-LONGEST_WAIT = timedelta(minutes=1)
-_UNDECIDED = "undecided"
-"""MetricEvidence.verdict of a test that has said nothing yet."""
-_FIGURES = {
-    *("episodes", "meanReturn", "successRate"),
-    *("mean", "low", "high", "chanceBetter", "logBetter", "judged", "counted"),
-}
-_TOLD_LATER = {"verdict", "conditions", "evidence", "stepBaseEpisodes", "routingGeneration"}
-_BUSY = {
-    reasons.NOT_ENOUGH_DATA,
-    reasons.EMPTY_RESULT,
-    reasons.WAITING_FOR_TIME,
-    reasons.STEPPING,
-    reasons.EXPERIMENT_RUNNING,
-    reasons.PROMOTED,
-    reasons.GUARDING,
-    reasons.GUARD_OVER,
-    reasons.HEALTHY,
-}
-"""Reasons that follow one another in a rollout that goes well."""
-
-
-def can_wait(written: Mapping[str, Any], wanted: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
-    """Whether the status `wanted` may stay unwritten: it says what `written` says, but for figures.
-
-    `since`: when something first stayed unwritten; None when nothing does.
-    """
-    if not written or _said(written) != _said(wanted):
-        return False
-    return since is None or now - since < LONGEST_WAIT
-
-
-def _said(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a status that is written immediately."""
-    text = _without_figures({key: value for key, value in status.items() if key not in _TOLD_LATER})
-    text["experiment"] = {**text.get("experiment", {}), "message": ""}
-    # Stable may lose a pod while nothing is rolled out: no later look would write that.
-    text["stablePods"] = (status.get("stable") or {}).get("readyReplicas")
-    # A test that has begun says nothing yet: its figures are written with the others.
-    verdicts = ((item["name"], item["verdict"]) for item in status.get("evidence") or ())
-    tests = sorted(item for item in verdicts if item[1] != _UNDECIDED)
-    return {**text, "evidence": tests, "conditions": sorted(map(_condition, status.get("conditions") or ()))}
-
-
-def _without_figures(value: Any) -> Any:
-    """The same without what moves at every look; of ready pods, whether there is one."""
-    if isinstance(value, list):
-        return [_without_figures(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    remaining = {key: _without_figures(item) for key, item in value.items() if key not in _FIGURES}
-    return {**remaining, "readyReplicas": bool(value.get("readyReplicas"))}
-
-
-def _condition(item: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    """Data and the fast lane come and go with every step: only trouble with them is news."""
-    kind, status, reason = str(item["type"]), str(item["status"]), str(item["reason"])
-    generation = int(item.get("observedGeneration") or 0)
-    if kind == reasons.DATA_AVAILABLE and (status != "Unknown" or reason not in reasons.PROVIDER):
-        return kind, "", "" if reason in _BUSY or status != "False" else reason, generation
-    if kind == reasons.FAST_LANE and status != "False":
-        return kind, "", "", generation
-    return kind, status, "" if reason in _BUSY else reason, generation

@@ -15,8 +15,6 @@ from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manif
 from learnloop_operator.training import gates
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
-PROGRESS_SECONDS = 2.0
-"""Progress is written at most this often."""
 DIGITS = 4
 """Decimals of a figure in a status; the manifest has them all."""
 PHASES = {"starting": "Starting", "training": "Training", "evaluating": "Evaluating", "exporting": "Exporting"}
@@ -65,9 +63,9 @@ def status(snapshot: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) ->
 
 
 def progress(snapshot: TrainingSnapshot) -> dict[str, Any]:
-    """Step, percent, ETA and return from the newest heartbeat; nothing when the last write was a moment ago."""
+    """Step, percent, ETA and return from the newest heartbeat; nothing without one."""
     beat = snapshot.heartbeat
-    if beat is None or _just_written(snapshot):
+    if beat is None:
         return {}
     fields: dict[str, Any] = {
         "step": beat.step,
@@ -133,16 +131,6 @@ def lineage(snapshot: TrainingSnapshot) -> dict[str, Any] | None:
         "trajectories": int(noted) if noted.isdecimal() else state.get("trajectories"),
     }
     return {key: value for key, value in result.items() if value is not None}
-
-
-def _just_written(snapshot: TrainingSnapshot) -> bool:
-    # The API server itself remembers when our status last changed.
-    for entry in snapshot.object["metadata"].get("managedFields") or ():
-        if entry.get("subresource") == "status" and entry.get("operation") == "Apply":
-            moment = times.parse(entry.get("time"))
-            if moment is not None and 0 <= (snapshot.now - moment).total_seconds() < PROGRESS_SECONDS:
-                return True
-    return False
 
 
 NEWS_SECONDS = 3600.0

@@ -14,7 +14,8 @@ from learnloop_api.wire.memory import BUDGETS_KEY
 from learnloop_operator.kube.errors import KubeError
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY
 from learnloop_operator.reconcile.memory_service import MemoryServiceController
-from testing.operators.controller_passes import MERGE, Operator
+from testing.operators.api_access import MERGE, patch
+from testing.operators.controller_passes import Operator
 from testing.operators.operator_processes import PATIENCE, LiveWorld, live_world
 
 
@@ -143,9 +144,9 @@ async def test_a_whole_process_hears_of_every_change_and_writes_once_for_each(ap
         await until_told(world, {})
         await put(world, "LearningAgent", "la", spec(memories=100))
         await until_told(world, {"la": {"memories": 100}})
-        await world.user.patch(LEARNING_AGENT, world.namespace, "la", {"spec": spec(memories=7)})
+        await patch(world.user, LEARNING_AGENT, world.namespace, "la", {"spec": spec(memories=7)})
         await until_told(world, {"la": {"memories": 7}})
-        await world.user.patch(LEARNING_AGENT, world.namespace, "la", {"metadata": {"labels": {"team": "a"}}})
+        await patch(world.user, LEARNING_AGENT, world.namespace, "la", {"metadata": {"labels": {"team": "a"}}})
         await world.user.delete(LEARNING_AGENT.ref(world.namespace, "la"))
         await until_told(world, {})
         written = [line for line in operator.proxy.writes if "/mem-budgets" in line]
@@ -162,10 +163,10 @@ async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
         await until_told(world, {"la": {"memories": 100}})
         await world.user.delete(CONFIG_MAP.ref(world.namespace, "mem-budgets"))
         await until_told(world, {"la": {"memories": 100}})
-        await world.user.patch(CONFIG_MAP, world.namespace, "mem-budgets", {"data": {BUDGETS_KEY: '{"agents":{}}'}})
+        await patch(world.user, CONFIG_MAP, world.namespace, "mem-budgets", {"data": {BUDGETS_KEY: '{"agents":{}}'}})
         await until_told(world, {"la": {"memories": 100}})
         unlabelled = {"metadata": {"labels": {names.LABEL_MEMORY: None}}, "data": {BUDGETS_KEY: '{"agents":{}}'}}
-        await world.user.patch(CONFIG_MAP, world.namespace, "mem-budgets", unlabelled)
+        await patch(world.user, CONFIG_MAP, world.namespace, "mem-budgets", unlabelled)
         await until_told(world, {"la": {"memories": 100}})
 
 

@@ -18,6 +18,7 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
 )
 from learnloop_operator.reconcile.training_job import TrainingJobController
+from testing.operators.api_access import patch
 from testing.operators.controller_passes import Operator, model
 
 NOW = "2026-03-01T11:00:00Z"
@@ -139,7 +140,7 @@ async def test_an_edited_environment_config_map_wakes_a_saturated_agent_and_repl
     assert status["trainings"] == 3, "three runs without gain: it rests"
     before = await operator.kube.get(DEPLOYMENT, operator.namespace, "la-actor")
 
-    await operator.kube.patch(CONFIG_MAP, operator.namespace, "worlds", {"data": {"worlds.py": "STEPS = 20"}})
+    await patch(operator.kube, CONFIG_MAP, operator.namespace, "worlds", {"data": {"worlds.py": "STEPS = 20"}})
     status = await operator.settle(operator.agent, "la")
     assert status["trainings"] == 4
     after = await operator.kube.get(DEPLOYMENT, operator.namespace, "la-actor")

@@ -12,7 +12,8 @@ import pytest
 from learnloop_api import names
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.kinds import LEARNING_AGENT, REWARD_POLICY
-from testing.operators.controller_passes import MERGE, Operator
+from testing.operators.api_access import MERGE
+from testing.operators.controller_passes import Operator
 from testing.servers import data_plane_server
 
 SECONDS = 30.0

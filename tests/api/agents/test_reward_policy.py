@@ -13,7 +13,8 @@ from learnloop_api import names
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.kinds import REWARD_POLICY
 from learnloop_sdk import Learnloop
-from testing.operators.controller_passes import MERGE, Operator
+from testing.operators.api_access import MERGE
+from testing.operators.controller_passes import Operator
 from testing.servers import data_plane_server
 
 SECONDS = 150.0  # the data plane gives the same answer for a minute

@@ -19,7 +19,7 @@ from learnloop_operator.metrics import OperatorMetrics
 from learnloop_operator.prometheus.client import Prometheus
 from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile.apply_plan import Applier, AuditLog
+from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.services import Services
 from learnloop_operator.reconcile.training_job import TrainingJobController
@@ -68,8 +68,7 @@ class Searcher:
             self.kube, self.data, PrometheusEvidence(Prometheus("http://127.0.0.1:9")), Settings(), lane
         )
         self.controller = TrainingJobController(services)
-        recorder, audit = EventRecorder(self.kube, "test"), AuditLog(OperatorMetrics().decisions)
-        self.applier = Applier(self.kube, self.data, recorder, audit)
+        self.applier = Applier(self.kube, self.data, EventRecorder(self.kube, "test"))
 
     async def begin(self, name: str, **changes: Any) -> None:
         spec = {**SPEC, **changes}

@@ -43,4 +43,4 @@ def test_a_part_that_takes_too_long_is_given_up_and_what_was_measured_is_told() 
     assert done.returncode == 1
     figures = json.loads(done.stdout.splitlines()[-1])
     assert figures["failed"] == {"writes": "OutOfTime: not done after 1 s"}
-    assert "writes_per_rollout" in figures["goals_not_measured"]
+    assert "spec_writes_per_rollout" in figures["goals_not_measured"]

@@ -10,7 +10,7 @@ from learnloop_api import names
 from learnloop_operator.kube.errors import Conflict
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, REWARD_POLICY
-from testing.operators.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig, patch
 
 MANAGER = "learnloop-test"
 POLICY = {"components": [{"name": "success", "type": "success", "weight": 1.0}]}
@@ -44,7 +44,7 @@ async def test_a_status_stays_off_another_object_of_the_same_name(client: KubeCl
 
 async def test_a_status_stays_off_a_version_that_it_was_not_decided_on(client: KubeClient, namespace: str) -> None:
     before = await client.create(policy(namespace))
-    await client.patch(REWARD_POLICY, namespace, "p", {"metadata": {"labels": {"edited": "yes"}}})
+    await patch(client, REWARD_POLICY, namespace, "p", {"metadata": {"labels": {"edited": "yes"}}})
     with pytest.raises(Conflict):
         await client.apply_status({"phase": "Ready"}, MANAGER, live=before)
     assert not (await client.get(REWARD_POLICY, namespace, "p")).get("status")

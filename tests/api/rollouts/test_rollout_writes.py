@@ -13,7 +13,6 @@ from learnloop_api import names
 from learnloop_operator.cli import main
 from learnloop_operator.core.plan import ObjectRef
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE
-from learnloop_operator.reconcile.apply_plan import FORGET_SECONDS
 from learnloop_operator.rollout.children.routing_table import read
 from testing.operators.controller_passes import Operator, model, serve, wish
 
@@ -49,9 +48,7 @@ async def test_the_first_model_serves_and_a_second_look_writes_nothing(operator:
     assert not operator.writes
 
 
-async def test_the_key_of_the_episodes_is_made_once_and_anew_a_minute_after_it_is_gone(
-    operator: Operator,
-) -> None:
+async def test_the_key_of_the_episodes_is_made_once_and_again_when_it_is_gone(operator: Operator) -> None:
     async def key() -> dict[str, Any] | None:
         return await operator.kube.find(SECRET, operator.namespace, "md-episodes")
 
@@ -63,7 +60,6 @@ async def test_the_key_of_the_episodes_is_made_once_and_anew_a_minute_after_it_i
     await wish(operator, 1)
     assert await key() == made, "a rollout writes nothing to it"
     await operator.kube.delete(ObjectRef("v1", "Secret", operator.namespace, "md-episodes"))
-    operator.shift += timedelta(seconds=FORGET_SECONDS)
     await wish(operator, 2)
     anew = await key()
     assert anew is not None

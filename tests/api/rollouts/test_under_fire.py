@@ -7,7 +7,7 @@ import pytest
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
-from testing.operators.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig, patch
 from testing.operators.crash_scenarios import phase, scenario, serves
 from testing.operators.crash_sweep import MOST_TURNS, run
 from testing.operators.crash_world import NAME, World, full_spec
@@ -60,12 +60,12 @@ async def meddle(world: World, turn: int) -> None:
         return
     arm = arms[turn % len(arms)]
     if turn % 4 == 0:
-        await world.user.patch(DEPLOYMENT, world.namespace, arm, {"spec": {"replicas": 5}})
+        await patch(world.user, DEPLOYMENT, world.namespace, arm, {"spec": {"replicas": 5}})
     elif turn % 4 == 1:
         await world.user.delete(SERVICE.ref(world.namespace, arm))
     elif turn % 4 == 2:
         note = {"metadata": {"annotations": {"team.example/ticket": str(turn)}, "labels": {"team": "a"}}}
-        await world.user.patch(MODEL_DEPLOYMENT, world.namespace, NAME, note)
+        await patch(world.user, MODEL_DEPLOYMENT, world.namespace, NAME, note)
     else:
         path = MODEL_DEPLOYMENT.path(world.namespace, NAME, "status")
         await world.user.http.request("PATCH", path, body={"status": {"verdict": "mine"}}, content_type=MERGE)

@@ -17,7 +17,7 @@ from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.training.backends import BACKENDS, MANAGER, candidates
 from learnloop_operator.training.run_snapshot import RunRequest
-from testing.operators.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig, patch
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_kinds import install
 from testing.training.training_builders import DEFAULTS, heartbeat, proof, spec
@@ -175,7 +175,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
     async def hold(suspended: bool) -> None:
         change: dict[str, Any] = {"suspend": suspended}
         body = {"spec": {"runPolicy": change} if name == "pytorchjob" else change}
-        await kueue.patch(kind, namespace, "t", body)
+        await patch(kueue, kind, namespace, "t", body)
 
     async def ended(status: dict[str, Any]) -> None:
         body, path = {"status": status}, kind.path(namespace, "t", "status")

@@ -21,7 +21,7 @@ from learnloop_operator.kube.kinds import POD, TRAINING_JOB, kind_of
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.training.backends import candidates
 from learnloop_operator.training.ranks import ENV_SPEC
-from testing.operators.api_access import from_kubeconfig
+from testing.operators.api_access import from_kubeconfig, patch
 from testing.operators.controller_passes import Experience, Operator
 from testing.operators.training_controllers import training_controllers
 from testing.servers.kube_api_server import api_server as an_api_server
@@ -265,7 +265,7 @@ async def test_whoever_suspends_the_gang_ends_its_pods_and_costs_no_attempt(run:
     await run.train(0)
 
     async def hold(suspended: bool) -> None:
-        await run.kube.patch(run.kind, run.namespace, "t", {"spec": {"suspend": suspended}})
+        await patch(run.kube, run.kind, run.namespace, "t", {"spec": {"suspend": suspended}})
 
     await hold(suspended=True)
     await run.no_pods()
@@ -281,7 +281,7 @@ async def test_a_suspended_run_has_no_gang_and_goes_on_when_resumed(run: Run) ->
     await run.train(0)
 
     async def ask(suspended: bool) -> None:
-        await run.kube.patch(TRAINING_JOB, run.namespace, "t", {"spec": {"suspend": suspended}})
+        await patch(run.kube, TRAINING_JOB, run.namespace, "t", {"spec": {"suspend": suspended}})
 
     await ask(suspended=True)
     await run.no_pods()
@@ -301,7 +301,7 @@ async def test_another_number_of_workers_makes_the_gang_anew_for_free(run: Run) 
     await run.create()
     pods = await run.train(0)
     run.ranks = 2
-    await run.kube.patch(TRAINING_JOB, run.namespace, "t", {"spec": {"workers": 1}})
+    await patch(run.kube, TRAINING_JOB, run.namespace, "t", {"spec": {"workers": 1}})
     await run.no_old_pods(pods)
     status = await run.status()
     assert status["attempts"] == 1

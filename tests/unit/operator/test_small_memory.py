@@ -1,16 +1,11 @@
 """What the operator holds for each of ten thousand objects: as little as it can, and nothing that is wrong."""
 
-from datetime import timedelta
 from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.core.plan import parse_time
 from learnloop_operator.kube.cached_reads import CACHED
 from learnloop_operator.kube.kinds import DEPLOYMENT
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.reconcile.services import UnwrittenStatuses
-
-NOW = parse_time("2026-03-01T00:00:00Z")
 
 
 def deployment(name: str, version: int, owner: str) -> dict[str, Any]:
@@ -33,11 +28,3 @@ def test_an_object_is_found_by_its_present_owner_alone() -> None:
     assert owned("new") == [("a", 3)]
     cache.remove(DEPLOYMENT, deployment("b", 4, "old"))
     assert owned("old") == []
-
-
-def test_a_status_that_says_what_is_written_is_no_draft() -> None:
-    drafts, live = UnwrittenStatuses(), {"metadata": {"uid": "u"}, "status": {"phase": "Serving"}}
-    drafts.keep(live, {"phase": "Serving", "verdict": "new"}, NOW)
-    assert drafts.of(live) is not None
-    drafts.keep(live, {"phase": "Serving", "verdict": None}, NOW + timedelta(seconds=1))
-    assert drafts.of(live) is None

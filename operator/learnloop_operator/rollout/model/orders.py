@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Verb
 from learnloop_api.names import ANNOTATION_AUTHOR, VERBS, verb_annotation
@@ -107,11 +107,6 @@ def notices(decisions: Iterable[AnsweredDecision]) -> tuple[Notice, ...]:
         Notice("Normal" if item.outcome == "obeyed" else "Warning", EVENT[item.outcome], _told(item)[:1024])
         for item in decisions
     )
-
-
-def audit(snapshot: Snapshot, decision: AnsweredDecision) -> dict[str, Any]:
-    """One line of the audit log."""
-    return {"kind": "ModelDeployment", "namespace": snapshot.namespace, "name": snapshot.name, **decision.to_kube()}
 
 
 def _told(decision: AnsweredDecision) -> str:

@@ -179,8 +179,6 @@ class Snapshot(BaseSnapshot):
     """The status as the last look left it."""
     ahead: timedelta = timedelta()
     """How far the API server's clock is ahead of `now`."""
-    unwritten_since: datetime | None = None
-    """`before` is ahead of the persisted status since then; None: it is the persisted one."""
     desired: Desired
     arms: Mapping[str, ArmWorld] = field(default_factory=dict)
     routing: RoutingWorld = RoutingWorld()

@@ -68,15 +68,6 @@ def test_progress_reads_like_a_sentence() -> None:
     }
 
 
-def test_progress_is_written_at_most_every_two_seconds() -> None:
-    fields = [{"operation": "Apply", "subresource": "status", "time": "2026-03-01T11:59:59Z"}]
-    seen = world({"attempts": 1, "step": 400}, job=job(), ranks=ranks(), run=run(beat=heartbeat()))
-    seen.object["metadata"]["managedFields"] = fields
-    assert plan(seen).status["step"] == 400
-    fields[0]["time"] = "2026-03-01T11:59:58Z"
-    assert plan(seen).status["step"] == 420
-
-
 def test_a_heartbeat_of_an_earlier_attempt_is_no_progress() -> None:
     seen = world({"attempts": 2}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=0)))
     assert "step" not in plan(seen).status
