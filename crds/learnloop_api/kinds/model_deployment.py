@@ -20,10 +20,16 @@ from learnloop_api.kinds.base import (
 )
 from learnloop_api.kinds.language_model import LanguageModel, LanguageServing
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence
-from learnloop_api.kinds.rollouts.decision import MOST_OVERRIDES, AnsweredDecision, Hand, OverrideStatus, PastModel
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentStatus
 from learnloop_api.kinds.rollouts.gates import GatesStatus, ReleaseGates, ShadowStatus
-from learnloop_api.kinds.rollouts.rollout_steps import Rollout
+from learnloop_api.kinds.rollouts.rollout_steps import (
+    MOST_OVERRIDES,
+    AnsweredDecision,
+    Hand,
+    OverrideStatus,
+    PastModel,
+    Rollout,
+)
 
 MOST = 1_000_000.0
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.rollouts.decision import Verb
+from learnloop_api.kinds.rollouts.rollout_steps import Verb
 from learnloop_api.wire.base import MOST, Name, Sentence, Sha256, Timestamp, WireModel
 from learnloop_api.wire.gates import SuiteVerdict
 from learnloop_api.wire.training import Interval, ReturnEstimate

@@ -6,7 +6,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from learnloop_api.kinds.rollouts.decision import LONGEST_ANSWER, LONGEST_REASON, MOST_NUMBERS, MOST_OVERRIDES, Instead
+from learnloop_api.kinds.rollouts.rollout_steps import (
+    LONGEST_ANSWER,
+    LONGEST_REASON,
+    MOST_NUMBERS,
+    MOST_OVERRIDES,
+    Instead,
+)
 from learnloop_api.wire.base import Identifier, LogProb, Name, Real, Timestamp, WireModel
 
 ROUTING_KEY = "routing.json"

@@ -1,24 +1,34 @@
-"""The whole decision about one LearningAgent: a world in, a plan out."""
+"""The whole decision about one LearningAgent: a world in, a plan out, with the record of its runs."""
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
-from learnloop_operator.agents import run_history
-from learnloop_operator.agents.agent_children import actor_network, actors, granted, model_deployment, training_job
-from learnloop_operator.agents.agent_snapshot import AgentSnapshot
+from learnloop_api.wire.training_request import TrainingOrder
+from learnloop_operator.agents.agent_children import (
+    NOTE_REQUEST,
+    NOTE_REWARDED,
+    NOTE_TRAIN,
+    NOTE_TRIGGER,
+    actor_network,
+    actors,
+    granted,
+    model_deployment,
+    training_job,
+)
+from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.agents.agent_status import StatusFacts, status
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.problems import Problem, first_problem
-from learnloop_operator.agents.run_history import failures_in_a_row, recorded
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.manifest_parts import revision as digest
-from learnloop_operator.core.plan import Call, Manifest, Notice, ObjectRef, Plan
-from learnloop_operator.core.times import ever_later, parse
+from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest, Notice, ObjectRef, Plan
+from learnloop_operator.core.times import ever_later, parse, seconds_since
 
 BUSY, IDLE, RESTING = 2.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
@@ -61,7 +71,7 @@ def decide(snapshot: AgentSnapshot) -> Plan:
             *_told(refusal),
             *news(snapshot.status, state),
         ),
-        announcements=run_history.order_announcements(snapshot, after),
+        announcements=order_announcements(snapshot, after),
         figures={"training_failures_in_a_row": failures_in_a_row(snapshot)},
         requeue_after=_again(snapshot, verdict),
     )
@@ -199,3 +209,78 @@ def _usual(snapshot: AgentSnapshot) -> float:
     newest = snapshot.stats.last_trajectory_at or parse(snapshot.object["metadata"].get("creationTimestamp"))
     quiet = (snapshot.now - newest).total_seconds() if newest else 0.0
     return ever_later(quiet, IDLE, SELDOM)
+
+
+def recorded(snapshot: AgentSnapshot) -> LearningAgentStatus:
+    """The persisted status, completed by a run that was created just before the operator died."""
+    before = snapshot.before
+    newest = snapshot.jobs[-1] if snapshot.jobs else None
+    if newest is None or newest.number <= (before.trainings or 0):
+        return before.model_copy(update={"last_training": _refreshed(before.last_training, snapshot.jobs)})
+    notes = newest.notes or {}
+    return before.model_copy(
+        update={
+            "trainings": newest.number,
+            "last_training": _last(newest),
+            "observed_train": notes.get(NOTE_TRAIN, "")[:LONGEST_NOTE] or before.observed_train,
+            "observed_training_request": notes.get(NOTE_REQUEST, "")[:LONGEST_NOTE] or before.observed_training_request,
+        }
+    )
+
+
+def failures_in_a_row(snapshot: AgentSnapshot) -> int:
+    """Number of runs that ended without a validated model since the last one that had one."""
+    ended = [job for job in snapshot.jobs if job.finished]
+    validated = [index for index, job in enumerate(ended) if job.phase == "Validated"]
+    return len(ended) - 1 - (validated[-1] if validated else -1)
+
+
+def _last(job: TrainingRun) -> LastTraining:
+    notes = job.notes or {}
+    rewarded = notes.get(NOTE_REWARDED, "")
+    return LastTraining(
+        name=job.name,
+        trigger=notes.get(NOTE_TRIGGER, "unknown")[:LONGEST_NOTE],
+        phase=job.phase or None,
+        at=job.created_at,
+        rewarded=int(rewarded) if rewarded.isdecimal() else None,
+    )
+
+
+def _refreshed(last: LastTraining | None, jobs: tuple[TrainingRun, ...]) -> LastTraining | None:
+    job = next((job for job in jobs if last and job.name == last.name), None)
+    return last.model_copy(update={"phase": job.phase or None}) if last and job else last
+
+
+NEWS_SECONDS = 3600.0
+"""A new leader repeats orders that are not older; the data plane ignores those that it has."""
+BY_A_PERSON = "annotation"
+"""The trigger of a run that `kubectl learnloop train` asked for."""
+
+
+def order_announcements(snapshot: AgentSnapshot, after: LearningAgentStatus) -> tuple[Announcement, ...]:
+    """The order that the newest run obeys, under an identity that it always has."""
+    order = _order(snapshot, after)
+    if order is None or seconds_since(order.at.isoformat(), snapshot.now) > NEWS_SECONDS:
+        return ()
+    uid = str(snapshot.object["metadata"].get("uid", ""))
+    identity = sha256("\n".join((uid, order.job, order.value)).encode()).hexdigest()[:32]
+    path = f"/api/v1/agents/{snapshot.name}/training-orders/{identity}"
+    return (Announcement(Call("PUT", path, order.model_dump(mode="json")), identity),)
+
+
+def _order(snapshot: AgentSnapshot, after: LearningAgentStatus) -> TrainingOrder | None:
+    run, value = after.last_training, after.observed_train
+    if run is None or run.trigger != BY_A_PERSON or value is None or parse(run.at) is None:
+        return None
+    who = value.partition(" by ")[2][:256] or None
+    return TrainingOrder.model_validate(
+        {
+            "agent": snapshot.name,
+            "job": run.name,
+            "by": who,
+            "verified": bool(who and snapshot.defaults.names_are_verified),
+            "at": run.at,
+            "value": value[:512],
+        }
+    )

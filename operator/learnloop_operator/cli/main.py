@@ -39,9 +39,9 @@ VERBS: Mapping[str, Verb] = {
         "steering",
         "start a training run of an agent; --wait exits with 0 when it is validated, 1 when it was refused or failed",
     ),
-    "rewards": Verb("reporting", "list an agent's newest rewards by component, and signs that the policy is gamed"),
+    "rewards": Verb("looking", "list an agent's newest rewards by component, and signs that the policy is gamed"),
     "progress": Verb(
-        "reporting",
+        "looking",
         "show an agent's progress by week: success, time, turns, satisfaction, trainings and deployments",
     ),
     "audit": Verb("audit", "check the namespace's audit chain, export it, or erase a person or an agent for good"),

@@ -10,12 +10,12 @@ import orjson
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_api import names
+from learnloop_operator.core.manifest_parts import quantity
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.kube.errors import Conflict, Gone, NotFound
 from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.kube.kinds import ResourceKind, kind_of
-from learnloop_operator.kube.manifest_diff import covers
-from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube.object_cache import Object, ObjectCache
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 PAGE = 100
@@ -25,8 +25,6 @@ REMEMBERED = 20_000
 RESTARTS = 4
 APPLIED = f"{names.GROUP}/applied"
 """Annotation with the digest of the manifest that was applied."""
-
-Object = dict[str, Any]
 
 
 class KubeClient:
@@ -242,3 +240,41 @@ def _marked(manifest: Manifest) -> Object:
 
 def _digest_in(wanted: Manifest) -> str:
     return str(wanted["metadata"]["annotations"][APPLIED])
+
+
+_IDENTITY = ("apiVersion", "kind", "uid", "resourceVersion")
+
+
+def covers(desired: Any, live: Any) -> bool:
+    """`desired` is a subset of `live`: extra map keys (defaults, other managers) are fine, list lengths are not."""
+    # Every pass looks through every field of every child, so the types are asked for by name: for an abstract one
+    # (Mapping, Sequence) Python takes ten times as long.
+    if isinstance(desired, dict):
+        if not isinstance(live, dict):
+            return False
+        for key, value in desired.items():
+            if value is None or key in _IDENTITY:
+                continue
+            if not (covers(value, live[key]) if key in live else _absent_is_fine(value)):
+                return False
+        return True
+    if not isinstance(desired, list | tuple):
+        return _same_scalar(desired, live)
+    if not isinstance(live, list | tuple) or len(desired) != len(live):
+        return False
+    return all(map(covers, desired, live))
+
+
+def _absent_is_fine(value: Any) -> bool:
+    # The API server leaves empty strings, lists and maps out of what it returns (omitempty).
+    return isinstance(value, str | list | tuple | dict) and len(value) == 0
+
+
+def _same_scalar(desired: Any, live: Any) -> bool:
+    if isinstance(desired, bool) or isinstance(live, bool):
+        return desired is live
+    if desired == live:
+        return True
+    # The API server rewrites quantities ("0.5" becomes "500m").
+    ours, others = quantity(desired), quantity(live)
+    return ours is not None and ours == others

@@ -27,8 +27,36 @@ from learnloop_operator.core.workload_network import (
     policy,
     ports,
 )
-from learnloop_operator.memory_services import database_tls
 from learnloop_operator.memory_services.service_snapshot import DATABASE, PASSWORD_KEY, MemoryServiceSnapshot
+
+CONFIG_DIRECTORY, CONFIG_VOLUME = "/etc/learnloop", "config"
+HBA = """\
+# The pod itself, by its socket; everybody else by TLS and with a password.
+local all all trust
+hostssl all all all scram-sha-256
+"""
+TLS_SETTINGS = {
+    "ssl": "on",
+    "ssl_cert_file": f"{CERTIFICATE_DIRECTORY}/tls.crt",
+    "ssl_key_file": f"{CERTIFICATE_DIRECTORY}/tls.key",
+    "ssl_min_protocol_version": "TLSv1.2",
+    "hba_file": f"{CONFIG_DIRECTORY}/pg_hba.conf",
+}
+ARGUMENTS = ("postgres", *(word for name, value in TLS_SETTINGS.items() for word in ("-c", f"{name}={value}")))
+CURRENT = f'[ ! {CERTIFICATE_DIRECTORY}/tls.crt -nt "$PGDATA/postmaster.pid" ]'
+"""Shell test that fails once the certificate is newer than the server's start: the kubelet restarts the server, which
+takes a second, long before the old certificate ends. Clients connect again."""
+VERIFIED = f"?sslmode=verify-full&sslrootcert={CERTIFICATE_DIRECTORY}/ca.crt"
+"""Query of the memory service's address of it."""
+
+
+def tls_mounts() -> list[dict[str, Any]]:
+    return [CERTIFICATE_MOUNT, {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True}]
+
+
+def tls_volumes(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
+    return [certificate_volume(), {"name": CONFIG_VOLUME, "configMap": {"name": world.database_name}}]
+
 
 MODEL_VOLUME, MODEL_DIRECTORY = "learnloop-embedder", "/models/embedder"
 
@@ -117,7 +145,7 @@ def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, 
         "template": _database_pod(world, storage),
     }
     pods = _child(world, "apps/v1", "StatefulSet", world.database_name, POSTGRES, spec=spec)
-    hba = {"pg_hba.conf": database_tls.HBA}
+    hba = {"pg_hba.conf": HBA}
     config = (_child(world, "v1", "ConfigMap", world.database_name, POSTGRES, data=hba),) if world.tls else ()
     return (*config, service, pods)
 
@@ -212,7 +240,7 @@ def _database(world: MemoryServiceSnapshot) -> dict[str, Any]:
         return {"LEARNLOOP_DSN": {"secretKeyRef": {"name": own.name, "key": own.key}}}
     place = f"{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"
     return {
-        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{place}{database_tls.VERIFIED if world.tls else ''}",
+        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{place}{VERIFIED if world.tls else ''}",
         "LEARNLOOP_DATABASE_PASSWORD": {"secretKeyRef": {"name": world.credentials_name, "key": PASSWORD_KEY}},
         "LEARNLOOP_DATABASE_IS_OWN": "true",
     }
@@ -241,7 +269,7 @@ def _weaviate(where: Weaviate | None) -> dict[str, Any]:
 def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, Any]:
     ready = ["pg_isready", "--host=127.0.0.1", f"--username={DATABASE}", f"--dbname={DATABASE}"]
     check: dict[str, Any] = {"exec": {"command": ready}}
-    by_tls = ["sh", "-c", f"{database_tls.CURRENT} && {' '.join(ready)}"]
+    by_tls = ["sh", "-c", f"{CURRENT} && {' '.join(ready)}"]
     live: dict[str, Any] = {"exec": {"command": by_tls if world.tls else ready}}
     main = Main(
         name="postgres",
@@ -253,7 +281,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             "POSTGRES_PASSWORD_FILE": f"{CREDENTIALS_DIRECTORY}/{PASSWORD_KEY}",
             "PGDATA": "/var/lib/postgresql/data/pgdata",
         },
-        args=database_tls.ARGUMENTS if world.tls else (),
+        args=ARGUMENTS if world.tls else (),
         ports={"postgres": POSTGRES_PORT},
         probes={
             "startupProbe": {**check, "periodSeconds": 2, "failureThreshold": 90},
@@ -265,7 +293,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             {"name": "run", "mountPath": "/var/run/postgresql"},
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True},
-            *(database_tls.mounts() if world.tls else []),
+            *(tls_mounts() if world.tls else []),
         ],
         resources=POSTGRES_NEEDS,
     )
@@ -276,7 +304,7 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
         labels=world.labels(POSTGRES),
         token=False,
         volumes=[
-            *(database_tls.volumes(world) if world.tls else []),
+            *(tls_volumes(world) if world.tls else []),
             {"name": "run", "emptyDir": {}},
             # Parallel queries share memory here; the runtime's default is 64 MiB.
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},

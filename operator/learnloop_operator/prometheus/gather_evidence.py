@@ -16,15 +16,18 @@ from learnloop_operator.prometheus.client import (
     PrometheusRefused,
     Sample,
 )
-from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, histograms, moment
 from learnloop_operator.prometheus.queries import (
     SIGNAL,
     Arms,
+    arm_evidence,
+    clock_of,
     counters_query,
     gap,
     grown,
+    histograms,
     labelled,
     latency_query,
+    moment,
     own_pods,
 )
 from learnloop_operator.rollout import reasons

@@ -10,7 +10,6 @@ from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble
 from learnloop_operator.kube.events import failure_of, with_events
-from learnloop_operator.kube.fenced_client import Object
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -21,6 +20,7 @@ from learnloop_operator.kube.kinds import (
     STATEFUL_SET,
     ResourceKind,
 )
+from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.memory_services.decide_service import decide
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json, budgets_of
 from learnloop_operator.reconcile.services import Services, read_spec

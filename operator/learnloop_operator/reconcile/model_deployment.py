@@ -14,7 +14,6 @@ from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.events import with_events
-from learnloop_operator.kube.fenced_client import Object
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -27,6 +26,7 @@ from learnloop_operator.kube.kinds import (
     SERVICE,
     ResourceKind,
 )
+from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.prometheus.pod_counters import targets
 from learnloop_operator.reconcile.services import Services, read_spec, read_status
 from learnloop_operator.rollout.children import tensorzero

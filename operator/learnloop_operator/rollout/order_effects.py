@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from learnloop_api.kinds.rollouts.decision import Hand, Verb
+from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments import let_win, take_out

@@ -14,10 +14,9 @@ from learnloop_operator.rollout.judging.analysis import episode_rate, replicas, 
 from learnloop_operator.rollout.judging.gates import canary_waits
 from learnloop_operator.rollout.judging.shadow import figures, mirror_for
 from learnloop_operator.rollout.model import rollout_state
-from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, save
 from learnloop_operator.rollout.model.experiment_state import asked_for, save_experiment
 from learnloop_operator.rollout.model.overrides import in_force, sentence
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
+from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
 
@@ -57,7 +56,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         last_stable=state.last_stable,
         overrides=list(state.overrides) or None,
         decisions=list(state.decisions) or None,
-        evidence=save(state.comparisons, snapshot.spec.analysis, _pace(snapshot, move)),
+        evidence=save_evidence(state.comparisons, snapshot.spec.analysis, _pace(snapshot, move)),
     ).to_kube()
 
 

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.kube.fenced_client import KubeClient
+from learnloop_operator.kube.fenced_client import KubeClient, covers
 from learnloop_operator.kube.kinds import WORKLOAD, ResourceKind, kind_of
-from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.training.backends import BACKENDS, MANAGER, candidates
 from learnloop_operator.training.run_snapshot import RunRequest

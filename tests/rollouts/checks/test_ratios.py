@@ -8,7 +8,7 @@ import pytest
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_operator.rollout.checks.against_stable import Comparison, compared
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.model.evidence_codec import load
+from learnloop_operator.rollout.model.rollout_state import load_evidence
 from learnloop_operator.statistics.canary_against_stable import TestMemory
 from testing.simulation.two_arm_world import World
 
@@ -88,10 +88,10 @@ def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_again() 
     while not ((world.status.get("evidence") or [{}])[0].get("judged") or [0.0])[0] > 5:
         world.run(1)
     saved = MetricEvidence.model_validate(world.evidence)
-    assert episodes(load([saved])) > 5
+    assert episodes(load_evidence([saved])) > 5
     damages: list[dict[str, Any]] = [{"judged": [1.0]}, {"judged": [float("nan")] * 4}, {"log_worse": None}]
     for damage in damages:
-        assert load([saved.model_copy(update=damage)])[0].memory == TestMemory()
+        assert load_evidence([saved.model_copy(update=damage)])[0].memory == TestMemory()
 
 
 def test_a_rollout_whose_steps_let_nobody_play_beside_the_canary_is_not_held_by_a_ratio() -> None:

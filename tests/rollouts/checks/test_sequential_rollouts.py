@@ -9,7 +9,7 @@ from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, Metr
 from learnloop_operator.rollout.checks.against_stable import Comparison, compared, weigh
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, type_of
-from learnloop_operator.rollout.model.evidence_codec import EpisodeRate, load, save
+from learnloop_operator.rollout.model.rollout_state import EpisodeRate, load_evidence, save_evidence
 from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import Pair, TestMemory
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
@@ -52,7 +52,7 @@ def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was
     assert world.evidence == before
     assert before["judged"][0] > 100
     pace = EpisodeRate(world.now, 0.1, 0.0)
-    again = save(load(save_of(world)), spec(world), pace) or []
+    again = save_evidence(load_evidence(save_of(world)), spec(world), pace) or []
     assert [item.model_copy(update={"estimated_at": None}) for item in save_of(world)] == again
 
 
@@ -127,7 +127,7 @@ def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
     world.run(30)
     saved = save_of(world)
     for damage in ({"judged": [1.0]}, {"judged": [1.0, 5.0, 1.0, 1.0]}, {"log_fine": None}):
-        assert load([saved[0].model_copy(update=damage)])[0].memory == TestMemory()
+        assert load_evidence([saved[0].model_copy(update=damage)])[0].memory == TestMemory()
 
 
 def test_a_return_outside_its_range_is_no_evidence() -> None:

@@ -11,8 +11,7 @@ from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold, ReturnRange
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_evidence import shadow_evidence, shadow_query
-from learnloop_operator.prometheus.parse_answers import arm_evidence
-from learnloop_operator.prometheus.queries import GRACE, Arms, counters_query, latency_query
+from learnloop_operator.prometheus.queries import GRACE, Arms, arm_evidence, counters_query, latency_query
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
 from testing.simulation.simultaneous_evidence import at_the_same_time

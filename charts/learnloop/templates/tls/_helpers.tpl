@@ -103,7 +103,7 @@ prometheus: prometheus
 {{- end -}}
 
 {{/* Runs a server that reads its certificate only on SIGHUP. The operator has the same text for the PostgreSQL
-     of a MemoryService: memory_services/database_tls.py. */}}
+     of a MemoryService: memory_services/service_children.py. */}}
 {{- define "learnloop.tls.follow" -}}
 follow: |
   # follow STOP_SIGNAL COMMAND [ARGUMENT...]: runs COMMAND, and sends it SIGHUP when its certificate changed.

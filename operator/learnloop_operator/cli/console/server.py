@@ -21,9 +21,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from learnloop_operator.cli.console.access import ForeignRequestError, Gate
 from learnloop_operator.cli.console.change_log import ChangeLog, ClusterWatch, ReadChanges
-from learnloop_operator.cli.console.requests import NAME, Records, carry_out, helps, rights
+from learnloop_operator.cli.console.requests import NAME, ForeignRequestError, Gate, Records, carry_out, helps, rights
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError
 

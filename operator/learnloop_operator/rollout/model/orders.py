@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from learnloop_api.kinds.rollouts.decision import AnsweredDecision, Verb
+from learnloop_api.kinds.rollouts.rollout_steps import AnsweredDecision, Verb
 from learnloop_api.names import ANNOTATION_AUTHOR, VERBS, verb_annotation
 from learnloop_operator.core.plan import Notice
 from learnloop_operator.core.times import stamp

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 
-from learnloop_api.kinds.rollouts.decision import MOST_OVERRIDES, OverrideStatus
+from learnloop_api.kinds.rollouts.rollout_steps import MOST_OVERRIDES, OverrideStatus
 from learnloop_api.names import ANNOTATION_OVERRIDE
 from learnloop_api.wire.routing import Override, RoutingTable
 from learnloop_operator.core.plan import LONGEST_NOTE

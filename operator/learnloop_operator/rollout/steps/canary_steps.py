@@ -5,9 +5,8 @@ A person's order comes after the checks: a hold or a promotion by hand does not 
 
 from dataclasses import replace
 
-from learnloop_api.kinds.rollouts.decision import Hand
 from learnloop_api.kinds.rollouts.gates import ShadowCheck
-from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
+from learnloop_api.kinds.rollouts.rollout_steps import Hand, RolloutStep
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging.analysis import (

@@ -10,9 +10,8 @@ import pytest
 from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.console import change_log as cluster_watch
 from learnloop_operator.cli.console import server as console_server
-from learnloop_operator.cli.console.access import Gate
 from learnloop_operator.cli.console.change_log import ChangeLog
-from learnloop_operator.cli.console.requests import ORDERS
+from learnloop_operator.cli.console.requests import ORDERS, Gate
 from learnloop_operator.cli.console.server import MOST_BODY, PAGES, Console, open_console
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.main import load, main

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from learnloop_operator.kube.errors import KindMissing, NotFound, Unavailable
-from learnloop_operator.kube.gangs import find_gang, queue_missing, queue_says
 from learnloop_operator.kube.kinds import WORKLOAD, ResourceKind
+from learnloop_operator.reconcile.training_job import find_gang, queue_missing, queue_says
 from testing.training.training_builders import resource
 
 ALL = {"PyTorchJob", "TrainJob", "Job"}

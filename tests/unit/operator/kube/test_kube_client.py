@@ -25,9 +25,8 @@ from learnloop_operator.kube.errors import (
     Unavailable,
     WebhookUnavailable,
 )
-from learnloop_operator.kube.fenced_client import KubeClient, without_none
+from learnloop_operator.kube.fenced_client import KubeClient, covers, without_none
 from learnloop_operator.kube.kinds import CONFIG_MAP, POD, PYTORCH_JOB, TRAINING_JOB
-from learnloop_operator.kube.manifest_diff import covers
 from learnloop_operator.kube.object_cache import ObjectCache
 
 

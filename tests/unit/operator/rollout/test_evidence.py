@@ -22,9 +22,8 @@ from learnloop_operator.prometheus.client import (
     Sample,
 )
 from learnloop_operator.prometheus.gather_evidence import gather
-from learnloop_operator.prometheus.parse_answers import arm_evidence
 from learnloop_operator.prometheus.pod_counters import parse
-from learnloop_operator.prometheus.queries import Arms, counters_query
+from learnloop_operator.prometheus.queries import Arms, arm_evidence, counters_query
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, EvidenceRequest, Missing, Verdict, Window

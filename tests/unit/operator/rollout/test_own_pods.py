@@ -12,8 +12,7 @@ from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.prometheus.client import Sample
 from learnloop_operator.prometheus.gather_evidence import shadow_query
-from learnloop_operator.prometheus.parse_answers import arm_evidence
-from learnloop_operator.prometheus.queries import Arms, counters_query, labelled, own_pods
+from learnloop_operator.prometheus.queries import Arms, arm_evidence, counters_query, labelled, own_pods
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.rollout.evidence import ArmEvidence, Openings, Verdict
 

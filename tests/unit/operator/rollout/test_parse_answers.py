@@ -11,8 +11,7 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.prometheus import gather_evidence
 from learnloop_operator.prometheus.client import Prometheus, PrometheusRefused, Sample
 from learnloop_operator.prometheus.gather_evidence import gather
-from learnloop_operator.prometheus.parse_answers import arm_evidence, clock_of, histograms
-from learnloop_operator.prometheus.queries import Arms, counters_query
+from learnloop_operator.prometheus.queries import Arms, arm_evidence, clock_of, counters_query, histograms
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import EvidenceRequest, Openings, Verdict, Window

@@ -10,7 +10,7 @@ import pytest
 from kubeflow.training import KubeflowOrgV1PyTorchJob
 from kubernetes.client import ApiClient
 
-from learnloop_operator.kube.manifest_diff import covers
+from learnloop_operator.kube.fenced_client import covers
 from learnloop_operator.training.backends import PYTORCH_JOB
 from learnloop_operator.training.run_snapshot import RunRequest
 from testing.training.training_builders import DEFAULTS, DIGEST, resource, spec
