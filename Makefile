@@ -5,6 +5,8 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY ?= $(VENV)/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# As many processes as cores run the tests: a second thread of one only waits for a core, and busily.
+unit rollouts service ranks learn api: export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-resume bench-gateway bench-gates audit check-manifests
 
@@ -24,7 +26,9 @@ demo: ## one whole turn of the loop, on a Kubernetes made on the spot; CONTEXT=n
 demo-language: ## a language model learns to use tools, and bad adapters of it are stopped, on such a cluster
 	@python3 hack/demo_language
 
-test: lint unit rollouts service pages ranks learn api e2e ## every check there is, in an hour
+test: $(VENV)/.ready ## every check there is, in half an hour on two cores
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint pages ranks  # they wait more than they compute
+	@$(MAKE) --no-print-directory unit rollouts service learn api e2e
 
 check: ## what needs no server: three minutes; without torch (5 GB) and its tests until `make test` installs it
 	@$(MAKE) lint unit READY=$(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light)
@@ -54,14 +58,14 @@ unit: ## the unit tests: no cluster, no server, two minutes
 rollouts: $(VENV)/.ready ## whole rollouts in the operator's simulator, two minutes
 	pytest tests/rollouts -n "$${UNIT_PROCESSES:-auto}"
 
-service: $(VENV)/.ready ## data plane, SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate and S3, six minutes
-	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-auto}" --dist loadfile
+service: $(VENV)/.ready ## data plane, SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate and S3, four minutes
+	env -u PYTHONDONTWRITEBYTECODE pytest tests/service -n "$${SERVICE_PROCESSES:-3}" --dist loadfile
 
 pages: $(VENV)/.ready ## the console's pages in a real Chromium, one minute; skipped with a reason where there is none
 	hack/pages
 
 ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved, two minutes
-	pytest tests/ranks
+	pytest tests/ranks -n "$${RANKS_PROCESSES:-2}"
 
 learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
 	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"

@@ -20,19 +20,13 @@ from demo.describe import describe
 from demo.narrator import Narrator
 from demo.settings import Settings
 from testing.real_cluster.cluster_actions import World, own_namespace
-from testing.real_cluster.followed_sabotage import FollowedSabotage, followed_sabotage
 from testing.real_cluster.playing_agents import Door
 
 PATIENCE_SECONDS = 900
 """For one test, without its wait for others."""
 IN_NAMES = {"GATEWAY": ("gateway",), "TRAINER": ("trainjob",)}
 """Parts of the cluster, and the parameters of tests that need them. Who makes it sees the names of tests alone."""
-WITH_THE_QUICKSTART = (
-    "test_experience_survives",
-    "test_faults_in_a_canary",
-    "test_quickstart",
-    "test_sabotage_in_console",
-)
+WITH_THE_QUICKSTART = ("test_faults_in_a_canary", "test_quickstart")
 """Files whose tests follow the agent of `learned`."""
 
 
@@ -41,9 +35,7 @@ class InOneProcess(LoadScopeScheduling):  # type: ignore[misc]  # the package ha
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if Path(file).stem in WITH_THE_QUICKSTART:
-            return "quickstart"
-        return file if Path(file).stem == "test_bad_objects" else nodeid
+        return "quickstart" if Path(file).stem in WITH_THE_QUICKSTART else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -162,15 +154,6 @@ def learned(api: Api, narrator: Narrator) -> Iterator[tuple[Settings, learning.L
     settings = Settings(context=None, namespace=name, values=(), keep=False)
     for _ in own_namespace(api, settings.namespace):
         yield settings, learning.watch_it_learn(api, settings, narrator)
-
-
-@pytest.fixture(scope="session")
-def sabotage(
-    api: Api, learned: tuple[Settings, learning.Learned], narrator: Narrator, tmp_path_factory: pytest.TempPathFactory
-) -> FollowedSabotage:
-    """A sabotaged model, rolled out once and rolled back, with a console open beside it."""
-    settings, result = learned
-    return followed_sabotage(api, settings, result, narrator, tmp_path_factory.mktemp("console"))
 
 
 @pytest.hookimpl(hookwrapper=True)

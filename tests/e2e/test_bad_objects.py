@@ -46,25 +46,31 @@ CASES: dict[str, tuple[str, str, Json, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def namespace(api: Api) -> Iterator[str]:
-    """One for all of them: each bad object has the others beside it."""
+    """One whose name an address can name."""
     yield from own_namespace(api, NAMESPACE)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_bad_object_is_explained_by_a_condition(world: World, namespace: str, case: str) -> None:
-    kind, plural, spec, words = CASES[case]
-    name = "bad-" + str(list(CASES).index(case))
+def test_each_bad_object_is_explained_by_a_condition_and_a_good_one_beside_them_serves(
+    world: World, namespace: str
+) -> None:
     restarts = world.operator_restarts()
-    world.apply(namespace, learnloop(kind, name, spec))
+    bad = {case: f"bad-{number}" for number, case in enumerate(CASES)}
+    objects = [learnloop(CASES[case][0], name, CASES[case][2]) for case, name in bad.items()]
+    world.apply(namespace, *objects, learnloop("ModelDeployment", "fine", {"model": UNIFORM}))
+    for case, name in bad.items():
+        _explained(world, namespace, case, name)
+    world.phase(namespace, "modeldeployments", "fine", "Healthy", "Guarding", seconds=90)
+    assert all(count <= restarts.get(pod, 0) for pod, count in world.operator_restarts().items())
+
+
+def _explained(world: World, namespace: str, case: str, name: str) -> None:
+    _, plural, _, words = CASES[case]
 
     def explained() -> str | None:
         conditions = world.status(namespace, plural, name).get("conditions", [])
         messages = [item["message"] for item in conditions if item["type"] in ("Ready", "Stalled")]
         return next((message for message in messages if all(word in message for word in words)), None)
 
-    world.until(f"a condition naming {' and '.join(words)}", explained, 120)
-    assert all(count <= restarts.get(pod, 0) for pod, count in world.operator_restarts().items())
-    world.apply(namespace, learnloop("ModelDeployment", "fine", {"model": UNIFORM}))
-    world.phase(namespace, "modeldeployments", "fine", "Healthy", "Guarding", seconds=90)
+    world.until(f"{case}: a condition naming {' and '.join(words)}", explained, 120)

@@ -1,8 +1,10 @@
 """The main job: the quickstart learns, and a bad model is rolled back."""
 
+from demo import bad_model
+from demo.api import Api
 from demo.learning import Learned
+from demo.narrator import Narrator
 from demo.settings import Settings
-from testing.real_cluster.followed_sabotage import FollowedSabotage
 
 
 def test_the_quickstart_learns_and_its_policy_reaches_every_user(learned: tuple[Settings, Learned]) -> None:
@@ -12,7 +14,12 @@ def test_the_quickstart_learns_and_its_policy_reaches_every_user(learned: tuple[
     assert result.training_workers == 2
 
 
-def test_a_sabotaged_model_is_rolled_back_at_its_first_step(sabotage: FollowedSabotage) -> None:
-    assert sabotage.back.max_weight <= 10
-    assert sabotage.back.rollback_seconds <= 60
-    assert "return" in sabotage.back.sentence
+def test_a_sabotaged_model_is_rolled_back_at_its_first_step(
+    api: Api, learned: tuple[Settings, Learned], narrator: Narrator
+) -> None:
+    settings, result = learned
+    back = bad_model.watch_it_come_back(api, settings, narrator, result.model_uri, result.model_sha256)
+    bad_model.restore(api, settings)
+    assert back.max_weight <= 10
+    assert back.rollback_seconds <= 60
+    assert "return" in back.sentence

@@ -102,6 +102,7 @@ def test_a_canary_gets_its_share_and_keeps_its_episodes_and_without_the_operator
     )
 
 
+@pytest.mark.parametrize("door", [pytest.param("gateway", marks=pytest.mark.gateway)], indirect=True)
 def test_a_failing_canary_meets_nobody_in_shadow_and_is_taken_from_its_users_within_seconds(
     world: World, namespace: str, door: Door
 ) -> None:

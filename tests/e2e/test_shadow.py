@@ -13,7 +13,7 @@ SHADOW = {"minRequests": 100, "minAgreement": 0.9}
 HUNG = Habits(infers=True, rest=0.0)
 
 
-def _deployment(release: str, door: Door) -> Json:
+def _deployment(release: str) -> Json:
     shadow = {"weight": 0, "shadow": SHADOW}
     steps = [shadow, {"weight": 50, "minEpisodes": 10}, {"weight": 100, "minEpisodes": 10}]
     return learnloop(
@@ -22,7 +22,6 @@ def _deployment(release: str, door: Door) -> Json:
         {
             "model": {"uri": "uniform://discrete/2?observations=4"},
             "serving": {"pod": {"env": [{"name": "RELEASE", "value": release}]}},
-            "routing": door.routing,
             "rollout": {"steps": steps, "keepForSeconds": 0},
             "analysis": {"intervalSeconds": 1, "metrics": [{"name": "errors", "type": "errors", "max": 0.05}]},
         },
@@ -30,25 +29,25 @@ def _deployment(release: str, door: Door) -> Json:
 
 
 def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promoted(
-    world: World, namespace: str, door: Door
+    world: World, namespace: str
 ) -> None:
-    world.apply(namespace, _deployment("one", door))
+    world.apply(namespace, _deployment("one"))
     world.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=120)
     stable = world.status(namespace, "modeldeployments", "policy")["stable"]["revision"]
     pod = world.api.pods(namespace, f"learnloop.dev/revision={stable}")[0]["metadata"]["name"]
 
-    world.apply(namespace, _deployment("two", door))
+    world.apply(namespace, _deployment("two"))
     said = world.condition(namespace, "modeldeployments", "policy", "Shadowing", "True", 60)
     assert said.startswith("Mirrored: ")
     canary = world.status(namespace, "modeldeployments", "policy")["canary"]["revision"]
     (shadow_pod,) = world.api.pods(namespace, f"learnloop.dev/revision={canary}")
     with _hanging(canary):
-        played = play(world, namespace, pod, door, HUNG, seconds=2)
+        played = play(world, namespace, pod, Door(), HUNG, seconds=2)
     # It hangs for as long as they play: who waited for it got no answer at all.
     assert played.failed == 0, "somebody waited for a shadow that hangs"
     assert set(played.opened) | set(played.inferred) == {stable}
 
-    with players(world, namespace, pod, door=door) as played:
+    with players(world, namespace, pod) as played:
         world.until("copies", lambda: world.status(namespace, "modeldeployments", "policy").get("shadow"), 60)
         seen = set(played.opened) | set(played.inferred)
         if world.canary_weight(namespace, "policy") == 0:
@@ -58,7 +57,7 @@ def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promot
     assert shadow["requests"] >= SHADOW["minRequests"]
     assert shadow["agreement"] == 1.0
 
-    with players(world, namespace, pod, door=door):
+    with players(world, namespace, pod):
         world.until("promotion", lambda: _stable(world, namespace) == canary, 60)
     (promoted,) = world.api.pods(namespace, f"learnloop.dev/revision={canary}")
     assert promoted["metadata"]["uid"] == shadow_pod["metadata"]["uid"], "promotion replaced the pod"

@@ -1,4 +1,4 @@
-"""The quickstart's training on each backend of BACKEND, whose operator and ranks are killed, drained and resized."""
+"""The quickstart's training on each backend of BACKEND, and everything that can befall it on a real node."""
 
 import json
 import os
@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from demo.settings import ROOT
+from demo.settings import ROOT, SYSTEM_NAMESPACE
 from testing.real_cluster.cluster_actions import Json, World, learnloop
 
 BACKENDS = tuple(
     pytest.param(name, marks=[pytest.mark.trainer] if name == "trainjob" else [])
-    for name in os.environ.get("BACKEND", "job,trainjob").split(",")
+    for name in os.environ.get("BACKEND", "job,pytorchjob,trainjob").split(",")
 )
-"""A list with commas. By default the one that needs nothing, and Trainer: PyTorchJobs are in every other test."""
-STEPS = 400_000
-"""Twice the quickstart's, so that there is time to be killed in."""
+"""A list with commas."""
+STEPS = 600_000
+"""Three times the quickstart's, so that there is time to be killed in."""
 
 
 def quickstart(backend: str) -> Json:
@@ -47,61 +47,52 @@ def kill_9(world: World, namespace: str) -> str:
     raise AssertionError(f"no process of pod {rank['metadata']['name']} on this machine")
 
 
+def evict_one(world: World, namespace: str) -> None:
+    """As a node that is drained does."""
+    name = world.api.pods(namespace, "learnloop.dev/training-job=run")[0]["metadata"]["name"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+    world.api.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+
 @pytest.mark.disturbs
 @pytest.mark.skipif(bool(os.environ.get("CONTEXT")), reason="the ranks' processes are on another machine")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_quickstarts_training_outlives_kill_9_of_the_operator_and_of_a_rank(
-    world: World, namespace: str, backend: str
-) -> None:
-    def step() -> int:
-        return int(world.status(namespace, "trainingjobs", "run").get("step") or 0)
-
-    world.apply(namespace, quickstart(backend))
-    world.until("progress", lambda: step() >= 30_000, 240)
-    world.kill_operator()
-    before = world.until("progress told by the next operator", lambda: step() if step() >= 60_000 else None, 120)
-    kill_9(world, namespace)
-
-    status = world.phase(namespace, "trainingjobs", "run", "Validated", seconds=400)
-    # The training operator makes a lost pod anew, and the ranks meet again; the others end with their first lost pod.
-    attempts = 1 if backend == "pytorchjob" else 2
-    assert (status["backend"], status["attempts"]) == (backend, attempts)
-    assert status["evaluation"]["mean"] >= 400
-    assert before >= 60_000
-    gangs = {"job": "jobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
-    notes = world.api.run(
-        "get", gangs[backend], "-n", namespace, "run", "-o", r"jsonpath={.metadata.annotations.learnloop\.dev/attempt}"
-    )
-    assert notes == str(attempts - 1)
-    logs = world.api.run("logs", "-n", namespace, "-l", "learnloop.dev/training-job=run", "--tail=-1")
-    assert "resum" in logs.lower(), "the gang started over instead of resuming from its checkpoint"
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_gang_that_is_drained_and_resized_goes_on_from_its_checkpoint_and_costs_no_attempt(
+def test_training_outlives_a_drained_node_kill_9_of_everything_and_another_number_of_ranks(
     world: World, namespace: str, backend: str
 ) -> None:
     def status() -> Json:
         return world.status(namespace, "trainingjobs", "run")
 
-    def step() -> int:
-        return int(status().get("step") or 0)
+    def reaches(step: int) -> int | None:
+        now = int(status().get("step") or 0)
+        return now if now >= step else None
 
     world.apply(namespace, quickstart(backend))
-    world.until("progress", lambda: step() >= 60_000, 240)
-    pods = world.api.pods(namespace, "learnloop.dev/training-job=run")
-    name = pods[0]["metadata"]["name"]
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
-    path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
-    world.api.run("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    world.until("progress", lambda: reaches(30_000), 240)
+    evict_one(world, namespace)
     world.until("the disruption on record", lambda: status().get("preemptions") == 1, 60)
+    world.until("progress of the next gang", lambda: reaches(60_000), 240)
+
+    data_plane = ("-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=data-plane")
+    world.api.run("delete", "pod", *data_plane, "--grace-period=0", "--force", "--wait=false")
+    world.kill_operator()
+    before = world.until("progress reported by the next operator", lambda: reaches(120_000), 120)
+    kill_9(world, namespace)
+    world.until("progress without the rank", lambda: reaches(before + 30_000), 240)
+    # The training operator replaces a lost pod, and the ranks meet again; the others end with their first lost pod.
+    attempts = 1 if backend == "pytorchjob" else 2
+    gangs = {"job": "jobs", "trainjob": "trainjobs", "pytorchjob": "pytorchjobs"}
+    annotation = r"jsonpath={.metadata.annotations.learnloop\.dev/attempt}"
+    assert world.api.run("get", gangs[backend], "-n", namespace, "run", "-o", annotation) == str(attempts - 1)
     if backend != "job":
-        world.until("progress of the next gang", lambda: step() >= 120_000, 240)
         assert status()["worldSize"] == 2
-        world.api.run("patch", "tjob", "run", "-n", namespace, "--type=merge", "-p", '{"spec": {"workers": 0}}')
+        world.patch(namespace, "tjob", "run", {"spec": {"workers": 0}})
+
     ended = world.phase(namespace, "trainingjobs", "run", "Validated", seconds=400)
-    assert (ended["attempts"], ended["preemptions"], ended["backend"]) == (1, 1, backend)
+    assert (ended["backend"], ended["attempts"], ended["preemptions"]) == (backend, attempts, 1)
     assert ended["worldSize"] == 1
+    assert ended["step"] >= STEPS
     assert ended["evaluation"]["mean"] >= 400
     logs = world.api.run("logs", "-n", namespace, "-l", "learnloop.dev/training-job=run", "--tail=-1")
     assert "resum" in logs.lower(), "the gang started over instead of resuming from its checkpoint"

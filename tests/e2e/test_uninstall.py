@@ -61,10 +61,9 @@ def _generations(api: Api) -> dict[str, tuple[int, str]]:
 
 def test_uninstalling_leaves_nothing_but_what_keep_says(world: World) -> None:
     _helm("uninstall", RELEASE, "--namespace", SYSTEM_NAMESPACE, "--wait", "--timeout", "4m")
-    try:
-        world.until("an empty namespace", lambda: not _left(world.api), 90, 2)
-        assert "learningagents.learnloop.dev" in world.api.run("get", "crd", "-o", "name")
-    finally:
+    world.until("an empty namespace", lambda: not _left(world.api), 90)
+    assert "learningagents.learnloop.dev" in world.api.run("get", "crd", "-o", "name")
+    if os.environ.get("KEEP") == "1" or os.environ.get("CONTEXT"):
         _helm("upgrade", "--install", *_chart(), "--create-namespace", "--wait", "--timeout", "8m")
 
 

@@ -30,7 +30,7 @@ def arm(revision: str) -> dict[str, Any]:
 def test_a_rollout_and_its_roll_back_are_followed_on_one_page(
     kube: Any, namespace: str, page: ConsoleInBrowser
 ) -> None:
-    """Here the test writes what an operator would; `make e2e` follows a real one."""
+    """The test writes what an operator would."""
     kube.create(rollout(namespace))
 
     def told(**status: Any) -> None:
