@@ -136,4 +136,4 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert seen.within == {0.02: 8, math.inf: 10}
     assert shadow_evidence([]) is None
     query = shadow_query(Arms("ns", "md", ["aaaaaaaa"]), 60)
-    assert query.count('revision="aaaaaaaa"') == 4 * 4 + 3 + 2 + 1
+    assert query.count('revision="aaaaaaaa"') == 4 * 5 + 4 + 2 + 1

@@ -153,15 +153,17 @@ def grown(
 
     `increase` copes with pods that restart (counter resets) and extrapolates by at most one scrape, but it takes the
     first sample for the beginning. A process that was born in the window has begun at 0, and may well have finished a
-    dozen episodes before its first scrape: its counters count as they stand. A missing sample from before the
-    window is not enough to be born in it, for Prometheus may have lost them: the process itself says when it began.
+    dozen episodes before its first scrape: its counters count as they stand, as long as no container of its pod has
+    started again since. A missing sample from before the window is not enough to be born in it, for Prometheus may have
+    lost them: the process itself says when it began.
 
     `processes`: labels of the processes that count, where they count for other revisions than their own. Such a series
     begins at 0 when its process counts for the first time: in the window, where the process has a sample from before.
     """
     series = f"{metric}{{{arms}{more}}}"
     back = f" offset {ago}s" if ago else ""
-    fresh = f"last_over_time({series}[{seconds}s]{back}) unless {_before(series, seconds + ago)}"
+    restarted = f"resets({series}[{seconds}s]{back}) > 0"
+    fresh = f"last_over_time({series}[{seconds}s]{back}) unless {_before(series, seconds + ago)} unless {restarted}"
     begun = f"{_started(processes or arms, seconds, back)} >= time() - {seconds + ago + GRACE}"
     if processes:
         begun += f" or {_before(f'{names.METRIC_SERVER_STARTED}{{{processes}}}', seconds + ago)}"

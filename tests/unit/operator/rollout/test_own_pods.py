@@ -163,3 +163,28 @@ def test_openings_are_counted_whichever_arms_pod_opens(
 
 def sample(signal: str, value: float, **labels: str) -> Sample:
     return Sample({"revision": ONE, "learnloop_signal": signal, **labels}, float(value))
+
+
+def test_a_container_that_starts_again_loses_nothing_that_it_has_counted(promtool: Path, tmp_path: Path) -> None:
+    """Its openings lie with other pods too: endings that were forgotten would be episodes that never ended."""
+    again, first, looks = 1200, BEGAN + 10, 60
+    whole = counter(names.METRIC_EPISODES_ENDED, ONE, CANARY_POD, 12, ',outcome="success"', since=first)
+    began = process(ONE, CANARY_POD, first)
+    silent = f"_x{first // 10}"
+    written = [
+        whole | {"values": f"{silent} 12+12x{(again - first) // 10 - 1} 12+12x{looks}"},
+        began | {"values": f"{silent} {first}x{(again - first) // 10 - 1} {again}x{looks}"},
+        counter(names.METRIC_EPISODES_OPENED, ONE, STABLE_POD, 12, since=first),
+        process(OTHER, STABLE_POD, 0),
+    ]
+    query = counters_query(Arms("ns", "md", [ONE]), ENDS - BEGAN, deadline=DEADLINE)
+
+    def counted(signal: str, count: float) -> dict[str, Any]:
+        expr = f"sum by (revision) (round(({query}) and on (learnloop_signal) {labelled(signal, 'vector(1)')}))"
+        return {
+            "expr": expr,
+            "eval_time": f"{ENDS}s",
+            "exp_samples": [{"labels": f'{{revision="{ONE}"}}', "value": count}],
+        }
+
+    evaluate(promtool, tmp_path, written, [counted("opened", 1440), counted("ended", 1440)])
