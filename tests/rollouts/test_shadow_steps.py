@@ -1,6 +1,7 @@
 """Shadow steps in whole simulated rollouts: nobody meets the canary before its copies have spoken for it."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,6 +126,17 @@ def test_an_unlucky_start_neither_passes_nor_rolls_back() -> None:
     assert verdicts == [Verdict.HOLD, Verdict.HOLD]
 
 
+def test_disagreement_within_a_few_episodes_is_not_yet_certain() -> None:
+    seen = ShadowEvidence(compared=400, agreed=260)
+    asked = bars(minAgreement=0.9, percent=50)
+
+    def judged(episodes: float | None) -> Verdict:
+        return checks(asked, replace(seen, episodes=episodes), 0.01)[-1].verdict
+
+    assert [judged(few) for few in (0, 4)] == [Verdict.HOLD, Verdict.HOLD]
+    assert [judged(many) for many in (800, None)] == [Verdict.BREACH, Verdict.BREACH]
+
+
 def test_prometheus_answer_becomes_evidence() -> None:
     def sample(signal: str, value: float, **labels: str) -> Sample:
         return Sample({"learnloop_signal": signal, **labels}, value)
@@ -134,6 +146,10 @@ def test_prometheus_answer_becomes_evidence() -> None:
     assert seen is not None
     assert (seen.compared, seen.agreed, seen.errors) == (10, 9, 1)
     assert seen.within == {0.02: 8, math.inf: 10}
+    assert seen.episodes is None
+    again = shadow_evidence([*samples, sample("episodes", 3)])
+    assert again is not None
+    assert again.episodes == 3
     assert shadow_evidence([]) is None
     query = shadow_query(Arms("ns", "md", ["aaaaaaaa"]), 60)
     assert query.count('revision="aaaaaaaa"') == 4 * 5 + 4 + 2 + 1

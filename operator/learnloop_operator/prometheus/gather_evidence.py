@@ -211,11 +211,19 @@ def shadow_query(arms: Arms, seconds: int) -> str:
         *(grown(signal, "revision", metric, arm, seconds) for signal, metric in _COUNTERS.items()),
         grown("lost", "revision", names.METRIC_SHADOW_LOST, anyones, seconds, processes=arms.processes()),
         grown("within", "revision, le", buckets, arm, seconds),
+        _openings(arms, seconds),
         gap(arm, seconds),
         labelled("seen", f"min by (revision) (timestamp({names.METRIC_SHADOW_COMPARED}{{{arm}}}))"),
         labelled("clock", "vector(time())"),
     ]
     return " or ".join(parts)
+
+
+def _openings(arms: Arms, seconds: int) -> str:
+    """Episodes that were opened over the window, whichever arm got them; no series where none was ever opened."""
+    opened, everyone = names.METRIC_EPISODES_OPENED, arms.processes()
+    counted = grown("episodes", "model_deployment", opened, everyone, seconds, processes=everyone)
+    return f"{counted} and on (model_deployment) sum by (model_deployment) ({opened}{{{everyone}}}) > 0"
 
 
 def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
@@ -239,6 +247,7 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
         agreed=min(sums.get("agreed", 0.0), sums["compared"]),
         errors=sums.get("errors", 0.0),
         lost=sums.get("lost", 0.0),
+        episodes=sums.get("episodes"),
         within=next(iter(histograms(samples, "within").values()), {}),
         seen_at=seen_at,
         gap=round(sums.get("gap", 0.0)),

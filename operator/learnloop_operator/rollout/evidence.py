@@ -93,6 +93,8 @@ class ShadowEvidence:
     errors: float = 0.0
     lost: float = 0.0
     """Copies that never arrived."""
+    episodes: float | None = None
+    """Episodes that stable has opened since; None: the copies are of requests that know no episodes."""
     within: Mapping[float, float] = field(default_factory=dict)
     """Copies answered within each bound in seconds; the bound infinity counts all of them."""
     seen_at: datetime | None = None

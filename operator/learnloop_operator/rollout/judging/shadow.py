@@ -93,7 +93,8 @@ def _looked_at(snapshot: Snapshot) -> ShadowCheck | None:
 # Checks of the copies, against each bar of the step.
 #
 # Confidence sequences judge rates. A bar is breached when the rate is certainly beyond it, however often one looks, and
-# met when the rate itself is within it. In between the step holds.
+# met when the rate itself is within it. In between the step holds. Copies of one episode hang together: for confidence
+# they count as one outcome.
 
 
 BARS = 3
@@ -102,14 +103,15 @@ BARS = 3
 
 def checks(bars: ShadowCheck, seen: ShadowEvidence, alpha: float) -> list[Check]:
     """Every bar that is set, errors first."""
-    share = alpha / BARS
-    result = [_at_most("error rate", Counts(seen.compared + seen.errors, seen.errors), bars.max_error_rate, share)]
+    share, most = alpha / BARS, _independent(bars, seen)
+    errors = Counts(seen.compared + seen.errors, seen.errors)
+    result = [_at_most("error rate", errors, bars.max_error_rate, share, most)]
     slow = _slow(bars, seen)
     if slow is not None:
         text = f"share slower than {number(bars.max_latency_seconds or 0.0)} s"
-        result.append(_at_most(text, slow, SLOW_SHARE, share))
+        result.append(_at_most(text, slow, SLOW_SHARE, share, most))
     if bars.min_agreement is not None:
-        result.append(_agreement(Counts(seen.compared, seen.agreed), bars.min_agreement, share))
+        result.append(_agreement(Counts(seen.compared, seen.agreed), bars.min_agreement, share, most))
     return result
 
 
@@ -135,20 +137,25 @@ def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
     return result.model_copy(update={"message": ", ".join(parts)})
 
 
-def _at_most(what: str, seen: Counts, most: float, alpha: float) -> Check:
+def _independent(bars: ShadowCheck, seen: ShadowEvidence) -> float:
+    """Outcomes at most: the episodes that were copied."""
+    return math.inf if seen.episodes is None else max(1.0, seen.episodes * bars.percent / 100.0)
+
+
+def _at_most(what: str, seen: Counts, most: float, alpha: float, independent: float) -> Check:
     rate = seen.total / seen.n if seen.n > 0.0 else 0.0
     text = f"{what} {rate:.1%} over {int(seen.n)} requests in shadow; bar at most {most:.1%}"
     if seen.n <= 0.0:
         return Check(Verdict.HOLD, f"{what} at most {most:.1%}")
-    if mean_interval(seen, alpha)[0] > most:
+    if mean_interval(seen.at_most(independent), alpha)[0] > most:
         return Check(Verdict.BREACH, text)
     return Check(Verdict.HOLD, f"{what} at most {most:.1%}") if rate > most else Check(Verdict.PASS, text)
 
 
-def _agreement(seen: Counts, least: float, alpha: float) -> Check:
+def _agreement(seen: Counts, least: float, alpha: float, independent: float) -> Check:
     rate = seen.total / seen.n if seen.n > 0.0 else 0.0
     text = f"agreement {rate:.1%} over {int(seen.n)} requests in shadow; bar at least {least:.1%}"
-    if seen.n > 0.0 and mean_interval(seen, alpha)[1] < least:
+    if seen.n > 0.0 and mean_interval(seen.at_most(independent), alpha)[1] < least:
         return Check(Verdict.BREACH, text)
     enough = seen.n > 0.0 and rate >= least
     return Check(Verdict.PASS, text) if enough else Check(Verdict.HOLD, f"agreement at least {least:.1%}")

@@ -81,6 +81,18 @@ def test_no_other_pod_poses_as_an_arm_nor_one_arm_as_the_other(promtool: Path, t
     evaluate(promtool, tmp_path, written, tests)
 
 
+def test_copies_are_of_the_episodes_that_any_of_the_arms_pods_has_opened(promtool: Path, tmp_path: Path) -> None:
+    own, theirs = f"md-{ONE}-6d4f9-x7k2p", f"md-{OTHER}-6d4f9-x7k2p"
+    opened = names.METRIC_EPISODES_OPENED
+    written = [series(ONE, own, 2, opened), series(ONE, theirs, 1, opened), series(ONE, "evil", 1000, opened)]
+    none = [each | {"values": "0x60"} for each in written]
+    asked = shadow_query(Arms("ns", "md", [OTHER]), 300)
+    query = f"sum (({asked}) and on (learnloop_signal) {labelled('episodes', 'vector(1)')})"
+    test = {"expr": query, "eval_time": "10m"}
+    evaluate(promtool, tmp_path, written, [test | {"exp_samples": [{"labels": "{}", "value": 90}]}])
+    evaluate(promtool, tmp_path, none, [test | {"exp_samples": []}])
+
+
 def evaluate(promtool: Path, folder: Path, written: list[dict[str, str]], tests: list[dict[str, Any]]) -> None:
     """Fail where Prometheus does not answer what the tests expect of the series that were written."""
     case = {"interval": "10s", "input_series": written, "promql_expr_test": tests}
