@@ -109,16 +109,12 @@ Interval = tuple[float, float]
 EVERYTHING: Interval = (0.0, 1.0)
 
 
-def mean_interval(seen: Counts, alpha: float, before: Interval = EVERYTHING) -> Interval:
-    """The means not refuted by `seen` nor earlier. Given `before`, it never widens; where nothing would be left, which
-    under drift can happen, and where the counts are impossible, it stays as it was."""
+def mean_interval(seen: Counts, alpha: float) -> Interval:
+    """The means that `seen` does not refute; all where the counts are impossible."""
     if not seen.possible or seen.n <= 0.0:
-        return before
+        return EVERYTHING
     centre = seen.total / seen.n
-    low = _edge(seen, alpha, 0.0, centre)
-    high = _edge(seen, alpha, 1.0, centre)
-    narrowed = (max(low, before[0]), min(high, before[1]))
-    return narrowed if narrowed[0] <= narrowed[1] else before
+    return _edge(seen, alpha, 0.0, centre), _edge(seen, alpha, 1.0, centre)
 
 
 def _edge(seen: Counts, alpha: float, outside: float, inside: float) -> float:

@@ -35,17 +35,15 @@ def standardised(reward: Floats, group: Groups, *, scale: bool = True, least: fl
     return np.where(count[index] > 1, centred / (deviation[index] + least), 0.0)
 
 
-def token_advantages(
-    values: Floats, reward: float, discount: float, trace: float, stop: float = 0.0
-) -> tuple[Floats, Floats]:
+def token_advantages(values: Floats, reward: float, discount: float, trace: float) -> tuple[Floats, Floats]:
     """Generalised advantage estimation over the sampled tokens of one episode (arXiv 1506.02438).
 
-    `values` [tokens]: of the state each token was drawn in. The reward comes with the last token; `stop` is the value
-    of what follows it. What the world says between two sampled tokens takes no step. Returns advantages and targets of
-    the values.
+    `values` [tokens]: of the state each token was drawn in. The reward comes with the last token, and nothing
+    follows it. What the world says between two sampled tokens takes no step. Returns advantages and targets of the
+    values.
     """
     advantage = np.zeros_like(values)
-    following, carried = stop, 0.0
+    following, carried = 0.0, 0.0
     for step in range(len(values) - 1, -1, -1):
         earned = reward if step == len(values) - 1 else 0.0
         delta = earned + discount * following - values[step]
