@@ -16,6 +16,7 @@ from typing import Any
 
 MOST_TEXT = 4000  # characters of a memory that are looked at
 MOST_SENTENCE = 600
+YEARS = range(1900, 2100)  # numbers that may be years
 LATIN = ("en", "de", "fr", "es", "it", "pt", "nl")
 ASSISTANTS = frozenset("assistant ai bot chatbot agent model system developer tool function gpt llm".split())  # noqa: SIM905
 _SPLIT = re.compile(r"(?<=[.!?;])\s+|[\n\r]+|(?<=[。!?؟।])\s*")
@@ -80,6 +81,16 @@ def asks_assistant(question: str) -> bool:
 def says_i(question: str) -> bool:
     """Whether the question is about the person who asks."""
     return bool(_question_rules("first_person").search(_plain(question)))
+
+
+def asks_amount(question: str) -> bool:
+    """Whether the answer names a time or an amount."""
+    return bool(_question_rules("amount").search(_plain(question)))
+
+
+def amounts() -> str:
+    """Words of times and amounts."""
+    return " ".join([*_patterns()["questions"]["amounts"], *map(str, chain(range(100), YEARS))])
 
 
 def _sentences(text: str) -> list[str]:

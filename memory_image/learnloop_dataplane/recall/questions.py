@@ -3,11 +3,24 @@
 import re
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from learnloop_dataplane.recall.kinds import Form, Kind, about, asks_assistant, form_of, is_person, kind_of, says_i
+from learnloop_dataplane.recall.kinds import (
+    Form,
+    Kind,
+    about,
+    amounts,
+    asks_amount,
+    asks_assistant,
+    form_of,
+    is_person,
+    kind_of,
+    says_i,
+)
 from learnloop_dataplane.recall.ranking import NOBODY, Question
 from learnloop_dataplane.text.analysis import Analyzer
 from learnloop_dataplane.text.tokenizer import pack, term_hash, text_of, thread_of, words
@@ -80,5 +93,11 @@ def question_of(text: str, analyzer: Analyzer) -> Question:
         np.array(list(dict.fromkeys(map(term_hash, stems))), np.uint32),
         np.array(sorted(names), np.int64),
         np.array(speakers, np.int64),
+        _amounts(analyzer) if asks_amount(text) else np.zeros(0, np.uint32),
         form,
     )
+
+
+@cache
+def _amounts(analyzer: Analyzer) -> NDArray[np.uint32]:
+    return np.unique(np.array([term_hash(stem) for stem in analyzer.terms(amounts())], np.uint32))

@@ -6,10 +6,12 @@
 2. Times 1 + 2 × the share of the question's stems that the memory itself has.
 3. Times 1.5 where the question names the speaker, says I and the user speaks, or asks what the assistant said.
 4. Times 1.5 where a person states a preference or a standing instruction, unless the question names somebody else.
-5. Divided by the square root of 1 + length / 100 stems.
-6. Plus 0.3 × the best score of the memory's session.
-7. Times 0.8 to 1.25, by what came of earlier recalls of the memory.
-8. With an embedder: plus 0.75 × the z-score of the cosine, in units of the scores' own deviation.
+5. Times 1.5 where the question asks for a time or an amount and the memory names one.
+6. Divided by the square root of 1 + length / 100 stems.
+7. Plus 0.3 × the best score of the memory's session.
+8. Times 0.8 to 1.25, by what came of earlier recalls of the memory.
+9. With an embedder: plus 0.75 × the z-score of the cosine above the lowest one, in units of the scores' own deviation,
+   times 1.5 for the speaker as in 3.
 
 A fifth of k goes to the standing instructions that share most with the question and with the memories that answer it:
 "when is it due?" shares no word with "format dates like this when I ask about deadlines". Questions of order and for a
@@ -33,6 +35,7 @@ NEIGHBOURS = (0.5, 0.25)  # weight of a memory next to this one, and of one two 
 COVERAGE = 2.0
 SPEAKER = 1.5
 KIND = 1.5
+AMOUNT = 1.5
 LONG = 100.0  # stems
 SESSION = 0.3
 OUTCOME = 1.25
@@ -85,12 +88,14 @@ class Question:
         stems: hashes of the distinct stems, uint32 [q].
         names: hashes of what may be a speaker's name, int64.
         speakers: hashes of `user` or `assistant`, where the question is about what one of them said, int64.
+        amounts: hashes of the stems of times and amounts, where the question asks for one, uint32, ascending.
         form: of the answer.
     """
 
     stems: NDArray[np.uint32]
     names: NDArray[np.int64]
     speakers: NDArray[np.int64]
+    amounts: NDArray[np.uint32]
     form: Form = Form.FACT
 
 
@@ -143,17 +148,20 @@ class _Ranking:
         self.named = bool(np.isin(question.names, memories.speakers[memories.speakers != NOBODY]).any())
         self.kinds = _in_force(memories)
         self.standing = np.flatnonzero(self.kinds == Kind.INSTRUCTION)
+        meant = np.isin(memories.speakers, np.append(question.names, question.speakers))
+        self.speaker = np.where(meant & (memories.speakers != NOBODY), SPEAKER, 1.0)
         words = self._words(1 - B + B * lengths / max(mean, 1.0))
         if question.form != Form.SUMMARY:
             words *= 1 / np.sqrt(1 + lengths / LONG)
         self.meaning = np.zeros(len(memories))
         self.scores = (words + SESSION * _best_of_session(words, memories.sessions)) * OUTCOME**memories.outcomes
         if not np.isnan(memories.cosines).all():
-            self.meaning = COSINE * float(self.scores.std() or 1.0) * _z_scores(memories.cosines)
-            self.scores = self.scores + self.meaning
+            unit, z = COSINE * float(self.scores.std() or 1.0), _z_scores(memories.cosines)
+            self.meaning = unit * z - self.scores
+            self.scores = self.scores + unit * (z - z.min()) * self.speaker
 
     def _words(self, norm: Floats) -> Floats:
-        """Steps 1 to 4."""
+        """Steps 1 to 5."""
         own = self.counts / norm
         total = own.copy()
         sessions = self.memories.sessions
@@ -164,11 +172,12 @@ class _Ranking:
         score: Floats = self.rarity @ (total * (K1 + 1) / (total + K1))
         if len(self.has):
             score *= 1 + COVERAGE * self.has.mean(axis=0)
-        meant = np.isin(self.memories.speakers, np.append(self.question.names, self.question.speakers))
-        score *= np.where(meant & (self.memories.speakers != NOBODY), SPEAKER, 1.0)
+        score *= self.speaker
         if self.question.form != Form.SUMMARY and not self.named:
             stated = (self.kinds == Kind.PREFERENCE) | (self.kinds == Kind.INSTRUCTION)
             score *= np.where(stated, KIND, 1.0)
+        if len(self.question.amounts):
+            score *= np.where(_with_any(self.memories, self.question.amounts), AMOUNT, 1.0)
         return score
 
     def best(self, k: int) -> list[int]:
@@ -249,7 +258,7 @@ class _Ranking:
             return "instruction"
         if self.kinds[row] == Kind.PREFERENCE and not self.named:
             return "preference"
-        if self.meaning[row] > self.scores[row] - self.meaning[row]:
+        if self.meaning[row] > 0:
             return "meaning"
         return "words" if self.has[:, row].any() else "context"
 
@@ -266,6 +275,15 @@ def _counts(memories: Memories, stems: NDArray[np.uint32]) -> tuple[Floats, Floa
         has = stems[places] == hashes
         counts[places[has], owners[has]] = memories.words[has] & 255
     return counts, _lengths(memories)
+
+
+def _with_any(memories: Memories, stems: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Whether each memory has one of these stems, which ascend."""
+    owners = np.repeat(np.arange(len(memories)), memories.distinct)
+    hashes = memories.words >> 8
+    matches = stems[np.minimum(np.searchsorted(stems, hashes), len(stems) - 1)] == hashes
+    has: NDArray[np.bool_] = np.bincount(owners, matches, len(memories)) > 0
+    return has
 
 
 def _lengths(memories: Memories) -> Floats:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.recall.kinds import Form, Kind, asks_assistant, form_of, kind_of, says_i
+from learnloop_dataplane.recall.kinds import Form, Kind, asks_amount, asks_assistant, form_of, kind_of, says_i
 
 SAID = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
 LANGUAGES = tuple(SAID["instruction"])
@@ -53,3 +53,17 @@ def test_questions_have_a_form_and_are_about_who_asks_or_the_assistant() -> None
     assert not says_i("What is Ann's job?")
     assert asks_assistant("What did you recommend?")
     assert not asks_assistant("What would you recommend?")
+
+
+def test_questions_for_a_time_or_an_amount_are_recognised() -> None:
+    for text in (
+        "When did she leave?",
+        "How many are there?",
+        "Wann war das?",
+        "Combien de chats ?",
+        "你什么时候来的?",
+        "Сколько их?",
+    ):
+        assert asks_amount(text), text
+    for text in ("Where did she leave it?", "Wo war das?", "她在哪里?"):
+        assert not asks_amount(text), text

@@ -67,6 +67,21 @@ def test_a_cosine_adds_and_a_missing_one_changes_nothing() -> None:
     assert order(said, "which cello sounds", 1) == [0]
 
 
+def test_a_cosine_counts_for_more_where_the_named_speaker_speaks() -> None:
+    said = [("", "Ann", "the bus stops"), ("", "Bob", "a tram stops"), *NOISE]
+    near = [0.9, 0.9] + [0.1] * 20
+    assert order(said, "what did Bob play?", 1, cosines=near) == [1]
+    assert order(said, "what did Ann play?", 1, cosines=near) == [0]
+
+
+def test_a_question_for_a_time_or_an_amount_is_answered_by_what_names_one() -> None:
+    said = [("", "Ann", "the heron came here again"), ("", "Ann", "the heron came last Tuesday"), *NOISE]
+    assert order(said, "when did the heron come?", 1) == [1]
+    assert order(said, "where did the heron come?", 1) == [0]
+    said = [("", "Ann", "the horses drink"), ("", "Ann", "the horses drink 12 buckets of it"), *NOISE]
+    assert order(said, "how many horses drink?", 1) == [1]
+
+
 def test_of_nothing_comes_nothing() -> None:
     assert order([], "anything") == []
     assert rank(memories(NOISE), question_of("", ANALYZER), 3).rows == [19, 18, 17], "without a word, the newest"
