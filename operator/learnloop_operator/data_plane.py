@@ -17,9 +17,8 @@ from learnloop_api.wire.gates import GateReports
 from learnloop_api.wire.reward import AgentStats, BiasFigures, DryRunFigures, RewardSignals
 from learnloop_api.wire.training import TrainingRun
 from learnloop_api.wire.training_request import StudyState
-from learnloop_common.tls.contexts import client_context
-from learnloop_operator.bounded_body import TooLarge, read_bounded
 from learnloop_operator.core.plan import Call
+from learnloop_operator.http_session import HttpSession, TooLarge, read_bounded
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -36,8 +35,8 @@ class DataPlaneRefused(Exception):
     """A 4xx other than 404: the request itself is wrong; carries the data plane's own sentence."""
 
 
-class DataPlane:
-    """One keep-alive session; every request at most `timeout` seconds, acting for the namespace given with it.
+class DataPlane(HttpSession):
+    """Every request takes at most `timeout` seconds and acts for the namespace given with it.
 
     `guard` is called before every write and raises when this process does not lead.
     """
@@ -49,15 +48,9 @@ class DataPlane:
         timeout: float = 5.0,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(timeout)
         self.url, self._guard = url.rstrip("/"), guard
         self._token_file = Path(token_file)
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._session: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     async def stats(self, namespace: str, agent: str) -> AgentStats | None:
         """Experience of one agent; None when it is not registered."""
@@ -132,24 +125,15 @@ class DataPlane:
                 f"the data plane's answer to {method} {path} breaks the contract at {where}: {first['msg']}"
             ) from None
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=client_context()),
-                timeout=self._timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
-
     async def _request(
         self, method: str, namespace: str, path: str, body: Any, seconds: float | None = None
     ) -> tuple[int, Any]:
         headers = {names.HEADER_NAMESPACE: namespace}
         with suppress(FileNotFoundError):  # the kubelet renews it; a memory file system answers in microseconds
             headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='utf-8').strip()}"
-        timeout = aiohttp.ClientTimeout(total=seconds) if seconds else self._timeout
+        timeout = aiohttp.ClientTimeout(total=seconds or self._seconds)
         try:
-            async with self._open().request(
+            async with self.session.request(
                 method, self.url + path, json=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 answer = _parse(await read_bounded(response, MAX_ANSWER))

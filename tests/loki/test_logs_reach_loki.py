@@ -15,8 +15,8 @@ import pytest
 from learnloop_common.telemetry import json_logs
 from learnloop_dataplane.audit import sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
+from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
-from learnloop_operator.core.traces import of_object
 from learnloop_operator.kube.errors import Unavailable
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.metrics import OperatorMetrics

@@ -6,7 +6,7 @@ from typing import Any
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.learning_agent import AgentModel, LearningAgentStatus
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
-from learnloop_operator.agents.problems import Problem
+from learnloop_operator.agents.model_to_serve import Problem
 from learnloop_operator.agents.triggers import TriggerVerdict, rewarded_since
 from learnloop_operator.core.anomalies import ReturnAnomalies, judged, watch
 from learnloop_operator.core.conditions import TRUE, condition, merge, ready_triplet

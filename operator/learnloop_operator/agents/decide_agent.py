@@ -20,9 +20,8 @@ from learnloop_operator.agents.agent_children import (
 )
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.agents.agent_status import StatusFacts, status
-from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
+from learnloop_operator.agents.model_to_serve import Problem, first_problem, forgettable, model_to_serve
 from learnloop_operator.agents.narrowing import narrowed
-from learnloop_operator.agents.problems import Problem, first_problem
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.anomalies import news

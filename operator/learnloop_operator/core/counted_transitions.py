@@ -1,4 +1,4 @@
-"""News in the status that a pass writes: things to be counted, as data.
+"""News in the status that a pass writes: things to be counted, as data; and the trace that they belong to.
 
 A status is written once with each of these news, so each is counted once. What an operator writes just before it dies
 is never counted: metrics count what one process did, the status and the audit chain are the record.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api import names
+from learnloop_common.telemetry.json_logs import trace_id
 from learnloop_operator.core.conditions import FALSE, TRUE, find
 from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, Plan, parse_time
 
@@ -99,3 +100,20 @@ def _of_rollouts(
     pins = after.get("blockedRevisions") or ()
     fresh = [pin for pin in pins if (pin["revision"], pin.get("at")) not in previous]
     return result + [Happening("roll_back", *whose, str(pin.get("reason") or "Unknown")) for pin in fresh]
+
+
+Status = Mapping[str, Any]
+
+
+def of_object(kind: str, body: Mapping[str, Any]) -> str:
+    """Trace id (32 hexadecimal digits) of the current work on this object: its training, or its newest rollout."""
+    uid = str(body["metadata"].get("uid", ""))
+    began = (body.get("status") or {}).get("rolloutStartedAt")
+    return trace_id(uid, began) if kind == "ModelDeployment" and began else trace_id(uid)
+
+
+def under_way(status: Status) -> bool:
+    gates, experiment = status.get("gates") or {}, status.get("experiment") or {}
+    at_gates = not status.get("stable") and gates.get("phase") in ("Running", "AwaitingApproval")
+    tried = experiment.get("phase") in ("Starting", "Running")
+    return bool(status.get("canary") or status.get("previous") or at_gates or tried)

@@ -10,6 +10,7 @@ from learnloop_api.kinds.base import PodOptions
 USER_ID = 65532
 TOKEN_VOLUME = "learnloop-token"
 TMP_VOLUME = "learnloop-tmp"
+BASE_VOLUME = "learnloop-base-model"
 
 POD_SECURITY: dict[str, Any] = {
     "runAsNonRoot": True,
@@ -96,6 +97,22 @@ def token_volume(memory_audience: str = "", *, audience: str = names.TOKEN_AUDIE
     ]
     bundle = {"name": names.CA_CONFIG_MAP, "optional": True, "items": [{"key": names.CA_KEY, "path": names.CA_KEY}]}
     return {"name": TOKEN_VOLUME, "projected": {"sources": [*tokens, {"configMap": bundle}]}}
+
+
+def base_model(uri: str, folder: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The volume with a base model and its mount at `folder`; none where the pod has or fetches it (file:// and s3://).
+
+    An image as a volume needs Kubernetes 1.33, or the feature gate ImageVolume before.
+    """
+    scheme, _, rest = uri.partition("://")
+    mount = {"name": BASE_VOLUME, "mountPath": folder, "readOnly": True}
+    if scheme == "oci":
+        return [{"name": BASE_VOLUME, "image": {"reference": rest, "pullPolicy": "IfNotPresent"}}], [mount]
+    if scheme != "pvc":
+        return [], []
+    claim, _, within = rest.partition("/")
+    volume = {"name": BASE_VOLUME, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+    return [volume], [mount | ({"subPath": within.strip("/")} if within.strip("/") else {})]
 
 
 def restricted(container: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from learnloop_common.tls.contexts import client_context
-from learnloop_operator.bounded_body import TooLarge, read_bounded
+from learnloop_operator.http_session import HttpSession, TooLarge, read_bounded
 
 MAX_ANSWER = 1024 * 1024
 
@@ -37,19 +36,12 @@ class Sample:
     value: float
 
 
-class Prometheus:
-    """One keep-alive session; every query at most `timeout` seconds."""
+class Prometheus(HttpSession):
+    """Every query takes at most `timeout` seconds."""
 
     def __init__(self, url: str, timeout: float = 5.0) -> None:
+        super().__init__(timeout)
         self.url = url.rstrip("/")
-        self._seconds = timeout
-        self._session: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        """Close the session."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     async def query(self, promql: str, namespace: str = "") -> list[Sample]:
         """Value of every series the query yields now. `namespace`: a prom-label-proxy keeps the query to its series.
@@ -72,15 +64,10 @@ class Prometheus:
             raise PrometheusBadAnswer(f"{self.url} answered with data of no known form") from error
 
     async def _post(self, promql: str, namespace: str) -> tuple[int, Any]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=client_context()),
-                timeout=aiohttp.ClientTimeout(total=self._seconds),
-            )
         form = {"query": promql, "timeout": f"{self._seconds:g}s"}
         url, within = f"{self.url}/api/v1/query", {"namespace": namespace} if namespace else {}
         try:
-            async with self._session.post(url, params=within, data=form, allow_redirects=False) as response:
+            async with self.session.post(url, params=within, data=form, allow_redirects=False) as response:
                 content = await read_bounded(response, MAX_ANSWER)
                 status = response.status
         except TimeoutError as error:

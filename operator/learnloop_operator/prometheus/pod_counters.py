@@ -14,8 +14,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from learnloop_api import names
-from learnloop_common.tls.contexts import client_context
-from learnloop_operator.bounded_body import TooLarge, read_bounded
+from learnloop_operator.http_session import HttpSession, TooLarge, read_bounded
 from learnloop_operator.rollout.metrics.hard_bound import ENDED, FAILED, REQUESTS, WITHIN, Reading
 
 LOOK_SECONDS = 0.8
@@ -73,18 +72,12 @@ class Answers:
     errors: Mapping[str, PodUnreachable | CountersUnusable]
 
 
-class CounterReader:
+class CounterReader(HttpSession):
     """Keep-alive connections to the pods of the arms on trial."""
 
     def __init__(self, seconds: float = LOOK_SECONDS) -> None:
-        self._seconds = seconds
-        self._session: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        connections = {"limit": 0, "limit_per_host": 1, "keepalive_timeout": 15}
+        super().__init__(seconds, connections, headers={"Accept-Encoding": "identity"}, auto_decompress=False)
 
     async def read_all(self, pods: Iterable[Target], namespace: str, deployment: str, revision: str) -> Answers:
         """A reading of each pod, or why there is none. A pod that hangs does not hide the others."""
@@ -105,9 +98,8 @@ class CounterReader:
         url = f"{'https' if pod.tls else 'http'}://{host}:{names.PORT_PROBES}/metrics"
         # An address is not a name: the certificate must be one of the pod's own namespace.
         expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
-        session = self._ready()
         try:
-            async with session.get(url, allow_redirects=False, server_hostname=expected) as response:
+            async with self.session.get(url, allow_redirects=False, server_hostname=expected) as response:
                 body = await read_bounded(response, MAX_ANSWER)
         except TimeoutError as error:
             raise PodUnreachable(f"{pod.name}: no answer within {self._seconds:g} s") from error
@@ -118,17 +110,6 @@ class CounterReader:
         if response.status != 200:
             raise CountersUnusable(f"{pod.name}: /metrics answered {response.status}")
         return body.decode("utf-8", "replace")
-
-    def _ready(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, limit_per_host=1, keepalive_timeout=15, ssl=client_context()),
-                timeout=aiohttp.ClientTimeout(total=self._seconds),
-                headers={"Accept-Encoding": "identity"},
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
 
 
 def parse(text: str, deployment: str, revision: str) -> Reading:

@@ -25,7 +25,7 @@ from learnloop_operator.rollout.fast_lane import (
     looked,
     trouble,
 )
-from learnloop_operator.rollout.judging.fast_lane_breaches import Subject
+from learnloop_operator.rollout.judging.analysis import Subject
 
 log = logging.getLogger(__name__)
 

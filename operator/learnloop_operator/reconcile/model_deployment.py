@@ -37,8 +37,7 @@ from learnloop_operator.rollout.children.routing_table import read as read_table
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
 from learnloop_operator.rollout.fast_lane import PodEvidence
-from learnloop_operator.rollout.judging.analysis import is_steady, shadow_window, windows
-from learnloop_operator.rollout.judging.fast_lane_breaches import breached, subjects
+from learnloop_operator.rollout.judging.analysis import breached, is_steady, shadow_window, subjects, windows
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from learnloop_common.telemetry.json_logs import about, tell
+from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
-from learnloop_operator.core.traces import of_object
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import CachedReads
 from learnloop_operator.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading

@@ -15,10 +15,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 from learnloop_common.telemetry import tracing as named
 from learnloop_common.telemetry.json_logs import trace_id
 from learnloop_operator.core.conditions import find
-from learnloop_operator.core.counted_transitions import agent_of
+from learnloop_operator.core.counted_transitions import Status, agent_of, of_object, under_way
 from learnloop_operator.core.plan import Manifest, Notice
 from learnloop_operator.core.times import parse
-from learnloop_operator.core.traces import Status, of_object, under_way
 
 PIPELINES = {"TrainingJob": "training", "ModelDeployment": "rollout"}
 LONGEST = 1024

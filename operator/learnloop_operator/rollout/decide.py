@@ -20,7 +20,7 @@ from learnloop_operator.rollout.children.manifests import (
     pod_options,
     routing,
 )
-from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers, retired, table_for
+from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers, table_for
 from learnloop_operator.rollout.children.serving_announcement import announcements, verdict_calls
 from learnloop_operator.rollout.experiments import outcome
 from learnloop_operator.rollout.judging.analysis import DRAIN_SECONDS, replicas
@@ -197,7 +197,7 @@ def _led_to(snapshot: Snapshot, state: State) -> set[str]:
     """Revisions that the live table or the live route names."""
     table, route = snapshot.routing.table, snapshot.routing.route
     listed = {arm.revision for arm in table.arms} if table else set()
-    return listed - {retired(snapshot, state)} | (set(route.weights) if route else set())
+    return listed | (set(route.weights) if route else set())
 
 
 def _standing(snapshot: Snapshot) -> set[str]:

@@ -16,8 +16,7 @@ from learnloop_operator.rollout.checks.against_stable import alpha_of_bound
 from learnloop_operator.rollout.checks.thresholds import broken_ratios, check
 from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
-from learnloop_operator.rollout.judging.analysis import SHORTEST, hopeless, is_steady, world
-from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
+from learnloop_operator.rollout.judging.analysis import SHORTEST, gross_breach, hopeless, is_steady, world
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
 from learnloop_operator.rollout.model.experiment_state import (
     STABLE,

@@ -9,8 +9,7 @@ from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatu
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging import fast_lane_breaches
-from learnloop_operator.rollout.judging.analysis import episode_rate, replicas, world
+from learnloop_operator.rollout.judging.analysis import episode_rate, fast_lane_condition, replicas, world
 from learnloop_operator.rollout.judging.gates import canary_waits
 from learnloop_operator.rollout.judging.shadow import figures, mirror_for
 from learnloop_operator.rollout.model import rollout_state
@@ -144,7 +143,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
             generation,
         ),
         data_condition(move, generation),
-        fast_lane_breaches.condition_of(snapshot),
+        fast_lane_condition(snapshot),
         *_gated(snapshot, move, generation),
         *_shadowing(snapshot, move, generation),
         *_overridden(move, generation),

@@ -14,7 +14,6 @@ from learnloop_operator.training.ranks import (
     gang,
     peers,
     rank_template,
-    ranks_of_jobs,
 )
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
 from learnloop_operator.training.sampler_pods import meeting_place, rank_network
@@ -170,6 +169,15 @@ JOB_DISRUPTED = "PodFailurePolicy"
 """The reason of a Job that our rule about disrupted pods has failed (batch/v1, JobReasonPodFailurePolicy)."""
 
 
+ENDS = {
+    "backoffLimit": 0,
+    "podFailurePolicy": {
+        "rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    },
+}
+"""A Job ends with its first rank that fails, with a reason of its own where the node was taken away."""
+
+
 class Job(Backend):
     """A rank alone needs no peers' addresses, and so no Service."""
 
@@ -182,7 +190,9 @@ class Job(Backend):
     def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
         """One pod that is not started again: what failed is the TrainingJob's to judge."""
         template = rank_template(request, defaults, self.container)
-        return gang(self, request, ranks_of_jobs(request.spec, template))
+        return gang(
+            self, request, {**ENDS, "template": {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}}
+        )
 
     def read(self, manifest: Manifest) -> BackendJob:
         """Ends are `Complete` and `Failed`."""
@@ -191,7 +201,7 @@ class Job(Backend):
             self,
             manifest,
             succeeded="Complete",
-            workers=int(spec.get("completions") or 1) - 1,
+            workers=0,
             queued=bool(spec.get("suspend")),
             disruption=JOB_DISRUPTED,
         )

@@ -4,47 +4,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from learnloop_api import names
-from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core import times
 from learnloop_operator.core.manifest_parts import child, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef
-from learnloop_operator.core.pod_templates import Main, pod_template
+from learnloop_operator.core.pod_templates import Main, base_model, pod_template
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest
-
-BASE_VOLUME = "learnloop-base-model"
-
-
-def base_volumes(model: LanguageModel | None) -> list[dict[str, Any]]:
-    """core/v1 Volumes: none where the pod finds or fetches the folder itself (file:// and s3://).
-
-    An image as a volume needs Kubernetes 1.33, or the feature gate ImageVolume before.
-    """
-    if model is None:
-        return []
-    parts = urlsplit(model.base.uri)
-    if parts.scheme == "pvc":
-        return [{"name": BASE_VOLUME, "persistentVolumeClaim": {"claimName": parts.netloc, "readOnly": True}}]
-    if parts.scheme == "oci":
-        return [
-            {"name": BASE_VOLUME, "image": {"reference": f"{parts.netloc}{parts.path}", "pullPolicy": "IfNotPresent"}}
-        ]
-    return []
-
-
-def base_mounts(model: LanguageModel | None) -> list[dict[str, Any]]:
-    """core/v1 VolumeMounts that go with them, at names.BASE_MODEL_DIRECTORY."""
-    if not base_volumes(model):
-        return []
-    assert model is not None
-    mount: dict[str, Any] = {"name": BASE_VOLUME, "mountPath": names.BASE_MODEL_DIRECTORY, "readOnly": True}
-    parts = urlsplit(model.base.uri)
-    folder = parts.path.strip("/") if parts.scheme == "pvc" else ""
-    return [mount | ({"subPath": folder} if folder else {})]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +103,7 @@ def rank_template(
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec of a rank; `env`: by what it finds its peers, where the backend does not set it."""
     code, model = request.spec.data.environment_config_map, request.spec.data.language_model
+    base, base_mounts = base_model(model.base.uri, names.BASE_MODEL_DIRECTORY) if model else ([], [])
     sampled = request.spec.samplers is not None
     key = [key_volume(request.job["metadata"]["name"])] if sampled else []
     key_file = f"{names.SAMPLERS_KEY_DIRECTORY}/{names.SAMPLERS_KEY}"
@@ -152,7 +121,7 @@ def rank_template(
             **({names.ENV_SAMPLERS_KEY_FILE: key_file} if sampled else {}),
             **(env or {}),
         },
-        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *([KEY_MOUNT] if sampled else []), *base_mounts(model)],
+        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *([KEY_MOUNT] if sampled else []), *base_mounts],
         resources={} if request.spec.queue else NEEDS,
     )
     return pod_template(
@@ -161,7 +130,7 @@ def rank_template(
         labels=labels(request),
         ends=True,
         audience=names.RUN_AUDIENCE,
-        volumes=[*environment_volumes(request.spec), *key, *base_volumes(model)],
+        volumes=[*environment_volumes(request.spec), *key, *base],
         grace_seconds=GRACE_SECONDS,
     )
 
@@ -188,26 +157,6 @@ def peers(request: RunRequest, master: str) -> dict[str, str | Mapping[str, Any]
         "MASTER_ADDR": master,
         "MASTER_PORT": MASTER_PORT,
     }
-
-
-def ranks_of_jobs(spec: TrainingJobSpec, template: Manifest) -> dict[str, Any]:
-    """batch/v1 JobSpec of all ranks. The Job ends with the first rank that fails, and says so in a reason of its own
-    where that rank's node was taken away."""
-    count = 1 + spec.workers
-    disrupted = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    return {
-        "completionMode": "Indexed",
-        "completions": count,
-        "parallelism": count,
-        "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [disrupted]},
-        "template": never_restarted(template),
-    }
-
-
-def never_restarted(template: Manifest) -> dict[str, Any]:
-    """A rank that ended is not started again in its pod: a gang restarts as a whole."""
-    return {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
 
 
 def training_spec(request: RunRequest) -> str:

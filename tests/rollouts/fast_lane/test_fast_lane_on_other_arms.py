@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
-from learnloop_operator.rollout.judging.fast_lane_breaches import subjects
+from learnloop_operator.rollout.judging.analysis import subjects
 from testing.simulation.fast_lane_cluster import LanedExperiment
 from testing.simulation.rollout_cluster import uri
 

@@ -11,10 +11,8 @@ import yaml
 from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.webhook import Webhook
+from learnloop_operator.training.backends import ENDS, NODE
 from learnloop_operator.training.backends import JOB_DISRUPTED as JOB_DISRUPTED
-from learnloop_operator.training.backends import NODE
-from learnloop_operator.training.ranks import ranks_of_jobs
-from testing.training.training_builders import spec
 
 from .conftest import CHART, ROOT, Rejected, Render
 
@@ -114,8 +112,7 @@ def test_the_runtime_of_train_jobs_is_made_when_it_is_asked_for_and_the_operator
     (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     assert job["name"] == NODE
     inner = job["template"]["spec"]
-    ours = ranks_of_jobs(spec(), {"spec": {}})
-    assert (inner["backoffLimit"], inner["podFailurePolicy"]) == (ours["backoffLimit"], ours["podFailurePolicy"])
+    assert (inner["backoffLimit"], inner["podFailurePolicy"]) == (ENDS["backoffLimit"], ENDS["podFailurePolicy"])
     policy = runtime["spec"]["template"]["spec"]["failurePolicy"]
     assert policy["maxRestarts"] == 0, "the operator restarts whole gangs itself"
     [rule] = policy["rules"]

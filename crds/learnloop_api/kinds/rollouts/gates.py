@@ -215,7 +215,7 @@ class GateSuite(Resource):
 
 
 class GateApproval(Resource):
-    """A person's word after the suites and before the first user."""
+    """A person's word before the first user; one that is given before all suites have passed is refused."""
 
     by: Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(min_length=1, max_length=32)] = (
         Field(
@@ -223,9 +223,6 @@ class GateApproval(Resource):
             description="User names; the word of anybody else is refused. Install authors' verification with the "
             "chart: without it a name is a claim.",
         )
-    )
-    after: Literal["suites"] = Field(
-        default="suites", description="suites: a word that was given before they had all passed is refused."
     )
     within: Duration = Field(
         default="48h", description="Without an approval by then, counted from the suites' end, it is rolled back."

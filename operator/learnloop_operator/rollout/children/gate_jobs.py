@@ -19,7 +19,7 @@ from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.pod_templates import Main, container, pod_template
 from learnloop_operator.core.pod_trouble import first_trouble
 from learnloop_operator.core.times import parse
-from learnloop_operator.core.workload_network import DNS, data_plane, pods, ports
+from learnloop_operator.core.workload_network import DNS, data_plane, pods, policy, ports
 from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
 from learnloop_operator.rollout.judging.gates import suite_stray
 from learnloop_operator.rollout.model.rollout_state import State
@@ -104,19 +104,14 @@ def _egress(snapshot: Snapshot, suite: GateSuite) -> Manifest:
 
 
 def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any]) -> Manifest:
-    chosen = {key: value for key, value in labels(snapshot, suite).items() if key.startswith(names.GROUP)}
-    return child(
+    selector = {key: value for key, value in labels(snapshot, suite).items() if key.startswith(names.GROUP)}
+    return policy(
         snapshot.object,
-        api_version="networking.k8s.io/v1",
-        kind="NetworkPolicy",
         name=name,
-        labels=labels(snapshot, suite),
-        spec={
-            "podSelector": {"matchLabels": {**chosen, names.LABEL_COMPONENT: COMPONENT}},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [],
-            "egress": egress,
-        },
+        component=COMPONENT,
+        selector={**selector, names.LABEL_COMPONENT: COMPONENT},
+        ingress=[],
+        egress=egress,
     )
 
 

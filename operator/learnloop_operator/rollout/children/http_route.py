@@ -10,10 +10,10 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import HEADER_ARM, PORT_SERVING
-from learnloop_api.wire.routing import Arm, RoutingTable, arm_name
+from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.manifest_parts import child
 from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.workload_network import namespace
+from learnloop_operator.core.workload_network import namespace, policy
 from learnloop_operator.rollout.children.manifests import COMPONENT, labels, policy_account
 from learnloop_operator.rollout.children.routing_table import read_blocked, write_blocked
 from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot
@@ -24,9 +24,8 @@ _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None) -> dict[str, Any] | None:
     """The route and the verdict that goes with it; None while no arm serves, for without a backend it would answer 500.
 
-    `table`: with the weights that are to be drawn by. Arms keep their places in the live route, so that a promotion,
-    which moves no weight, writes none. Defaults of the Gateway API are spelt out, so that the live object equals the
-    manifest.
+    `table`: with the weights that are to be drawn by. Defaults of the Gateway API are spelt out, so that the live
+    object equals the manifest.
     """
     gateway = snapshot.spec.routing.gateway
     if gateway is None or not table.arms:
@@ -36,17 +35,16 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
         parent["namespace"] = gateway.namespace
     if gateway.section_name:
         parent["sectionName"] = gateway.section_name
-    arms = _in_their_places(snapshot, table)
     by_header = [
         {
             "matches": [{**_ANY_PATH, "headers": [{"type": "Exact", "name": HEADER_ARM, "value": arm.revision}]}],
             "backendRefs": [_backend(snapshot, arm.revision, 1)],
         }
-        for arm in arms
+        for arm in table.arms
     ]
     by_weight = {
         "matches": [_ANY_PATH],
-        "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in arms],
+        "backendRefs": [_backend(snapshot, arm.revision, arm.weight) for arm in table.arms],
     }
     spec: dict[str, Any] = {"parentRefs": [parent], "rules": [*by_header, by_weight]}
     if snapshot.spec.routing.hostnames:
@@ -74,12 +72,6 @@ def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
     prefix = arm_name(name, "")
     arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
     return RouteWorld(arms, read_blocked(route.get("metadata")))
-
-
-def _in_their_places(snapshot: Snapshot, table: RoutingTable) -> list[Arm]:
-    live = snapshot.routing.route
-    places = {revision: place for place, revision in enumerate(live.weights)} if live else {}
-    return sorted(table.arms, key=lambda arm: places.get(arm.revision, len(places)))
 
 
 def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
@@ -113,16 +105,12 @@ def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
     ingress = [{"from": [*peers, *callers.peers], "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}]}]
     if callers.peers:  # a rule without peers would let everybody in
         ingress.append({"from": [*callers.peers], "ports": [{"port": names.PORT_PROBES, "protocol": "TCP"}]})
-    policy = child(
+    manifest = policy(
         snapshot.object,
-        api_version="networking.k8s.io/v1",
-        kind="NetworkPolicy",
         name=policy_account(snapshot.name),
-        labels=labels(snapshot),
-        spec={
-            "podSelector": {"matchLabels": selector},
-            "policyTypes": ["Ingress"],
-            "ingress": ingress,
-        },
+        component=COMPONENT,
+        selector=selector,
+        ingress=ingress,
+        egress=None,
     )
-    return (policy,)
+    return (manifest,)

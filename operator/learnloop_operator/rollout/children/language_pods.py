@@ -14,14 +14,14 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import BASE_SCHEME, KeyRef, LanguageServer
 from learnloop_api.wire.gates import gates_account
-from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, restricted, variables
+from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, base_model, restricted, variables
 from learnloop_operator.rollout.model.rollout_state import ArmState
 from learnloop_operator.rollout.model.snapshot import Snapshot, Spoken
 
 Manifest = dict[str, Any]
 BASE_FOLDER, ARM_FOLDER = "/var/run/models/base", "/var/run/models/arm"
 TURNS_FOLDER, KEYS_FOLDER = "/var/lib/learnloop/turns", "/var/run/secrets/model-servers.learnloop.dev"
-BASE_VOLUME, ARM_VOLUME, TURNS_VOLUME = "learnloop-base-model", "learnloop-arm", "learnloop-turns"
+ARM_VOLUME, TURNS_VOLUME = "learnloop-arm", "learnloop-turns"
 SHARED_MEMORY = "learnloop-shared-memory"
 SERVED = "arm"
 PORT = 8082
@@ -50,7 +50,9 @@ NO_PARTS = Parts()
 
 def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: PodOptions, main: Main) -> Parts:
     """The parts of one arm's pods; `main` is the container of a policy server, whose place the gateway takes."""
-    volumes, base, mounts = _base(spoken.model.base.uri)
+    uri = spoken.model.base.uri
+    volumes, mounts = base_model(uri, BASE_FOLDER)
+    base = BASE_FOLDER if volumes else uri.removeprefix("file://")  # serving.pod.volumes has a folder
     server, fallback = spoken.serving.server, spoken.serving.fallback
     own = server.url is None
     weights = f"{server.adapter_folder}/{arm.revision}" if server.adapter_folder else ARM_FOLDER
@@ -94,20 +96,6 @@ def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: P
         volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory"}})
         sidecars.append(_server(snapshot, spoken, options, mounts))
     return Parts(main=gateway, volumes=volumes, sidecars=sidecars, before=before)
-
-
-def _base(uri: str) -> tuple[list[Manifest], str, list[Manifest]]:
-    """Volumes, the folder of the base model as containers see it, and how it is mounted."""
-    scheme, _, rest = uri.partition("://")
-    if scheme == "file":
-        return [], rest, []  # serving.pod.volumes has it
-    mount: Manifest = {"name": BASE_VOLUME, "mountPath": BASE_FOLDER, "readOnly": True}
-    if scheme == "oci":
-        return [{"name": BASE_VOLUME, "image": {"reference": rest}}], BASE_FOLDER, [mount]
-    claim, _, folder = rest.partition("/")
-    source = {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
-    within = {"subPath": folder.strip("/")} if folder.strip("/") else {}
-    return [{"name": BASE_VOLUME, **source}], BASE_FOLDER, [mount | within]
 
 
 def _upstream(snapshot: Snapshot, arm: ArmState, server: LanguageServer, weights: str) -> Manifest:

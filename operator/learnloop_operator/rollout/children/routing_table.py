@@ -11,8 +11,8 @@ from learnloop_operator.core.manifest_parts import noted
 from learnloop_operator.rollout.judging.analysis import replicas
 from learnloop_operator.rollout.judging.gates import first_at_gates
 from learnloop_operator.rollout.judging.shadow import mirror_for
-from learnloop_operator.rollout.model.rollout_state import State, of_revision
-from learnloop_operator.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot, model_here
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot
 
 ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
 """On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
@@ -33,9 +33,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     expires = _expiry(live.expires_at if live else None, snapshot.cluster_now) if mortal else None
     bounds = limits(snapshot)
     text = (arms, snapshot.spec.routing.mode, expires, mirror, bounds)
-    gone = retired(snapshot, state)
-    listed = [arm for arm in live.arms if arm.revision != gone] if live else []
-    if live and text == (listed, live.mode, live.expires_at, live.mirror, live.limits):
+    if live and text == (live.arms, live.mode, live.expires_at, live.mirror, live.limits):
         return live
     generation = max(live.generation if live else 0, snapshot.before.routing_generation or 0) + 1
     return RoutingTable(
@@ -47,20 +45,6 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
         mirror=mirror,
         limits=bounds,
     )
-
-
-def retired(snapshot: Snapshot, state: State) -> str | None:
-    """gateway mode: the arm that served before the last promotion, once the guard is over.
-
-    The route names it no longer, so nothing leads to it, and that it still stands in the table is not worth a write:
-    the next one leaves it out. An arm that was rolled back leaves the table immediately, for by it its servers refuse.
-    """
-    old = state.last_stable
-    over = state.promoted_at is not None and state.canary is None and state.previous is None
-    if snapshot.spec.routing.mode != "gateway" or old is None or not over:
-        return None
-    revision = model_here(snapshot.spec, old.uri, old.sha256).revision
-    return None if of_revision(state.pins, revision) else revision
 
 
 def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:

@@ -15,8 +15,6 @@ from learnloop_operator.statistics.betting import Counts, mean_interval
 
 SLOW_SHARE = 0.01
 """Share of copies that may take longer than maxLatencySeconds."""
-GROWTH = 1.5
-"""Figures are rewritten when half as many requests again were compared: they tell little that is new before."""
 
 
 def shadow_of(snapshot: Snapshot, state: State) -> ShadowCheck | None:
@@ -68,7 +66,7 @@ def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> Judgeme
 
 
 def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
-    """The figures to show: those on record until half as much again is known; none once another rollout has begun."""
+    """The figures to show: those on record where none is known now; none once another rollout has begun."""
     before, counted = snapshot.before, snapshot.evidence.shadow
     old = before.shadow if before.rollout_started_at == state.rollout_started_at else None
     bars = _looked_at(snapshot)
@@ -76,10 +74,7 @@ def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
         return old
     if seconds_since(before.step_started_at, snapshot.now) < SHORTEST:
         return old
-    new = summary(bars, counted)
-    if old is None or not old.requests <= new.requests < GROWTH * old.requests:
-        return new
-    return new if old.requests < bars.min_requests <= new.requests else old
+    return summary(bars, counted)
 
 
 def _looked_at(snapshot: Snapshot) -> ShadowCheck | None:

@@ -14,6 +14,7 @@ from learnloop_operator.rollout.judging.analysis import (
     Judgement,
     begun,
     canary_replicas,
+    gross_breach,
     hopeless,
     judge_canary,
     look_at_pods,
@@ -21,7 +22,6 @@ from learnloop_operator.rollout.judging.analysis import (
     world,
     young,
 )
-from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
 from learnloop_operator.rollout.judging.gates import canary_waits, closed, pass_gates
 from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders import noted, who

@@ -6,8 +6,7 @@ from datetime import timedelta
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging.analysis import judge_promoted, ready
-from learnloop_operator.rollout.judging.fast_lane_breaches import gross_breach
+from learnloop_operator.rollout.judging.analysis import gross_breach, judge_promoted, ready
 from learnloop_operator.rollout.model.rollout_state import (
     ArmState,
     NextState,

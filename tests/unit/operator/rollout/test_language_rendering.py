@@ -129,9 +129,8 @@ def test_llama_cpp_runs_its_file_and_an_image_is_a_volume() -> None:
     assert "/app/llama-server" in server["command"]
     assert server["args"][4:] == ["--ctx-size", "16384", "--parallel", "4", "--no-kv-unified"], "4,096 for each of four"
     assert environment(found["initContainers"][0])["LEARNLOOP_GGUF_FILE"] == "q.gguf"
-    assert {"name": "learnloop-base-model", "image": {"reference": "registry.example/base@sha256:1"}} in found[
-        "volumes"
-    ]
+    image = {"reference": "registry.example/base@sha256:1", "pullPolicy": "IfNotPresent"}
+    assert {"name": "learnloop-base-model", "image": image} in found["volumes"]
 
 
 def test_a_server_elsewhere_gets_the_key_and_the_adapter_by_its_folder() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import Notice
-from learnloop_operator.core.traces import of_object
 from learnloop_operator.reconcile.tracing import exporting
 from testing.servers.otlp_receiver import Receiver
 
