@@ -111,7 +111,8 @@ def reply_of(content: bytes) -> Reply:
         message = choice["message"]
         calls = [_call(item) for item in message.get("tool_calls") or ()]
         tokens = int((body.get("usage") or {}).get("completion_tokens") or 0)
-        reply = Reply(str(message.get("content") or ""), tuple(calls), tokens, choice.get("finish_reason") == "length")
+        text = str(message.get("content") or message.get("refusal") or "")
+        reply = Reply(text, tuple(calls), tokens, choice.get("finish_reason") == "length")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise Unanswered(f"the answer is not OpenAI's format: {error!r}"[:300]) from None
     if reply.cut and not reply.text.strip() and not reply.calls:

@@ -46,7 +46,7 @@ class ServerText:
             self.finished = self.finished or "message" in choice or isinstance(choice.get("finish_reason"), str)
             message = choice.get("message") or choice.get("delta")
             if isinstance(message, dict):
-                self.content += str(message.get("content") or "")
+                self.content += str(message.get("content") or message.get("refusal") or "")
                 for call in _listed(message.get("tool_calls")):
                     self._call(call)
 

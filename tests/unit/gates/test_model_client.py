@@ -10,7 +10,7 @@ import pytest
 
 from learnloop_common.chat import ChatFields
 from learnloop_gates.cases import Case
-from learnloop_gates.model_client import ModelClient, Unanswered
+from learnloop_gates.model_client import ModelClient, Unanswered, reply_of
 
 CASE = Case(messages=({"role": "user", "content": "hi"},))
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}]}
@@ -96,3 +96,9 @@ def test_a_value_out_of_bounds_is_not_sent_under_another_name(sentence: str, aga
     body = {"max_tokens": 9, "temperature": 0}
     assert fields.refused(body, sentence) is again
     assert ("max_completion_tokens" in fields.of(body)) is again
+
+
+def test_a_refusal_in_a_field_of_its_own_is_judged() -> None:
+    message = {"role": "assistant", "content": None, "refusal": "I cannot help with that."}
+    body = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    assert reply_of(json.dumps(body).encode()).text == "I cannot help with that."

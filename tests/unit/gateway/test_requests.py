@@ -198,6 +198,15 @@ def test_two_calls_of_one_index_without_an_id_are_two() -> None:
     assert [call["function"] for call in said.calls] == [{"name": name, "arguments": "{}"} for name in "fg"]
 
 
+def test_a_refusal_is_what_the_model_has_answered() -> None:
+    """OpenAI's models refuse in a field of its own, and leave the content empty."""
+    whole, stream = ServerText(), ServerText()
+    whole.take({"choices": [{"message": {"role": "assistant", "content": None, "refusal": "I cannot."}}]})
+    for piece in ("I ", "cannot."):
+        stream.take({"choices": [{"delta": {"content": None, "refusal": piece}}]})
+    assert [said.to_message()["content"] for said in (whole, stream)] == ["I cannot.", "I cannot."]
+
+
 def test_continuations_of_a_long_conversation_are_not_remembered(bench: Bench) -> None:
     import tracemalloc
 
