@@ -57,14 +57,6 @@ def heard(alarm: Alarm, batch: Counts, bar: float, moment: int) -> Alarm:
     return replace(alarm, worth=worth, moment=max(moment, alarm.moment), recent=recorded.plus(batch))
 
 
-def above(seen: Counts, bar: float) -> float:
-    """Log e-value against "the share is at most `bar`" by all outcomes so far: the same bets, all set at the start."""
-    q = max(bar, LOWEST_BAR)
-    if not seen.possible or q >= 1.0:
-        return 0.0
-    return _log_sum(tuple(gain(seen, q + (1.0 - q) * bet, q) for bet in BETS)) - math.log(len(BETS))
-
-
 def _log_sum(logs: tuple[float, ...]) -> float:
     top = max(logs)
     return top if math.isinf(top) else top + math.log(sum(math.exp(item - top) for item in logs))

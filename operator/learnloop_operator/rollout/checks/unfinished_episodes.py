@@ -17,9 +17,8 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
-from learnloop_operator.rollout.metrics.metric_types import of_evidence
-from learnloop_operator.statistics.alarm import above
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.rollout.metrics.metric_types import level_text
+from learnloop_operator.statistics.betting import Counts, mean_interval
 from learnloop_operator.statistics.latency import quantile_of, total
 
 BUDGET = 0.1
@@ -77,14 +76,16 @@ def _overdue(analysis: Analysis, mine: Openings, excused: float, subject_is: str
     overdue = min(due, max(0.0, due - (mine.closed - mine.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
+    alpha = BUDGET * analysis.alpha / TIMES
+    least = mean_interval(Counts(due, overdue), alpha)[0]
     text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
         f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"
     )
-    sure = of_evidence(above(Counts(due, overdue), bar), BUDGET * analysis.alpha / TIMES, "above the bar")
-    if sure.broken:
-        return Check(Verdict.BREACH, f"{text}; {sure.text}")
-    return hold(f"{text}, undecided: {sure.text}", reasons.EPISODES_UNFINISHED)
+    sure = f"certainly at least {number(least)} ({level_text(alpha)})"
+    if least > bar:
+        return Check(Verdict.BREACH, f"{text}; {sure}")
+    return hold(f"{text}, undecided: {sure}", reasons.EPISODES_UNFINISHED)
 
 
 # Whether the endings of arms can be compared: after each change of shares short episodes end first.
