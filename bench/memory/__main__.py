@@ -22,10 +22,11 @@ import uvloop
 from bench.memory import encrypted, forgetting, quality
 from bench.memory.data import Agent, generate
 from bench.memory.filling import answers, fill, hit_at_10, say
-from bench.memory.speed import large_agent, speed, stores
+from bench.memory.speed import consolidating, large_agent, speed, stores
 from testing.servers.data_plane_process import Product, postgres
 
 QUESTIONS = 20
+AS_SHIPPED = {"INDEX_CHECK_SECONDS": "60"}  # more often only where the bench waits for the index
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Size:
 QUICK = Size(agents=10, large=8000, seconds=2.0, singles=2000, batches=4)
 SET = "generated"
 """Memories, questions and answers of all figures: none of them says how good recall is on words of other people."""
+CONSOLIDATED = "SELECT count(*) FROM memory_consolidations"
 TARGETS = {
     "open_100rps_p50_ms": ("<=", 5.0),
     "open_100rps_p99_ms": ("<=", 20.0),
@@ -97,8 +99,14 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     chosen, plans = answers(product, large)
     figures |= {"large_agent_plan": ",".join(sorted(plans)), "large_agent_hit_at_10": hit_at_10(large, known, chosen)}
     product.stop()
-    product.start(EXACT_UP_TO="10000000")
+    product.start(EXACT_UP_TO="10000000", **AS_SHIPPED)
     say("asking …")
+    figures |= await consolidating(product, agents, size.seconds)
+    started = time.perf_counter()
+    async with asyncio.timeout(900):
+        while await watcher.fetchval(CONSOLIDATED) < len(agents):
+            await watcher.execute("SELECT pg_sleep(0.5)")
+    figures["consolidated_after_s"] = round(time.perf_counter() - started, 1)
     figures |= await speed(product, agents, size.seconds)
     product.stop()
     await watcher.execute("CREATE TABLE kept AS SELECT * FROM memory_word_counts; TRUNCATE memory_word_counts")
@@ -115,7 +123,7 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     await watcher.execute("INSERT INTO memory_word_counts SELECT * FROM kept")
     await watcher.execute("VACUUM ANALYZE memory_index")
     product.stop()
-    figures["cold_start_s"] = round(product.start(), 3)
+    figures["cold_start_s"] = round(product.start(**AS_SHIPPED), 3)
     figures |= await large_agent(product, agents[-1:], size.seconds / 2)
     figures |= resident(product, "")
     if size.tls:

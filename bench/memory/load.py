@@ -17,6 +17,7 @@ class Timing:
 
     Attributes:
         count, rps: of answers; a refusal with 429 is none.
+        late_p99: of the client itself, open loop: milliseconds between when a request was due and when it was sent.
         refused: how often it was 429. A client then waits as long as Retry-After says and sends the request again.
         p99_with_retries: from the first time a request was sent.
         p99_served_or_refused: of every attempt, whether it was answered or refused.
@@ -28,6 +29,7 @@ class Timing:
     p90: float
     p99: float
     errors: int
+    late_p99: float = 0.0
     refused: int = 0
     p99_with_retries: float = 0.0
     p99_served_or_refused: float = 0.0
@@ -109,12 +111,14 @@ async def opened(
     """A request each 1/rps seconds; late answers do not hold the next one back (no coordinated omission)."""
     idle = [await Connection().open(port, tls) for _ in range(4)]
     took: list[float] = []
+    late: list[float] = []
     errors = 0
     started = time.perf_counter()
 
     async def one(due: float, request: bytes) -> None:
         nonlocal errors
         connection = idle.pop() if idle else await Connection().open(port, tls)
+        late.append(time.perf_counter() - due)
         status, _ = await connection.send(request)  # a refusal is an error here: nothing may be refused at this rate
         took.append(time.perf_counter() - due)
         errors += status >= 300
@@ -129,7 +133,7 @@ async def opened(
     timing = _timing(took, time.perf_counter() - started, errors)
     for connection in idle:
         connection.close()
-    return timing
+    return replace(timing, late_p99=round(float(np.percentile(late, 99)) * 1000, 3))
 
 
 async def _until(due: float) -> None:

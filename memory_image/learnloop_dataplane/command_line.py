@@ -25,6 +25,10 @@ STARTUP_FAILED = 3
 """As uvicorn has it: the port is taken, or the application did not begin."""
 
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread keeps the interpreter from requests that are due: a recall asks for it six times."""
+
+
 def main(arguments: list[str]) -> int:
     """Exit codes: 0 done, 1 the database or NATS refused or the certificate is missing, 2 configuration error."""
     options = _parser().parse_args(arguments)
@@ -47,6 +51,7 @@ def main(arguments: list[str]) -> int:
     except (ValueError, OSError) as error:
         print(f"TLS: {error}", file=sys.stderr)
         return 1
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(app, config, tls))
 
