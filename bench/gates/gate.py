@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from learnloop_api.kinds.rollouts.gates import GateSuite
-from learnloop_api.wire.gates import GateReport, StoredReport
+from learnloop_api.wire.gate_reports import GateReport, StoredReport
 from learnloop_gates.run import play, run, suite_of
 from learnloop_gates.settings import SuiteSettings
 from learnloop_operator.rollout.suite_verdict import JobPhase, SuiteFinding, SuiteRun, judge_suite

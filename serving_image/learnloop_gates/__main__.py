@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from learnloop_api import names
-from learnloop_api.wire.gates import MOST_REPORT_BYTES
+from learnloop_api.wire.gate_reports import MOST_REPORT_BYTES
 from learnloop_common.settings import ConfigurationError
 from learnloop_gates.cases import SuiteError
 from learnloop_gates.model_client import Unanswered, answered, client_of, token_of

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from learnloop_api.wire.gates import DetectorReport
+from learnloop_api.wire.gate_reports import DetectorReport
 
 
 class SuiteError(Exception):

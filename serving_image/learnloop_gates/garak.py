@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
-from learnloop_api.wire.gates import DetectorReport, GateReport
+from learnloop_api.wire.gate_reports import DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_common.settings import ConfigurationError
 from learnloop_gates.cases import DATA, SuiteError, detector_report, rows

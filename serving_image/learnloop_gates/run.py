@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from learnloop_api.wire.gates import MOST_REPORT_BYTES, DetectorReport, GateReport
+from learnloop_api.wire.gate_reports import MOST_REPORT_BYTES, DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_gates.cases import Case, Reply, Suite, SuiteError, detector_report, rows
 from learnloop_gates.model_client import ModelClient, Unanswered, token_of

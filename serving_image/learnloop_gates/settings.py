@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from learnloop_api import names
-from learnloop_api.wire.gates import REPORT_FILE
+from learnloop_api.wire.gate_reports import REPORT_FILE
 from learnloop_common.settings import EnvironmentSettings
 
 Url = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]

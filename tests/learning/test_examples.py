@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_operator.training import gates
+from learnloop_operator.training import proof_gates
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
@@ -32,6 +32,6 @@ def test_the_jobs_result_passes_its_own_gates(
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path, order.job).manifest()
     assert manifest is not None
-    results = gates.evaluate(order.spec.gates, manifest)
+    results = proof_gates.evaluate(order.spec.gates, manifest)
     assert results
     assert all(result.passed for result in results), [result.message for result in results]

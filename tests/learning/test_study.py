@@ -13,7 +13,7 @@ from learnloop_api.wire.training import Manifest
 from learnloop_api.wire.training_request import StudyOrder, TrialResult
 from learnloop_dataplane.training.parameter_search import Studies
 from learnloop_dataplane.training.study_storage import open_storage
-from learnloop_operator.training import gates
+from learnloop_operator.training import proof_gates
 from learnloop_operator.training.study_trials import trial_name, trial_spec
 from learnloop_trainer.floating_point import settle
 from learnloop_trainer.store.directory import DirectoryStore
@@ -67,6 +67,6 @@ def test_the_examples_study_ends_with_a_policy_that_passes_the_jobs_gates(tmp_pa
         proofs = search(studies, job, spec, tmp_path)
         best = studies.get(NAMESPACE, job).best
     assert best is not None
-    results = gates.evaluate(spec.gates, proofs[best])
+    results = proof_gates.evaluate(spec.gates, proofs[best])
     assert {result.name for result in results} >= {"minReturn"}
     assert all(result.passed for result in results), [result.message for result in results]

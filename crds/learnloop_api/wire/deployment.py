@@ -7,7 +7,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.rollouts.rollout_steps import Verb
 from learnloop_api.wire.base import MOST, Name, Sentence, Sha256, Timestamp, WireModel
-from learnloop_api.wire.gates import SuiteVerdict
+from learnloop_api.wire.gate_reports import SuiteVerdict
 from learnloop_api.wire.training import Interval, ReturnEstimate
 from learnloop_api.wire.trajectory import MAX_REVISION
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision, ServedModel, Validation
-from learnloop_api.wire.gates import GateReport, GateReports, JudgedGates, StoredReport
+from learnloop_api.wire.gate_reports import GateReport, GateReports, JudgedGates, StoredReport
 from learnloop_dataplane.audit.chain import note, noted
 from learnloop_dataplane.blobs.blob_store import Spooled
 from learnloop_dataplane.errors import ApiError

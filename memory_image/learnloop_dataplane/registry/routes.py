@@ -17,7 +17,7 @@ from learnloop_api.wire.deployment import (
     ModelDeployed,
     RolloutDecision,
 )
-from learnloop_api.wire.gates import MOST_REPORT_BYTES, GateReports, JudgedGates
+from learnloop_api.wire.gate_reports import MOST_REPORT_BYTES, GateReports, JudgedGates
 from learnloop_dataplane.api.requests import (
     Caller,
     Callers,

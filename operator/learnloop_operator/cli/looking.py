@@ -162,7 +162,8 @@ def _evidence(state: Object) -> str:
         due = f", about {item['estimatedAt']}" if item.get("estimatedAt") else ""
         more = f"{item['neededEpisodes']} more canary episodes{due}" if item.get("neededEpisodes") else ""
         # A ratio can only be breached, which ends the rollout: until then its verdict stays undecided.
-        verdict = "no breach" if item.get("compared") and item["verdict"] == "undecided" else item["verdict"]
+        undecided = item["verdict"] == "undecided" and item.get("chanceFine") is None
+        verdict = "no breach" if undecided else item["verdict"]
         result = "; ".join(filter(None, [verdict, *chances, more]))
         lines.append(f"{item['name']}: {item['claim']}: {result}")
     return "\n".join(["evidence", *(f"  {line}" for line in lines)]) if lines else ""

@@ -45,10 +45,6 @@ from learnloop_operator.rollout.evidence import (
 from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.statistics.betting import Counts
 
-AT_ONCE = 8
-"""Queries of one object's own checks that Prometheus works on at the same time."""
-TOGETHER = 8.0
-"""Seconds that all of them may take."""
 NOBODY_ANSWERS = "no server answers queries of ModelDeployments: set prometheus.queries.url to a prom-label-proxy"
 
 
@@ -111,7 +107,7 @@ async def _with_latency(
 async def _with_custom(
     queries: Prometheus | None, request: EvidenceRequest, arms: Mapping[str, ArmEvidence]
 ) -> dict[str, ArmEvidence]:
-    """`arms` with the answers to the user's own queries; one that fails, or is late, holds its own check only."""
+    """`arms` with the answers to the user's own queries; one that fails holds its own check only."""
     wanted = [
         (metric, window.revision, _filled_in(metric.query or "", request, window))
         for metric in request.metrics
@@ -135,26 +131,12 @@ def _filled_in(query: str, request: EvidenceRequest, window: Window) -> str:
     return query.replace("$window", f"{window.seconds}s").replace("$pods", own_pods(request.name, window.revision))
 
 
-async def _answers(prometheus: Prometheus | None, namespace: str, queries: Iterable[str]) -> dict[str, float | Missing]:
-    """Each query's one number. However many there are and however slow Prometheus is, a pass waits for them no longer
-    than TOGETHER: it holds one of the operator's few workers."""
+async def _answers(prometheus: Prometheus | None, namespace: str, queries: set[str]) -> dict[str, float | Missing]:
+    """Each query's one number, all asked at the same time: the client's time limit is that of all."""
     if prometheus is None:
         return dict.fromkeys(queries, Missing(reasons.PROVIDER_DOWN, NOBODY_ANSWERS))
-    places = asyncio.Semaphore(AT_ONCE)
-
-    async def ask(query: str) -> float | Missing:
-        async with places:
-            return await _one_number(prometheus, namespace, query)
-
-    wanted = {query: asyncio.create_task(ask(query)) for query in queries}
-    late = Missing(reasons.PROVIDER_DOWN, f"Prometheus did not answer all queries of the checks within {TOGETHER:g} s")
-    try:
-        if wanted:
-            await asyncio.wait(wanted.values(), timeout=TOGETHER)
-        return {query: task.result() if task.done() else late for query, task in wanted.items()}
-    finally:
-        for task in wanted.values():
-            task.cancel()
+    answers = await asyncio.gather(*(_one_number(prometheus, namespace, query) for query in queries))
+    return dict(zip(queries, answers, strict=True))
 
 
 async def _one_number(prometheus: Prometheus, namespace: str, query: str) -> float | Missing:

@@ -74,13 +74,6 @@ class WorkQueue:
             self._cancel(key)
             self._timers[key] = asyncio.get_running_loop().call_at(due, self.mark, key)
 
-    def comes_within(self, key: ObjectKey, seconds: float) -> bool:
-        """The object waits for a pass, or its timer ends within `seconds`."""
-        timer = self._timers.get(key)
-        if timer is not None:
-            return timer.when() <= asyncio.get_running_loop().time() + seconds
-        return self._waits(key)
-
     async def take(self) -> ObjectKey:
         """Wait for a key; it is busy until `done`. Its timer is dropped: the pass sets the next one."""
         while not self._waiting:
@@ -212,10 +205,8 @@ class Runtime:
             await asyncio.sleep(self._resync)
             await self._list_anew()
             for key in tuple(self.known):
-                # Who is looked at soon anyway needs no look besides: thousands of agents that wait are, all the time.
-                if not self.queue.comes_within(key, self._resync / 2):
-                    # Spread over a tenth of the interval: a thousand objects must not come together.
-                    self.queue.mark_later(key, random.uniform(0, self._resync / 10))
+                # Spread over a tenth of the interval: a thousand objects must not come together.
+                self.queue.mark_later(key, random.uniform(0, self._resync / 10))
 
     async def _list_anew(self) -> set[ObjectKey]:
         """Lists every kind; the objects no event has told of yet."""

@@ -8,7 +8,7 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments import let_win, take_out
 from learnloop_operator.rollout.judging.analysis import judge_canary, observed, young
-from learnloop_operator.rollout.judging.gates import canary_waits, closed, gates_of, untimely_word
+from learnloop_operator.rollout.judging.release_gates import canary_waits, closed, gates_of, untimely_word
 from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders import OrderAnnotation, Outcome, noted, one_pair, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import (

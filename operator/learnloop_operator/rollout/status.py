@@ -10,7 +10,7 @@ from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.judging.analysis import episode_rate, fast_lane_condition, replicas, world
-from learnloop_operator.rollout.judging.gates import canary_waits
+from learnloop_operator.rollout.judging.release_gates import canary_waits
 from learnloop_operator.rollout.judging.shadow import figures, mirror_for
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.experiment_state import asked_for, save_experiment

@@ -7,7 +7,7 @@ from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.experiments import advance_experiment, begin_experiment, due
 from learnloop_operator.rollout.judging.analysis import hopeless, look_at_pods, observed, ready, world
-from learnloop_operator.rollout.judging.gates import closed, pass_gates
+from learnloop_operator.rollout.judging.release_gates import closed, pass_gates
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, past, sentence
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot

@@ -7,7 +7,7 @@ from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, Notice, Plan
-from learnloop_operator.training import gates
+from learnloop_operator.training import proof_gates
 from learnloop_operator.training.backends import Backends
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
 from learnloop_operator.training.run_status import StatusVerdict, lineage, proven, status
@@ -96,7 +96,7 @@ ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
 
 def judge(snapshot: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
-    results = gates.evaluate(snapshot.spec.gates, found)
+    results = proof_gates.evaluate(snapshot.spec.gates, found)
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
     sentence = f"{sentence} ({note})" if note else sentence

@@ -10,7 +10,7 @@ from dataclasses import replace
 from learnloop_operator.core import allowed_pods, times
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.training import gang_pods, gates
+from learnloop_operator.training import gang_pods, proof_gates
 from learnloop_operator.training.attempts import (
     HELD_UP,
     LATER,
@@ -107,7 +107,7 @@ def accept_proof(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     result = snapshot.run.manifest if snapshot.run and snapshot.attempts else None
     if result is None or snapshot.job is None or snapshot.job.state != "succeeded":
         return None
-    problem = gates.flaw(snapshot, result)
+    problem = proof_gates.flaw(snapshot, result)
     if problem is None:
         return judge(snapshot, result)
     severity, why = problem
@@ -255,7 +255,7 @@ def end_attempt(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
         if since < MANIFEST_GRACE:
             return hold(snapshot, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
         result = snapshot.run.manifest if snapshot.run else None
-        problem = gates.flaw(snapshot, result) if result else None
+        problem = proof_gates.flaw(snapshot, result) if result else None
         return retry(snapshot, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
     why = gang_pods.stalled(snapshot, job)
     return retry(snapshot, job, why) if why else None

@@ -12,7 +12,7 @@ from learnloop_api.wire.training_request import TrainingStatus
 from learnloop_common import foreign_text
 from learnloop_operator.core import anomalies, conditions, times
 from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manifest
-from learnloop_operator.training import gates
+from learnloop_operator.training import proof_gates
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 DIGITS = 4
@@ -91,7 +91,7 @@ def proven(proof: Proof) -> dict[str, Any]:
         "return": "no verdict" if silent else interval(proof.evaluation),
         "artifact": {"uri": proof.artifact_uri, "sha256": proof.artifact_sha256},
         "validation": estimate(proof.validation) if proof.validation else None,
-        "suite": gates.suite_status(proof.suite) if proof.suite else None,
+        "suite": proof_gates.suite_status(proof.suite) if proof.suite else None,
         "exports": [{"format": item.format, "uri": item.uri, "sha256": item.sha256} for item in proof.exports] or None,
     }
 

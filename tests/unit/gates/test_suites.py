@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.rollouts.gates import GateSuite
-from learnloop_api.wire.gates import GateReport, StoredReport
+from learnloop_api.wire.gate_reports import GateReport, StoredReport
 from learnloop_gates.cases import Case, Reply, Suite, SuiteError, asking
 from learnloop_gates.detectors import judge
 from learnloop_gates.model_client import Unanswered, reply_of

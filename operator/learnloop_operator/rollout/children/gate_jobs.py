@@ -12,7 +12,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus, seconds_of
-from learnloop_api.wire.gates import REPORT_FILE, StoredReport, gates_account
+from learnloop_api.wire.gate_reports import REPORT_FILE, StoredReport, gates_account
 from learnloop_api.wire.routing import arm_name
 from learnloop_operator.core.manifest_parts import child, controller_uid, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef
@@ -21,7 +21,7 @@ from learnloop_operator.core.pod_trouble import first_trouble
 from learnloop_operator.core.times import parse
 from learnloop_operator.core.workload_network import DNS, data_plane, pods, policy, ports
 from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
-from learnloop_operator.rollout.judging.gates import suite_stray
+from learnloop_operator.rollout.judging.release_gates import suite_stray
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.suite_verdict import JobPhase, SuiteRun

@@ -8,7 +8,7 @@ from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, lost, number, untimely
 from learnloop_operator.rollout.judging.analysis import SHORTEST, Judgement
-from learnloop_operator.rollout.judging.gates import canary_waits
+from learnloop_operator.rollout.judging.release_gates import canary_waits
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.betting import Counts, mean_interval

@@ -22,7 +22,7 @@ from learnloop_operator.rollout.judging.analysis import (
     world,
     young,
 )
-from learnloop_operator.rollout.judging.gates import canary_waits, closed, pass_gates
+from learnloop_operator.rollout.judging.release_gates import canary_waits, closed, pass_gates
 from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders import noted, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, happened, wait

@@ -47,7 +47,7 @@ def test_why_of_a_promoted_model_has_its_figures_and_when_it_was_promoted() -> N
 
 
 def test_why_calls_a_ratio_that_is_not_breached_no_breach() -> None:
-    ratio = {"name": "return", "claim": "at least 0.9 × stable", "verdict": "undecided", "compared": [20.0]}
+    ratio = {"name": "return", "claim": "at least 0.9 × stable", "verdict": "undecided", "chanceWorse": 0.2}
     assert "return: at least 0.9 × stable: no breach" in answered({**ROLLOUT, "evidence": [ratio]})
 
 

@@ -46,7 +46,7 @@ async def test_an_object_that_only_the_cache_lacks_is_not_taken_for_deleted() ->
     await made.one_pass(A)
     await made.one_pass(B)
     assert gone == ["b"]
-    assert made.queue.comes_within(A, 60.0), "it is looked at again"
+    assert A in made.queue._timers, "it is looked at again"
     made.queue.close()
 
 
@@ -127,25 +127,6 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[str]:
     running.cancel()
     assert set(passes) == {key.name for key in keys}
     return passes
-
-
-async def test_a_resync_looks_at_what_has_no_look_of_its_own_coming_soon() -> None:
-    made = Runtime([Scripted({})], Applied(), None, Leading(), OperatorMetrics(), workers=1, resync_seconds=0.02)  # type: ignore[arg-type]
-    made.known |= {A, B}
-    marked: list[ObjectKey] = []
-    over = asyncio.Event()
-
-    def mark_later(key: ObjectKey, *_: Any, **__: Any) -> None:
-        marked.append(key)
-        if len(marked) == 3:
-            over.set()
-
-    made.queue.mark_later = mark_later  # type: ignore[method-assign]
-    made.queue.comes_within = lambda key, seconds: key == A and seconds == 0.01  # type: ignore[method-assign]
-    running = asyncio.create_task(made._resync_forever())
-    await over.wait()
-    running.cancel()
-    assert set(marked) == {B}
 
 
 async def test_a_pass_of_a_process_that_does_not_lead_is_not_repeated() -> None:

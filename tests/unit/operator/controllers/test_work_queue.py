@@ -66,22 +66,6 @@ async def test_coming_back_again_and_again_gets_nobody_ahead_of_a_full_round() -
     assert 5 <= taken.count(pushy) <= 10, "at most one turn in each round of eleven namespaces"
 
 
-async def test_it_tells_whether_a_pass_comes_soon() -> None:
-    queue = WorkQueue()
-    assert not queue.comes_within(A, 1000.0)
-    queue.mark_later(A, 50.0)
-    assert not queue.comes_within(A, 40.0)
-    assert queue.comes_within(A, 60.0)
-    queue.mark(A)
-    assert queue.comes_within(A, 0.0), "it waits for it"
-    taken = await queue.take()
-    assert not queue.comes_within(A, 1000.0), "the pass that is under way may have looked already"
-    queue.mark(A)
-    assert queue.comes_within(A, 0.0), "another one follows"
-    queue.done(taken)
-    queue.close()
-
-
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=60))
 async def test_each_key_is_taken_once_and_each_waiting_namespace_once_in_a_round(marks: list[tuple[int, int]]) -> None:
     queue, keys = WorkQueue(), {ObjectKey("TrainingJob", f"team-{team}", f"t-{name}") for team, name in marks}

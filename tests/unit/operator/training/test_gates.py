@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.training.evaluation import SuiteGate, TrainingGates
 from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
-from learnloop_operator.training.gates import evaluate, suite_status
+from learnloop_operator.training.proof_gates import evaluate, suite_status
 from testing.training.training_builders import proof, returns
 
 NUMBER = st.floats(-1e6, 1e6)

@@ -5,7 +5,7 @@ from typing import Any
 
 from learnloop_api.names import ANNOTATION_TRAJECTORIES
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.training.gates import flaw
+from learnloop_operator.training.proof_gates import flaw
 from testing.training.training_builders import plan, proof, reason, spec, world
 
 BY_POLICY = spec(data={"environment": "CartPole-v1", "rewards": "policy", "learningAgentRef": {"name": "la"}})
