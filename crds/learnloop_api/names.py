@@ -8,7 +8,6 @@ CATEGORY = "learnloop"
 # Labels on everything the operator creates.
 LABEL_AGENT = f"{GROUP}/learning-agent"
 LABEL_TRAINING_JOB = f"{GROUP}/training-job"
-LABEL_SAMPLED_JOB = f"{GROUP}/sampled-training-job"  # on what samplers are and need: no rank carries it
 LABEL_STUDY = f"{GROUP}/study"  # on a trial: the TrainingJob whose study it belongs to
 LABEL_DEPLOYMENT = f"{GROUP}/model-deployment"
 LABEL_MEMORY = f"{GROUP}/memory-service"
@@ -53,7 +52,6 @@ def verb_annotation(verb: str) -> str:
 # Ports of the pods learnloop runs.
 PORT_SERVING = 8080
 PORT_DATA = 8080
-PORT_SAMPLERS = 23460  # of a learner whose samplers play for it
 PORT_PROBES = 8081  # probes and metrics of all servers: no flood of callers takes them away
 
 # A projected service-account token with this audience proves the caller's namespace to the data plane.
@@ -102,13 +100,6 @@ ENV_ENVIRONMENT_DIRECTORY = "LEARNLOOP_ENVIRONMENT_DIRECTORY"
 # The base model of a language model where it is a volume (pvc:// and oci://), as trainers and gateways see it.
 BASE_MODEL_DIRECTORY = "/var/lib/learnloop/base-model"
 ENV_BASE_MODEL = "LEARNLOOP_BASE_MODEL"
-
-# A training run whose environment samplers play: where they find the learner, and what proves that they belong to it.
-ENV_LEARNER = "LEARNLOOP_LEARNER"  # host:port; where it is set, the trainer's image is a sampler
-ENV_SAMPLERS_PORT = "LEARNLOOP_SAMPLERS_PORT"  # of the learner; absent: PORT_SAMPLERS
-ENV_SAMPLERS_KEY_FILE = "LEARNLOOP_SAMPLERS_KEY_FILE"
-SAMPLERS_KEY = "key"
-SAMPLERS_KEY_DIRECTORY = "/var/run/secrets/samplers.learnloop.dev"
 
 ENV_DATA_URL = "LEARNLOOP_DATA_URL"
 ENV_TOKEN_FILE = "LEARNLOOP_TOKEN_FILE"

@@ -124,26 +124,6 @@ def training_overview() -> Dashboard:
                 "percentunit",
             )
         )
-        .with_panel(
-            curves(
-                "Samplers",
-                "Those that play for a learner, and how many versions of the policy ago its newest steps were taken.",
-                {
-                    "{{training_job}} samplers": f"learnloop_training_samplers{{{RUN}}}",
-                    "{{training_job}} staleness": f"learnloop_training_staleness{{{RUN}}}",
-                },
-            )
-        )
-        .with_panel(
-            curves(
-                "What samplers sent in vain",
-                "Steps that were too old, and messages that were refused, since the run's last start.",
-                {
-                    "{{training_job}} steps": f"learnloop_training_dropped_steps{{{RUN}}}",
-                    "{{training_job}} messages": f"learnloop_training_refused_fragments{{{RUN}}}",
-                },
-            )
-        )
     )
 
 

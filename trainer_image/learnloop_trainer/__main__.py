@@ -1,4 +1,4 @@
-"""`python -m learnloop_trainer`: one rank; with LEARNLOOP_LEARNER, one sampler of the learner at that address.
+"""`python -m learnloop_trainer`: one rank.
 
 The exit code says what may be done about its end.
 
@@ -9,29 +9,20 @@ again, without end and without counting; 70 ends the whole gang, so that the ope
 import os
 import sys
 
-from learnloop_api import names
 from learnloop_common import process_end
 from learnloop_environments.errors import EXIT_COUNTED, TrainerError
 from learnloop_trainer import thread_limits
 from learnloop_trainer.errors import Terminated
-from learnloop_trainer.training_order import Place, read_order, read_place
+from learnloop_trainer.training_order import read_order, read_place
 
 
 def main() -> int:
     try:
         order = read_order(os.environ)
-        sampling = bool(os.environ.get(names.ENV_LEARNER))
-        place = Place() if sampling else read_place(os.environ, order.shares)
+        place = read_place(os.environ, order.shares)
         count = thread_limits.limit(order.widest_layer(os.environ), os.environ)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
         from learnloop_trainer.floating_point import settle  # numpy and torch read the thread variables when imported
-
-        if sampling:
-            from learnloop_trainer.training_run import sampler
-
-            settle(count)
-            sampler.run(order)
-            return 0
         from learnloop_trainer.training_run.rank import run
 
         settle(count)

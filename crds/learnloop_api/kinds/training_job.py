@@ -4,16 +4,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import LocalRef, PodOptions, Resource, Rule, immutable
+from learnloop_api.kinds.base import KubeName, LocalRef, ObjectName, PodOptions, Resource, Rule, immutable
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
-from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, SAMPLED
+from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Safety, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, TrainingGates
 from learnloop_api.kinds.training.logged_data import LoggedData
 from learnloop_api.kinds.training.recipe import Recipe
-from learnloop_api.kinds.training.samplers import Queue, Samplers
 from learnloop_api.uniform_policy import COARSE
 
 
@@ -59,6 +58,15 @@ class Tracking(Resource):
     tensorboard: TensorBoard | None = Field(default=None, description="Left out, no event files.")
     mlflow: MlFlow | None = Field(
         default=None, description="Left out, no MLflow run, unless pod.env sets MLFLOW_TRACKING_URI."
+    )
+
+
+class Queue(Resource):
+    """A queue of Kueue (kueue.x-k8s.io). It alone decides when the gang runs, and may take it back."""
+
+    name: ObjectName = Field(description="LocalQueue in this namespace.")
+    priority_class: KubeName | None = Field(
+        default=None, description="WorkloadPriorityClass of the run; left out, that of its pods."
     )
 
 
@@ -209,13 +217,6 @@ class TrainingTemplate(Recipe):
             "numbers, as is evaluation.whileTraining: remove them, or choose another algorithm",
             ".algorithm",
         ),
-        Rule(
-            f"!has(self.samplers) || (self.algorithm in {list(SAMPLED)} && self.workers == 0"
-            " && !has(self.curriculum) && !has(self.safety))",
-            f"samplers play for one learner of {', '.join(SAMPLED)}, without a curriculum and a shield: set workers to "
-            "0 and remove curriculum and safety, or remove samplers",
-            ".samplers",
-        ),
     )
 
     total_steps: int = Field(ge=1, le=10_000_000_000, description="Environment steps of all ranks together.")
@@ -236,11 +237,6 @@ class TrainingTemplate(Recipe):
         description="What runs the ranks. pytorchjob: Kubeflow training operator v1; trainjob: Kubeflow Trainer v2; "
         "job: a plain Job of one rank, which needs no operator. auto: the first of these that the "
         "cluster has and that can run this.",
-    )
-    samplers: Samplers | None = Field(
-        default=None,
-        description="Pods that play the environment in place of the learner: for environments that "
-        "are slow. Such a run cannot be repeated bit by bit. Left out, the ranks play themselves.",
     )
     queue: Queue | None = Field(
         default=None, description="Waits for its turn in a queue of Kueue; if omitted, it begins immediately."
@@ -306,7 +302,7 @@ FROZEN = (
 
 
 class TrainingJobSpec(TrainingTemplate):
-    """One run. All but suspend, workers, samplers.count and ttlSecondsAfterFinished is immutable: a result
+    """One run. All but suspend, workers and ttlSecondsAfterFinished is immutable: a result
     belongs to one recipe."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -314,18 +310,6 @@ class TrainingJobSpec(TrainingTemplate):
             rule
             for field, optional in FROZEN
             for rule in immutable(field, "create a new TrainingJob", optional=optional)
-        ),
-        Rule(
-            "has(self.samplers) == has(oldSelf.samplers)",
-            "samplers neither appear nor disappear in a run: set samplers.count, or create a new TrainingJob",
-            ".samplers",
-        ),
-        Rule(
-            "self.environments == oldSelf.environments && self.ratioMax == oldSelf.ratioMax"
-            " && has(self.maxStaleness) == has(oldSelf.maxStaleness)"
-            " && (!has(self.maxStaleness) || self.maxStaleness == oldSelf.maxStaleness)",
-            "only samplers.count may change: create a new TrainingJob",
-            at="samplers",
         ),
         Rule(
             f"({SPOKEN}) == has(self.data.languageModel)",

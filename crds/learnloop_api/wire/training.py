@@ -22,10 +22,6 @@ FIGURES: Mapping[str, str] = {
     "learning_rate": "Step size of the newest update.",
     "epsilon": "Share of actions that exploration draws at random.",
     "replay_transitions": "Transitions in the first rank's replay buffer.",
-    "samplers": "Samplers that play for the learner now.",
-    "staleness": "Versions of the policy since the one that took the newest steps learned from, on average.",
-    "dropped_steps": "Steps so far that samplers sent and the learner discarded, because an older policy took them.",
-    "refused_fragments": "Messages of samplers so far that the learner refused.",
     "invalid_actions": "Actions so far that were not allowed: a safety shield replaced them.",
     "memory_bytes": "Resident memory of the first rank's process.",
     "gpu_memory_bytes": "Memory that the first rank holds on its GPU.",
@@ -269,18 +265,6 @@ class Validated(WireModel):
     ended_early: bool = Field(default=False, description="patience ended the run before totalSteps")
 
 
-class Sampling(WireModel):
-    """Steps by sampler. A run with samplers cannot be repeated bit by bit."""
-
-    reproducible: Literal[False] = Field(
-        default=False, description="in which order samplers' steps come is up to the network and the pods"
-    )
-    most_samplers: int = Field(ge=0, le=1_000_000, description="that played at the same time, since the last start")
-    mean_staleness: float = Field(ge=0, description="versions of the policy between a step and its use")
-    dropped_steps: int = Field(ge=0, le=MOST, description="sent and not learned from, since the last start")
-    refused_fragments: int = Field(ge=0, le=MOST, description="messages that were refused, since the last start")
-
-
 class Manifest(WireModel):
     """The proof of a finished run. Without it pods that succeeded count for nothing."""
 
@@ -346,7 +330,6 @@ class Manifest(WireModel):
     reward_model: RewardModelProof | None = Field(
         default=None, description="where a reward model was: returns are then 1 for each pair it orders as people did"
     )
-    sampling: Sampling | None = Field(default=None, description="where samplers played")
     actions: int | None = Field(
         default=None, ge=0, le=MOST, description="taken in training under a safety shield; null without one"
     )

@@ -1,7 +1,6 @@
 """TrainingJob: gathers its gang, queue, run and agent, or the trials of its study; training/ decides."""
 
 import asyncio
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
 from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
 from learnloop_operator.kube.kinds import (
-    DEPLOYMENT,
     LEARNING_AGENT,
     MODEL_DEPLOYMENT,
     POD,
@@ -33,7 +31,6 @@ from learnloop_operator.training.decide_study import decide as decide_study
 from learnloop_operator.training.gang_pods import rank_of
 from learnloop_operator.training.ranks import Backend, RankDefaults
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.sampler_pods import deployment_name
 from learnloop_operator.training.study_trials import StudySnapshot, job_of, trial_name
 from learnloop_operator.training.study_trials import path as study_path
 
@@ -154,9 +151,6 @@ def _number(job: str, body: Object) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-KEY_BYTES = 32
-
-
 class TrainingJobController:
     """Runs attempts on a backend until there is a proof."""
 
@@ -201,7 +195,6 @@ class TrainingJobController:
             self._run(namespace, name, skip=finished or unborn),
             self._agent(namespace, agent_name, skip=resting),
         )
-        samplers = await self._samplers(live, spec)
         now = self._services.clock()
         pods = await with_events(self._services.kube, namespace, pods, now)
         incomplete = len(pods) <= spec.workers and not resting
@@ -209,7 +202,7 @@ class TrainingJobController:
         return TrainingSnapshot(
             now=now,
             object=live,
-            children=tuple(item for item in (gang.object, samplers) if item),
+            children=(gang.object,) if gang.object else (),
             spec=spec,
             job=job,
             ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINERS))),
@@ -221,8 +214,6 @@ class TrainingJobController:
             agent=agent,
             agent_name=agent_name,
             deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
-            has_samplers=samplers is not None and "deletionTimestamp" not in samplers["metadata"],
-            fresh_key=secrets.token_urlsafe(KEY_BYTES) if spec.samplers is not None else "",
             pod_rules=self._services.settings.pod_rules,
         )
 
@@ -285,17 +276,6 @@ class TrainingJobController:
             maker = job_of_ranks(metadata["name"], gang.backend.replicated_job)
             trouble = await failure_of_job(kube, namespace, maker, result.created)
         return replace(result, trouble=trouble)
-
-    async def _samplers(self, owner: Object, spec: TrainingJobSpec) -> Object | None:
-        """The Deployment of the samplers, where it is this very TrainingJob's."""
-        if spec.samplers is None:
-            return None
-        metadata = owner["metadata"]
-        name = deployment_name(metadata["name"])
-        result = await self._services.kube.find(DEPLOYMENT, metadata["namespace"], name)
-        if result is None or controller_uid(result) != metadata["uid"]:
-            return None
-        return result
 
     async def _queue_missing(self, spec: TrainingJobSpec, namespace: str, *, skip: bool) -> str:
         if skip or spec.queue is None:

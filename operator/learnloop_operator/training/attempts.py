@@ -42,7 +42,6 @@ def launch(snapshot: TrainingSnapshot, backends: Backends, attempt: int, last: s
         baseline_uri=uri,
         baseline_sha256=digest,
         reward_policy=reward_policy,
-        fresh_key=snapshot.fresh_key,
     )
     manifests = backends.render(backend, request)
     number = f"attempt {attempt + 1} of {snapshot.spec.max_attempts}"

@@ -13,10 +13,10 @@ from learnloop_operator.training.ranks import (
     backend_job,
     gang,
     peers,
+    rank_network,
     rank_template,
 )
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
-from learnloop_operator.training.sampler_pods import meeting_place, rank_network
 
 
 class PyTorchJob(Backend):
@@ -253,9 +253,8 @@ class Backends:
         return f"no backend can run it ({reasons}). It starts by itself as soon as one can"
 
     def render(self, backend: Backend, request: RunRequest) -> tuple[Manifest, ...]:
-        """One attempt on this backend, and before it the network that its ranks see, and where samplers find it."""
-        network = rank_network(request, self.defaults)
-        return (*network, *meeting_place(request, self.defaults), backend.render(request, self.defaults))
+        """One attempt on this backend, and before it the network that its ranks see."""
+        return (*rank_network(request, self.defaults), backend.render(request, self.defaults))
 
     def _refusal(self, snapshot: TrainingSnapshot, backend: Backend) -> str:
         if backend.name not in snapshot.installed:

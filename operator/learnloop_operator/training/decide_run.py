@@ -30,7 +30,6 @@ from learnloop_operator.training.attempts import (
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
 from learnloop_operator.training.run_status import PHASES, StatusVerdict, announcements, status
-from learnloop_operator.training.sampler_pods import with_samplers
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -43,7 +42,6 @@ def decide(snapshot: TrainingSnapshot, backends: Backends) -> Plan:
     for rule in RULES:
         plan = rule(snapshot, backends)
         if plan is not None:
-            plan = with_samplers(snapshot, plan, backends.defaults)
             beat = snapshot.run.heartbeat if snapshot.run and snapshot.attempts else None
             fresh = beat.at if beat else None
             message = announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name, fresh)

@@ -11,7 +11,7 @@ from learnloop_operator.core import times
 from learnloop_operator.core.manifest_parts import child, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef
 from learnloop_operator.core.pod_templates import Main, base_model, pod_template
-from learnloop_operator.core.workload_network import WorkloadNetwork
+from learnloop_operator.core.workload_network import DNS, WorkloadNetwork, addresses, data_plane, pods, policy
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest
 
 
@@ -58,14 +58,12 @@ class Backend:
         raise NotImplementedError
 
 
-COMPONENT, SAMPLER = "trainer", "sampler"
+COMPONENT = "trainer"
 ANNOTATION_ATTEMPT = f"{names.GROUP}/attempt"
 ENV_SPEC = "LEARNLOOP_TRAINING_SPEC"
 GRACE_SECONDS = 30
 ENVIRONMENT_VOLUME = "learnloop-environment"
 ENVIRONMENT_MOUNT = {"name": ENVIRONMENT_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
-KEY_VOLUME = "learnloop-samplers"
-KEY_MOUNT = {"name": KEY_VOLUME, "mountPath": names.SAMPLERS_KEY_DIRECTORY, "readOnly": True}
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -104,9 +102,6 @@ def rank_template(
     """core/v1 PodTemplateSpec of a rank; `env`: by what it finds its peers, where the backend does not set it."""
     code, model = request.spec.data.environment_config_map, request.spec.data.language_model
     base, base_mounts = base_model(model.base.uri, names.BASE_MODEL_DIRECTORY) if model else ([], [])
-    sampled = request.spec.samplers is not None
-    key = [key_volume(request.job["metadata"]["name"])] if sampled else []
-    key_file = f"{names.SAMPLERS_KEY_DIRECTORY}/{names.SAMPLERS_KEY}"
     main = Main(
         name=container,
         image=defaults.image,
@@ -118,10 +113,9 @@ def rank_template(
             names.ENV_NAMESPACE: request.job["metadata"]["namespace"],
             names.ENV_POD_NAME: {"fieldRef": {"fieldPath": "metadata.name"}},
             **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
-            **({names.ENV_SAMPLERS_KEY_FILE: key_file} if sampled else {}),
             **(env or {}),
         },
-        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *([KEY_MOUNT] if sampled else []), *base_mounts],
+        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *base_mounts],
         resources={} if request.spec.queue else NEEDS,
     )
     return pod_template(
@@ -130,23 +124,37 @@ def rank_template(
         labels=labels(request),
         ends=True,
         audience=names.RUN_AUDIENCE,
-        volumes=[*environment_volumes(request.spec), *key, *base],
+        volumes=[*environment_volumes(request.spec), *base],
         grace_seconds=GRACE_SECONDS,
     )
+
+
+def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest, ...]:
+    """The NetworkPolicy of one TrainingJob's ranks; none where the installation wants none.
+
+    Ranks meet on one port and exchange gradients on ports that the system gives them, so all are open among them. They
+    call the data plane, the DNS and every address that the spec names: models, recordings, a tracking server.
+    """
+    network, job = defaults.network, request.job["metadata"]["name"]
+    if network is None:
+        return ()
+    ranks = {names.LABEL_TRAINING_JOB: job, names.LABEL_COMPONENT: COMPONENT}
+    named = addresses(request.spec.to_kube(), request.baseline_uri)
+    out = [{"to": [pods(ranks)]}, data_plane(defaults.data_url), DNS, *named, *network.to]
+    manifest = policy(
+        request.job,
+        name=f"{job}-ranks",
+        component=COMPONENT,
+        selector=ranks,
+        ingress=[{"from": [pods(ranks)]}],
+        egress=out if network.closed else None,
+    )
+    return (manifest,)
 
 
 def environment_volumes(spec: TrainingJobSpec) -> list[dict[str, Any]]:
     code = spec.data.environment_config_map
     return [{"name": ENVIRONMENT_VOLUME, "configMap": {"name": code.name}}] if code else []
-
-
-def key_name(job: str) -> str:
-    """Name of the Secret that a learner and its samplers share."""
-    return f"{job}-samplers"
-
-
-def key_volume(job: str) -> dict[str, Any]:
-    return {"name": KEY_VOLUME, "secret": {"secretName": key_name(job), "defaultMode": 0o440}}
 
 
 def peers(request: RunRequest, master: str) -> dict[str, str | Mapping[str, Any]]:

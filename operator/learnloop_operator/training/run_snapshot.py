@@ -75,8 +75,6 @@ class RunRequest:
     baseline_sha256: str | None
     reward_policy: tuple[str, str] | None = None
     """Name and revision of the RewardPolicy that the run learns by; None: by the environment's rewards."""
-    fresh_key: str = ""
-    """Newly drawn key for the Secret of learner and samplers, where there is none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +97,6 @@ class TrainingSnapshot(BaseSnapshot):
     agent_name: str | None = None
     deployment: Manifest | None = None
     """The agent's ModelDeployment; looked for where an attempt may begin."""
-    has_samplers: bool = False
-    """A Deployment of its samplers stands."""
-    fresh_key: str = field(default="", repr=False)
-    """Newly drawn key for the Secret of learner and samplers, where there is none yet."""
     pod_rules: PodRules = field(default_factory=PodRules)
     """What the ranks' pods may have."""
 

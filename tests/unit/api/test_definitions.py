@@ -146,7 +146,7 @@ def test_columns_scale_and_selectors_point_at_fields_that_exist(kind: Kind) -> N
 
 def test_every_field_of_a_recipe_is_frozen() -> None:
     fields = {field.alias for field in TrainingJobSpec.model_fields.values()}
-    changing = {"suspend", "workers", "ttlSecondsAfterFinished", "samplers"}  # samplers: its count
+    changing = {"suspend", "workers", "ttlSecondsAfterFinished"}
     assert fields - changing == {name for name, _ in FROZEN}
     required_or_defaulted = {
         field.alias
@@ -162,7 +162,7 @@ def test_what_never_changes_is_compared_at_the_field_itself_beside_the_fields_ow
     assert compared == {name for name, _ in FROZEN}
     optional = [name for name, optional in FROZEN if optional]
     assert [rule for rule in _rules(spec) if "oldSelf" in rule] == [
-        f"has(self.{name}) == has(oldSelf.{name})" for name in [*optional, "samplers"]
+        f"has(self.{name}) == has(oldSelf.{name})" for name in optional
     ]
     assert _rules(spec["properties"]["hyperparameters"])[:-1] == [rule.rule for rule in Parameters.all_rules()]
 

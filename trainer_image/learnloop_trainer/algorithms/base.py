@@ -50,7 +50,6 @@ class Experience:
     ended: NDArray[np.bool_]
     losses: Mapping[str, float] = field(default_factory=dict)  # of the newest update, where the learner tells
     actions: NDArray[np.generic] | None = None  # that were taken, where the learner tells
-    returns: tuple[float, ...] | None = None  # of the episodes that ended, where `reward` has only pieces of them
 
 
 class Learner(Protocol):

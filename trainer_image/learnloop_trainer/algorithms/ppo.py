@@ -12,8 +12,6 @@ of min(...) where A_t < 0. So one unlucky sample with a huge ratio cannot domina
 
 Deviations, all deliberate:
 - The learning rate falls linearly to zero, as in the paper's Atari runs (`learningRateSchedule` changes that).
-- Steps that samplers took with an older policy are corrected before the update (see `corrected_advantages`); pi_old is
-  the policy at the beginning of the update all the same.
 - Advantages are normalised over the whole batch of all ranks, not per minibatch.
 - Minibatches are drawn from the batch of *all* ranks; each rank sums over its own part of a minibatch and the sums are
   added up. One rank and many ranks therefore compute the same update, up to the order of floating-point additions.
@@ -56,7 +54,6 @@ from learnloop_trainer.neural.observation_normalisation import Normaliser
 from learnloop_trainer.neural.schedules import between
 
 ACTIVATION = "tanh"
-MOST_CHANGE = 20.0  # of a log-probability between two policies: its ratio must stay a number
 TELL_SECONDS, TOLD = 1.0, 256  # how often figures of an update are worked out, and of how many samples
 
 
@@ -113,34 +110,6 @@ def advantages(rollout: Rollout, value: Floats, successor_value: Floats, discoun
         running = delta[t] + decay[t] * running
         result[t] = running
     return result
-
-
-def corrected_advantages(
-    rollout: Rollout,
-    value: Floats,
-    successor_value: Floats,
-    ratio: Floats,
-    parameters: Parameters,
-    ratio_max: float,
-) -> tuple[Floats, Floats, Floats]:
-    """Advantages, value targets and weights of steps that another policy took; shapes [horizon, environments].
-
-    V-trace (Espeholt et al., 2018, arXiv 1802.01561, equation 1), with lambda in its trace: rho_t = min(ratio_max,
-    ratio_t), c_t = lambda min(1, ratio_t); ratio = pi(a|s) / mu(a|s). Where both policies are the same, the targets and
-    the advantages are those of GAE(lambda), and the weights rho_t are 1.
-
-    A weight is not a factor of its advantage. E_mu[rho grad log pi (A - b)] is the same for every b, so the mean may be
-    taken off A; taken off rho A it leaves b E_mu[grad log pi], which is zero for steps of pi alone.
-    """
-    rho, trace = np.minimum(ratio, np.float32(ratio_max)), np.minimum(ratio, np.float32(1))
-    delta = rollout.reward + parameters.discount * successor_value * ~rollout.terminated - value
-    goes_on = np.float32(parameters.discount * parameters.gae_lambda) * ~(rollout.terminated | rollout.truncated)
-    advantage, correction, running = np.empty_like(delta), np.empty_like(delta), np.zeros_like(delta[0])
-    for t in range(len(delta) - 1, -1, -1):
-        advantage[t] = delta[t] + goes_on[t] * running
-        running = rho[t] * delta[t] + goes_on[t] * trace[t] * running
-        correction[t] = running
-    return advantage, value + correction, rho
 
 
 def loss(leaves: Mapping[str, torch.Tensor], head: Head, batch: SampleBatch, parameters: Parameters) -> torch.Tensor:
@@ -200,14 +169,12 @@ class PpoGradients:
         return gain.mul_(active).neg_()
 
 
-def moments(advantage: torch.Tensor, weight: torch.Tensor | None, group: Group) -> tuple[float, float]:
-    """Collective: mean and deviation of the samples of all ranks, each counted by its weight (None: all alike)."""
+def moments(advantage: torch.Tensor, group: Group) -> tuple[float, float]:
+    """Collective: mean and deviation of the samples of all ranks."""
     numbers = advantage.double()
-    weights = torch.ones_like(numbers) if weight is None else weight.double()
-    weighted = numbers * weights
-    count, total, squares = group.sum([float(weights.sum()), float(weighted.sum()), float((weighted * numbers).sum())])
-    mean = total / max(count, 1e-12)
-    return mean, max(squares / max(count, 1e-12) - mean * mean, 0.0) ** 0.5
+    count, total, squares = group.sum([float(len(numbers)), float(numbers.sum()), float((numbers * numbers).sum())])
+    mean = total / count
+    return mean, max(squares / count - mean * mean, 0.0) ** 0.5
 
 
 def prepare(
@@ -216,13 +183,10 @@ def prepare(
     rollout: Rollout,
     parameters: Parameters,
     occasion: Occasion,
-    behaviour: Floats | None = None,
-    ratio_max: float = 1.0,
 ) -> SampleBatch:
     """Old log-probabilities, normalised advantages and value targets of a rollout; samples in env-major order.
 
-    `behaviour`: log-probabilities [horizon, environments] under the policy that acted, where that was another one than
-    the network's; its steps are corrected by ratios up to `ratio_max`. Within torch.inference_mode.
+    Within torch.inference_mode.
     """
     device = network.vector.device
 
@@ -238,19 +202,10 @@ def prepare(
     values = value.cpu().numpy().reshape(shape).T
     next_values = next_value.cpu().numpy().reshape(shape).T
     log_prob = head.log_prob(network.leaves, outputs, action)
-    weight: torch.Tensor | None = None
-    if behaviour is None:
-        advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
-        target = advantage + value
-    else:
-        change = log_prob.cpu().numpy().reshape(shape).T - behaviour
-        ratio = np.exp(np.clip(change, -MOST_CHANGE, MOST_CHANGE))
-        corrected = corrected_advantages(rollout, values, next_values, ratio, parameters, ratio_max)
-        advantage, target, weight = (flat(array) for array in corrected)
-    mean, deviation = moments(advantage, weight, occasion.group)
+    advantage = flat(advantages(rollout, values, next_values, parameters.discount, parameters.gae_lambda))
+    target = advantage + value
+    mean, deviation = moments(advantage, occasion.group)
     advantage = (advantage - mean) / (deviation + 1e-8)
-    if weight is not None:
-        advantage *= weight
     return SampleBatch(observation, action, log_prob, advantage, target)
 
 
@@ -300,10 +255,8 @@ class Ppo(StatefulLearner):
         observation, rollout = self._collect(observation)
         return observation, [self.learn(rollout)]
 
-    ratio_max = 1.0  # cap of the importance ratio of steps that another policy took
-
-    def learn(self, rollout: Rollout, behaviour: Floats | None = None) -> Experience:
-        """One update from a rollout; for `behaviour` see `prepare`."""
+    def learn(self, rollout: Rollout) -> Experience:
+        """One update from a rollout."""
         require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
         if self._normaliser is not None:
             rollout.successor[:] = self._normaliser.apply(rollout.successor)
@@ -312,8 +265,7 @@ class Ppo(StatefulLearner):
         done, rate = self.step / self.occasion.total_steps, self.rate()
         self._gradients.clip = between(self.parameters.clip, self.parameters.clip_end, done)
         with torch.inference_mode():
-            how = (self.parameters, self.occasion, behaviour, self.ratio_max)
-            batch = prepare(self.network, self.head, rollout, *how)
+            batch = prepare(self.network, self.head, rollout, self.parameters, self.occasion)
             update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)
         self.step += self.occasion.environments * self.parameters.horizon
         require_learned(self.step, self.network.vector.sum(), rollout.observation, rollout.reward)

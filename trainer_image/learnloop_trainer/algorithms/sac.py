@@ -197,16 +197,12 @@ class Sac(ReplayLearner):
         self._draws = Draws((2, local), Purpose.REPLAY, seed)
         self._noise = Draws((2, local + logged, self.environment.actions), Purpose.NOISE, seed, normal=True)
 
-    def begin_memory(self) -> None:
-        """Collective: read what the agent has logged, the first time."""
-        if not self.memory.asked:
-            self.memory.ask(self.network.vector.device)
-            self._draw()
-
     def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
         """CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
-        self.begin_memory()
+        if not self.memory.asked:
+            self.memory.ask(self.network.vector.device)
+            self._draw()
         uniform, normal = self._exploration()
         rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)

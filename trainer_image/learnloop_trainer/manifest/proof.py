@@ -17,7 +17,6 @@ from learnloop_api.wire.training import (
     OffPolicy,
     Parity,
     ReturnEstimate,
-    Sampling,
     SuiteResult,
     Validated,
 )
@@ -276,12 +275,11 @@ def prove(
     begun_from: str,
     log: ReadExperience,
     validated: Validated | None,
-    sampling: Sampling | None,
 ) -> Manifest:
     """Export, evaluate and store. Returns the manifest, already durable.
 
     `milestones`: weights along training by step, for the evaluation suite. `log`: what was read of one.
-    `validated`: the evaluation along training. `sampling`: where samplers played.
+    `validated`: the evaluation along training.
     """
     order, spec, network, store = run.order, run.order.spec, learner.network, run.store
     run.reporter.phase("exporting", "building the ONNX graph")
@@ -350,7 +348,6 @@ def prove(
         validation=judged.validation,
         while_training=validated,
         suite=suite,
-        sampling=sampling,
         exports=[
             ExportedFormat(
                 format=kind, uri=store.put_artifact(data), sha256=digest(data), size_bytes=len(data), parity=its

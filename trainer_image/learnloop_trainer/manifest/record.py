@@ -19,7 +19,7 @@ from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
 
 MAY_CHANGE = {"workers", "suspend", "ttl_seconds_after_finished"}
-"""Of a TrainingJob's spec while it runs, in addition to samplers.count."""
+"""Of a TrainingJob's spec while it runs."""
 ELSEWHERE = {"pod", "queue", "backend"}
 """Where a run takes place; the operator keeps it from the order."""
 
@@ -27,13 +27,11 @@ ELSEWHERE = {"pod", "queue", "backend"}
 def recipe_sha256(order: Order) -> str:
     """SHA-256 over the order and the code of the user's own environment.
 
-    Equal for every attempt of a run, whatever its number of ranks and samplers; any other difference counts: of a
+    Equal for every attempt of a run, whatever its number of ranks; any other difference counts: of a
     hyperparameter, the filter, the rewards, the evaluation, the policy to beat. What a default stands for is part.
     """
     spec = order.spec.model_dump(mode="json", exclude=MAY_CHANGE | ELSEWHERE)
     spec["parameters"] = order.parameters.model_dump(mode="json")
-    if spec["samplers"] is not None:
-        del spec["samplers"]["count"]
     fields = order.model_dump(mode="json", exclude={"attempt", "spec"})
     facts = fields | {"spec": spec, "code": own_code.fingerprint(os.environ)}
     return digest(json.dumps(facts, sort_keys=True).encode())

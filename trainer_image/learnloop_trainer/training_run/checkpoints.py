@@ -5,7 +5,7 @@ axis 0 = environment over all ranks, so that a run may go on with another number
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,14 +46,10 @@ class Episodes:
         for step_reward, step_ended in zip(reward, ended, strict=True):
             self.running += step_reward
             if step_ended.any():
-                self.ended_with(self.running[step_ended].tolist())
+                ended = self.running[step_ended].tolist()
+                self.recent.extend(ended)
+                self.trail.extend(ended)
                 self.running[step_ended] = 0.0
-
-    def ended_with(self, returns: Iterable[float]) -> None:
-        """Account for episodes that ended with these returns."""
-        for one in returns:
-            self.recent.append(one)
-            self.trail.append(one)
 
 
 def no_episodes(count: int) -> Episodes:

@@ -60,8 +60,6 @@ def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float])
         figures["gradient_norm"] = float(norm)
     if hasattr(getattr(learner, "replay", None), "filled"):
         figures["replay_transitions"] = float(learner.replay.filled * len(learner.environment.members))
-    if hasattr(learner, "intake"):
-        figures |= learner.intake.figures()
     stopped = interventions(learner.environment)
     if stopped is not None:
         figures["invalid_actions"] = float(stopped)

@@ -20,7 +20,6 @@ from learnloop_trainer.manifest.record import recipe_sha256
 from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.run import FLUSH_SECONDS, Run, Saver, Stopper
-from learnloop_trainer.sampling.learners import SampledLearner
 from learnloop_trainer.store import Store, choose
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.tracking import tracker
@@ -131,8 +130,7 @@ def _policy(run: Run) -> Callable[[], Manifest]:
     training.environment.close()
     milestones = training.milestones.kept if training.milestones is not None else {}
     validated, learner = _validated(run.order, training), training.learner
-    sampling = learner.intake.summary() if isinstance(learner, SampledLearner) else None
-    return lambda: prove(run, learner, milestones, training.begun_from, training.read, validated, sampling)
+    return lambda: prove(run, learner, milestones, training.begun_from, training.read, validated)
 
 
 def _validated(order: Order, training: Training | LanguageTraining) -> Validated | None:

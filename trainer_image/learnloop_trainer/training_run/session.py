@@ -22,7 +22,6 @@ from learnloop_trainer.manifest.baseline_policy import require_playable
 from learnloop_trainer.recordings import ReadExperience, Recording
 from learnloop_trainer.run import Run
 from learnloop_trainer.safety import Trail, shielded
-from learnloop_trainer.sampling.learners import LEARNERS, DistantEnvironment, SampledLearner, sampled
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
@@ -31,7 +30,6 @@ from learnloop_trainer.training_run.initial_policy import begin_from
 from learnloop_trainer.training_run.logged_experience import recorded, remembered
 from learnloop_trainer.training_run.paced_session import ActionTally, PacedSession, learner_figures
 from learnloop_trainer.training_run.reward_rules import policy_in_force
-from learnloop_trainer.training_run.sampling_service import SamplingService
 from learnloop_trainer.training_run.validation import validation
 
 SPACES = "spec.data.spaces"
@@ -102,29 +100,6 @@ def _unplayed(order: Order, members: range) -> VectorEnvironment:
     return Unplayed(spec.data.spaces or "", members)
 
 
-def _learners_world(order: Order, members: range, policy: RewardPolicySpec | None) -> VectorEnvironment:
-    """As `training_world`; where samplers play, only its spaces. Raises ConfigError where they cannot."""
-    spec = order.spec
-    if spec.samplers is None:
-        return training_world(order, members, policy)
-    settings = {"curriculum": spec.curriculum, "safety": spec.safety}
-    for name in (name for name, setting in settings.items() if setting is not None):
-        fix = f"remove {name}, or spec.samplers"
-        raise ConfigError(f"spec.{name}", "(set)", "is not for runs whose environment samplers play", fix)
-    if spec.workers:
-        raise ConfigError("spec.workers", spec.workers, "is not 0: samplers play for one learner", "set it to 0")
-    if spec.algorithm not in LEARNERS:
-        problem = f"does not go with algorithm {spec.algorithm}"
-        raise ConfigError("spec.samplers", "(set)", problem, f"remove it, or use one of {', '.join(LEARNERS)}")
-    return DistantEnvironment(training_world(order, range(1), policy), members)
-
-
-def _rows(order: Order, members: range) -> range:
-    """The environments that a learner has state of: a replay buffer of samplers' steps is one ring."""
-    replayed = order.spec.samplers is not None and order.spec.algorithm != "ppo"
-    return range(1) if replayed else members
-
-
 def levels(environment: VectorEnvironment, order: Order) -> CurriculumProgress | None:
     """The curriculum the order asks for, at its beginning."""
     if order.spec.curriculum is None:
@@ -144,9 +119,9 @@ def milestones(order: Order) -> Milestones | None:
 def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
-    members = _rows(order, group.place.share(order.parameters.environments))
+    members = group.place.share(order.parameters.environments)
     policy = policy_in_force(order, store)
-    environment = _learners_world(order, members, policy)
+    environment = training_world(order, members, policy)
     _require_fitting_actions(order, environment)
     # What cannot be exported, or judged, is not trained.
     require_judgeable(order, behaviour_of(order, environment.bounds), environment.bounds)
@@ -161,13 +136,8 @@ def begin(order: Order, group: Group, device: torch.device, store: Store | None 
     def memory() -> Recording | None:
         return remembered(order, group, store, environment, read, policy)
 
-    environments = order.parameters.environments if spec.samplers is None else len(members)
-    occasion = Occasion(spec.seed, spec.total_steps, environments, group, recording, memory)
-    algorithm: Learner = (
-        learner(order.parameters, environment, occasion, device)
-        if spec.samplers is None
-        else sampled(order, environment, occasion, device)
-    )
+    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording, memory)
+    algorithm: Learner = learner(order.parameters, environment, occasion, device)
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = begin_from(order, algorithm, store) if store is not None else ""
     curriculum, points = levels(environment, order), milestones(order)
@@ -182,7 +152,6 @@ class Session(PacedSession[Training]):
     def __init__(self, run: Run) -> None:
         super().__init__(run)
         self._tally, self._losses = ActionTally(), dict[str, float]()
-        self._samplers: SamplingService | None = None
 
     def _begin(self) -> Training:
         return begin(self._order, self._group, self._run.device, self._run.store)
@@ -200,13 +169,7 @@ class Session(PacedSession[Training]):
         validation, learner = training.validation, training.learner
         if validation is not None and learner.network.warm and not validation.means:
             validation.measure(learner, self._order, self._group, self._reporter)  # what serves is one to choose from
-        if not isinstance(training.learner, SampledLearner):
-            self._train(training, title)
-            return training
-        policy = policy_in_force(self._order, self._run.store)
-        rewards = "" if policy is None else policy.model_dump_json()
-        with SamplingService(self._order, training.learner, rewards, self._reporter) as self._samplers:
-            self._train(training, f"{title}, played by samplers")
+        self._train(training, title)
         return training
 
     def _iterate(self, training: Training) -> None:
@@ -216,10 +179,7 @@ class Session(PacedSession[Training]):
             training.milestones.note(before, training.learner.step, training.learner.network)
         ended = 0
         for experience in experiences:
-            if experience.returns is None:
-                training.episodes.note(experience.reward, experience.ended)
-            else:
-                training.episodes.ended_with(experience.returns)
+            training.episodes.note(experience.reward, experience.ended)
             ended += int(experience.ended.sum())
         if training.read.note is not None:
             self._reporter.caution(training.read.note.message)
@@ -235,8 +195,6 @@ class Session(PacedSession[Training]):
             training.episodes.trail,
             figures=lambda: learner_figures(learner, total, self._losses) | self._tally.take(),
         )
-        if self._samplers is not None:
-            self._samplers.look()
         if training.curriculum is not None:
             self._climb(training, training.curriculum)
         if training.validation is not None:

@@ -46,8 +46,8 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
-# The password of a MemoryService that runs its own PostgreSQL, the key by which a
-# ModelDeployment's servers know their episodes, and that by which a learner knows its samplers. They are made, and never read, changed or removed.
+# The password of a MemoryService that runs its own PostgreSQL, and the key by which a
+# ModelDeployment's servers know their episodes. They are made, and never read, changed or removed.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]

@@ -34,7 +34,6 @@ class Algorithm:
             never trained.
         spreads: it learns how far numbers may stray, so its policy can draw them, and a log can judge them.
         from_log: it takes no step in an environment, and learns where there is none; totalSteps counts logged steps.
-        sampled: it can learn from steps that samplers took with a somewhat older policy.
         language: it trains language models; totalSteps counts episodes, demonstrations or pairs.
         plays: an update is made of whole groups of conversations, which no two ranks share.
         scores_answers: it makes a reward model.
@@ -48,7 +47,6 @@ class Algorithm:
     values_actions: bool = False
     spreads: bool = False
     from_log: bool = False
-    sampled: bool = False
     language: bool = False
     plays: bool = False
     scores_answers: bool = False
@@ -177,7 +175,6 @@ _ALL: tuple[Algorithm, ...] = (
             "hidden": [64, 64],
         },
         acts=("discrete", "continuous", "hybrid"),
-        sampled=True,
     ),
     # Mnih et al., 2015; double targets: van Hasselt et al., 2016
     Algorithm(
@@ -200,7 +197,6 @@ _ALL: tuple[Algorithm, ...] = (
             "hidden": [120, 84],
         },
         acts=("discrete",),
-        sampled=True,
         values_actions=True,
     ),
     # Haarnoja et al., 2018, arXiv 1812.05905
@@ -222,7 +218,6 @@ _ALL: tuple[Algorithm, ...] = (
             "hidden": [256, 256],
         },
         acts=("continuous",),
-        sampled=True,
     ),
     Algorithm(
         "bc",
@@ -383,5 +378,3 @@ FROM_LOG = tuple(one.name for one in _ALL if one.from_log)
 """Take no step in an environment: they learn where there is none."""
 READS_LOG = tuple(one.name for one in _ALL if one.from_log or one.language or one.remembers_log)
 """Can learn from what an agent has logged, alone or mixed with their own steps."""
-SAMPLED = tuple(one.name for one in _ALL if one.sampled)
-"""Can use spec.samplers."""

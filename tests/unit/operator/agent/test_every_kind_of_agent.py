@@ -30,7 +30,6 @@ FILLED: dict[str, Any] = {
     "seed": 5,
     "workers": 2,
     "backend": "trainjob",
-    "samplers": {"count": 3, "environments": 2},
     "queue": {"name": "team-a", "priorityClass": "low"},
     "checkpoint": {"everySeconds": 9},
     "evaluation": {"episodes": 33, "seed": 2, "firstEpisode": 7},
