@@ -1,9 +1,9 @@
 """Memories that say what another one says already: the same text again, or recalled text stored as if it were new.
 
 The rule errs towards keeping: junk costs little, but a correction mistaken for a repetition costs the truth. A word
-that two texts do not share may be a negation in any language, an article or a comma may turn the meaning ("few", "a
-few"; "no, it is open", "no it is open"), so they say the same only word for word. "The" alone says nothing: it is a
-word of English, and makes no sentence another one's opposite.
+that two texts do not share may be a negation in any language, an article, a comma or an end of a sentence may turn the
+meaning ("few", "a few"; "no, it is open", "no it is open"), and brackets make a number negative, so they say the same
+only word for word. "The" alone says nothing: it is a word of English, and makes no sentence another one's opposite.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ Kind = Literal["duplicate", "echo"]
 SHORTEST_ECHO = 6  # words; shorter texts repeat by chance
 ECHO_SECONDS = 3600.0  # between a recall and the storing of its echo
 MOST_ALIKE = 50  # recalled texts of the same words that an echo is compared with
-_BETWEEN = re.compile(r"[\s\"“”„«»()\[\]{}]+|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
+_BETWEEN = re.compile(r"[\s“”„«»]+|(?<!\d)\"|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
 _SAYS_NOTHING = "the"
 _ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
-_EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»)]*$")
+_EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»]*$")
 # Phrases that may stand before recalled text; of these only "as noted" behind it.
 _FRAME = re.compile(
     r"(?:what i (?:know|remember) is(?: that)?|as far as i (?:know|remember|recall)|as noted|noted|remembered"
-    r"|i (?:know|remember|recall)(?: that)?|and),? (?=.)"
+    r"|i (?:know|remember|recall)(?: that)?|and)[,:.;]? (?=.)"
 )
 
 
@@ -139,10 +139,10 @@ def _unframed(text: str) -> str:
 
 
 def said(text: str) -> str:
-    """The words and symbols of a text, in order, without case, quotes, ends of sentences and "the"."""
+    """The words and symbols of a text, in order, without case, quotes, the end of its last sentence and "the"."""
     plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
-    words = (word.rstrip(_ENDS) for word in _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).split())
-    return " ".join(word for word in words if word and word != _SAYS_NOTHING)
+    words = _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).rstrip(f"{_ENDS} ").split()
+    return " ".join(word for word in words if word != _SAYS_NOTHING)
 
 
 def details(content: dict[str, Any]) -> frozenset[str]:
