@@ -164,9 +164,9 @@ class GymnasiumVector:
 
 
 # Recognised by its interface, so that the trainer needs no PettingZoo. Each agent's observation, flattened, ends with
-# the agent's number. An agent has left when it is terminated, truncated or not listed any more: it sees zeros and
-# earns nothing. The episode ends when all have left. Slower than a native team, and its inner state cannot be saved:
-# a restart begins new episodes.
+# the agent's number. An agent has left when it is terminated or truncated. While it is not listed, or has left, it sees
+# zeros and earns nothing. The episode ends when none is listed but those that have left. Slower than a native team, and
+# its inner state cannot be saved: a restart begins new episodes.
 
 
 class TeamVector:
@@ -192,6 +192,7 @@ class TeamVector:
         self.bounds, self.actions = self._decoder.actions.bounds, self._decoder.actions.actions
         self._seeds = foreign_seeds(split, seed, members)
         self._playing = [set(self._names) for _ in members]
+        self._left: list[set[Any]] = [set() for _ in members]
 
     def _look(self, n: int, observation: dict[Any, Any]) -> NDArray[np.float32]:
         rows = np.zeros((self.agents, self.observations), dtype=np.float32)
@@ -203,7 +204,7 @@ class TeamVector:
 
     def _begin(self, n: int, seed: int | None = None) -> NDArray[np.float32]:
         observation, _ = self._all[n].reset(seed=seed)
-        self._playing[n] = set(self._all[n].agents)
+        self._playing[n], self._left[n] = set(self._all[n].agents), set()
         return self._look(n, observation)
 
     def reset(self) -> Observations:
@@ -221,10 +222,11 @@ class TeamVector:
                 agent: self._decoder.decode(actions[n, k]) for k, agent in enumerate(self._names) if agent in one.agents
             }
             observations, earned, over, late, _ = one.step(chosen)
+            self._playing[n] |= set(one.agents) - self._left[n]
             successor[n] = self._look(n, observations)
             reward[n] = [earned.get(agent, 0.0) if agent in self._playing[n] else 0.0 for agent in self._names]
-            left = {agent for agent in self._playing[n] if over.get(agent) or late.get(agent)}
-            self._playing[n] = (self._playing[n] - left) & set(one.agents)
+            self._left[n] |= {agent for agent in self._playing[n] if over.get(agent) or late.get(agent)}
+            self._playing[n] = (self._playing[n] - self._left[n]) & set(one.agents)
             if not self._playing[n]:
                 terminated[n] = not any(late.values()) or all(over.values())
                 truncated[n] = not terminated[n]

@@ -165,6 +165,30 @@ def test_a_team_whose_agents_stay_listed_ends_when_all_have_ended(own: types.Mod
     assert steps[9].observation[0, :, 0].tolist() == [1.0, 1.0], "in the next episode both are there again"
 
 
+class LateTeam(Team):
+    """One agent begins, the other one joins it at the third step and outlives it."""
+
+    ends = {"a": 4, "b": 6}  # noqa: RUF012
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = ["a"]
+        return super().reset(seed, options)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        result = super().step(actions)
+        self.agents = [agent for agent, since in (("a", 0), ("b", 2)) if since <= self.age < self.ends[agent]]
+        return result
+
+
+def test_an_agent_that_joins_its_team_later_sees_earns_and_ends_the_episode(own: types.ModuleType) -> None:
+    world = opened(own, LateTeam)
+    world.reset()
+    steps = [world.step(np.zeros((2, 2), dtype=np.int64)) for _ in range(12)]
+    assert [bool(step.terminated.all()) for step in steps] == ([False] * 5 + [True]) * 2
+    assert np.stack([step.reward[0] for step in steps[:6]]).sum(axis=0).tolist() == [4.0, 5.0]
+    assert [float(step.successor[0, 1, 0]) for step in steps[:6]] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+
+
 def test_a_held_out_episode_of_such_a_team_has_its_own_length(own: types.ModuleType) -> None:
     world = opened(own, Team)
     returns, _ = play(lambda _: world, Uniform(2, 0), 0, 2, lambda _: None)
