@@ -38,6 +38,10 @@ OWN: dict[str, dict[str, Any]] = {
     "bailing_hybrid": {"layer_types": HYBRID},
     "bamba": {"attn_layer_indices": [1]},
     "cohere": {"logit_scale": 0.25},
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0, "clip_qkv": 8.0},
+        "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
+    },
     "dots1": {"n_shared_experts": 1},
     "dots3_note_text": {"num_key_value_heads": 4},
     "falcon_h1": {"mamba_d_ssm": 64},
@@ -46,6 +50,13 @@ OWN: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 4,
         "num_kv_shared_layers": 0,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
+    "gemma4_text": {
+        "hidden_size_per_layer_input": 8,
+        "num_kv_shared_layers": 0,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "global_head_dim": 8,
+        "final_logit_softcapping": 1.5,
     },
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granite": {"logits_scaling": 8.0},
@@ -61,7 +72,19 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3_5_moe_text": {"layer_types": HYBRID},
     "qwen3_5_text": {"layer_types": HYBRID},
     "qwen3_next": {"layer_types": HYBRID},
+    "reformer": {
+        "attn_layers": ["local"] * 2,
+        "axial_pos_embds": False,
+        "attention_head_size": 8,
+        "feed_forward_size": 48,
+    },
+    "roc_bert": {
+        **dict.fromkeys(("pronunciation_vocab_size", "shape_vocab_size"), WORDS),
+        **dict.fromkeys(("pronunciation_embed_dim", "shape_embed_dim"), 8),
+    },
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "xlstm": {"num_heads": 2, "num_blocks": 2, "head_dim": 16},
+    "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
     "zamba2": {"layers_block_type": ["mamba", "hybrid"], "layer_types": ["mamba", "hybrid"]},
     "zaya": {"num_experts_per_tok": 1},
 }
@@ -70,17 +93,18 @@ REASONS = {
         "emu3 dots3_note fuyu gemma3 gemma3n gemma4 gemma4_unified git got_ocr2 llama4 mllama moshi musicgen "
         "musicgen_melody moss_transcribe_diarize phi4_multimodal qwen3_5 qwen3_5_moe qwen4_exp"
     ),
-    "cannot be built with fewer than 10 million weights": "blt gemma4_text roc_bert",
-    "its configuration refuses sizes this small": "cohere_compass_text qwen4_exp_text reformer xlstm zamba",
+    "cannot be built with fewer than 10 million weights": "blt",
+    "its configuration refuses sizes this small": "cohere_compass_text zamba",
     "drafts for another model": "gemma4_assistant gemma4_unified_assistant",
-    "fails in transformers itself: its attention has no rope_theta": "dbrx",
-    "has to be given a language": "xmod",
 }
 UNBUILT = {name: reason for reason, names in REASONS.items() for name in names.split()}
-WITHOUT_A_CACHE = "cpmant falcon_mamba longcat_flash mamba mamba2 openai-gpt recurrent_gemma rwkv xlm xlnet"
+WITHOUT_A_CACHE = (
+    "cpmant falcon_mamba longcat_flash mamba mamba2 openai-gpt qwen4_exp_text recurrent_gemma reformer rwkv xlm xlnet "
+    "xlstm"
+)
 PADDING_MOVES_POSITIONS = (
     "bart bigbird_pegasus blenderbot blenderbot-small camembert data2vec-text marian mbart mvp nemotron_h pegasus "
-    "plbart prophetnet roberta roberta-prelayernorm trocr whisper xlm-roberta xlm-roberta-xl zamba2"
+    "plbart prophetnet roberta roberta-prelayernorm trocr whisper xlm-roberta xlm-roberta-xl xmod zamba2"
 )
 REFUSED = {*WITHOUT_A_CACHE.split(), *PADDING_MOVES_POSITIONS.split()}
 
