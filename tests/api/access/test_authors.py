@@ -139,7 +139,7 @@ class People:
 
 @pytest.fixture
 def people(kube: Any, api_server: Path, namespace: str, policy: None) -> People:
-    """`author` writes objects, `maker` may create pods as well, `keeper` also reads Secrets."""
+    """`author` writes objects, `maker` creates pods, too, `keeper` also reads Secrets, `router` creates routes."""
     kube.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"authors": "asked"}}}
     )
@@ -149,6 +149,8 @@ def people(kube: Any, api_server: Path, namespace: str, policy: None) -> People:
     reads = {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["get"]}
     grant(kube, namespace, "keeper", EVERYTHING, pods, reads)
     found = People(api_server, namespace)
+    routes = {"apiGroups": ["gateway.networking.k8s.io"], "resources": ["httproutes"], "verbs": ["create"]}
+    grant(kube, namespace, "router", EVERYTHING, routes)
     for _ in range(120):  # a policy is in force some seconds after it was written
         if "may be set by who may create pods" in found.refusal("author", "TrainingJob", {"image": "x"}):
             return found
@@ -199,6 +201,22 @@ def test_a_volume_with_an_embedders_files_takes_what_a_pods_volume_takes(people:
     assert "spec.embedder.volume: a kind of volume" in people.refusal("maker", "MemoryService", {}, **image)
     server = {"embedder": {"url": "https://models.example.org/v1", "model": "small"}}
     assert not people.refusal("author", "MemoryService", {}, **server)
+
+
+def test_a_route_at_a_gateway_takes_the_right_to_create_routes(people: People) -> None:
+    shared = {"name": "edge", "namespace": "platform"}
+    at, hosts = {"mode": "gateway", "gateway": shared}, {"hostnames": ["pay.example.com"]}
+    for kind, nested in (("ModelDeployment", False), ("LearningAgent", True)):
+
+        def spec(routing: dict[str, Any], nested: bool = nested) -> dict[str, Any]:
+            return {"deployment": {"template": {"routing": routing}}} if nested else {"routing": routing}
+
+        for user in ("author", "maker"):
+            assert "spec.routing.gateway, spec.routing.hostnames" in people.refusal(user, kind, {}, **spec(at))
+            assert "may not; leave them out" in people.change(user, kind, spec(at), spec(at | hosts))
+            assert not people.change(user, kind, spec(at | hosts), {"suspend": True})
+        assert not people.refusal("router", kind, {}, **spec(at | hosts))
+        assert not people.refusal("author", kind, {}, **spec({"mode": "service"}))
 
 
 SHA = "0" * 64

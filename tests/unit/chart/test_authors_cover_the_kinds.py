@@ -83,7 +83,7 @@ class Policy:
             any(rest.split(".")[0] in self.fields for rest in containers + suites)
             or any(not rest or rest in ("name", "key") or re.search(r"(KeySecret|key)Ref\.", rest) for rest in holders)
             or any(rest == "data.configMap" or rest.startswith("detector.apiKeySecretRef.") for rest in suites)
-            or any(below(variable) for variable in ("configMaps", "bases", "models"))
+            or any(below(variable) for variable in ("configMaps", "bases", "models", "routes"))
         )
 
 
