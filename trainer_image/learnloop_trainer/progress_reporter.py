@@ -72,7 +72,8 @@ class Reporter:
         self._tracker = tracker if tracker is not None and place.rank == 0 else Tracker(())
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._phase: Phase = "starting"
-        self._message, self._trouble, self._caution, self._step, self._rate = "", "", "", 0, 0.0
+        self._message, self._busy, self._trouble, self._caution = "", "", "", ""
+        self._step, self._rate = 0, 0.0
         self._losses: dict[str, float] = {}
         self._recent: ReturnEstimate | None = None
         self._trail: tuple[float, ...] = ()
@@ -88,14 +89,14 @@ class Reporter:
 
     def phase(self, phase: Phase, message: str = "") -> None:
         with self._lock:
-            self._phase, self._message, self._alive = phase, message, time.monotonic()
+            self._phase, self._message, self._busy, self._alive = phase, message, "", time.monotonic()
         say(f"rank {self._place.rank}/{self._place.size} {phase}{': ' + message if message else ''}")
 
     def alive(self, message: str | None = None) -> None:
-        """The main thread lives; with a message, say what it is busy with."""
+        """The main thread lives; with a message, say what it is busy with, until the next step or phase."""
         with self._lock:
             self._alive = time.monotonic()
-            self._message = self._message if message is None else message
+            self._busy = self._busy if message is None else message
         if message and time.monotonic() - self._line_at >= LINE_SECONDS:
             self._line_at = time.monotonic()
             say(f"rank {self._place.rank}/{self._place.size} {message}")
@@ -133,7 +134,7 @@ class Reporter:
         now = time.monotonic()
         self._losses = dict(losses) if losses else self._losses
         with self._lock:
-            self._step, self._rate, self._alive = step, self._speed.note(step), now
+            self._step, self._rate, self._alive, self._busy = step, self._speed.note(step), now, ""
         if now - self._estimated_at >= BEAT_SECONDS or self._recent is None:
             self._estimated_at = now
             recent = estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
@@ -191,7 +192,7 @@ class Reporter:
     def _told(self) -> str:
         if self._phase in {"done", "failed"}:
             return self._message
-        return self._trouble or (self._phase == "training" and self._caution) or self._message
+        return self._trouble or (self._phase == "training" and self._caution) or self._busy or self._message
 
     def _run(self) -> None:
         failing = False

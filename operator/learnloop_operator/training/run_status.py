@@ -17,7 +17,14 @@ from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 DIGITS = 4
 """Decimals of a figure in a status; the manifest has them all."""
-PHASES = {"starting": "Starting", "training": "Training", "evaluating": "Evaluating", "exporting": "Exporting"}
+PHASES = {
+    "starting": "Starting",
+    "training": "Training",
+    "evaluating": "Evaluating",
+    "exporting": "Exporting",
+    "done": "Evaluating",
+}
+"""By a heartbeat's phase. What a run that is done has stored is looked at next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,11 @@ def test_progress_reads_like_a_sentence() -> None:
     }
 
 
+def test_a_run_that_has_done_its_part_does_not_seem_to_train_while_its_proof_is_on_the_way() -> None:
+    beat = heartbeat(phase="done", step=1000, message="the manifest is stored")
+    assert plan(world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=beat))).status["phase"] == "Evaluating"
+
+
 def test_a_heartbeat_of_an_earlier_attempt_is_no_progress() -> None:
     seen = world({"attempts": 2}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=0)))
     assert "step" not in plan(seen).status

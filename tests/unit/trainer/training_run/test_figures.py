@@ -1,6 +1,7 @@
 """What learners and their process tell of themselves, in heartbeats and curves."""
 
 import re
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,21 @@ def test_what_is_told_comes_with_the_heartbeat_and_goes_to_the_curves(make_order
     assert beat.returns == [1.0, 2.0]
     assert kept.points[0]["train/entropy"] == 0.5
     assert kept.points[0]["train/memory_bytes"] == beat.figures["memory_bytes"]
+
+
+def test_what_a_run_was_busy_with_before_its_steps_is_over_with_the_first_of_them(make_order: Make) -> None:
+    reporter = Reporter(make_order(), Place(), Sent())  # type: ignore[arg-type]
+    reporter.phase("training", "cql from step 0")
+    for busy in (reporter.reading, reporter.alive):
+        busy("reads the log: page 606")
+        assert reporter._beat().message == "reads the log: page 606"
+        reporter.alive()
+        assert reporter._beat().message == "reads the log: page 606"
+        reporter.progress(64, deque([1.0]))
+        assert reporter._beat().message == "cql from step 0"
+    reporter.alive("validation: 2/20 episodes")
+    reporter.phase("exporting", "building the ONNX graph")
+    assert reporter._beat().message == "building the ONNX graph"
 
 
 def test_a_process_tells_its_share_of_what_its_cgroup_allows(tmp_path: Path) -> None:
