@@ -52,6 +52,11 @@ def _commands(block: Block) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("block", _params("console"))
+def test_no_command_leaves_the_folder_that_the_next_one_is_run_in(block: Block) -> None:
+    assert not any(words[0] == "cd" for words in _commands(block)), "put it into a subshell"
+
+
+@pytest.mark.parametrize("block", _params("console"))
 def test_commands_name_verbs_targets_and_files_that_exist(block: Block) -> None:
     for words in _commands(block):
         if words[:2] == ["kubectl", "learnloop"] and not {"-h", "--help"} & set(words):

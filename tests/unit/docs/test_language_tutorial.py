@@ -19,8 +19,9 @@ from testing.language.tiny_model import model, tokeniser
 from .blocks import ROOT, blocks
 
 PAGE = "teach-a-language-model"
+EXAMPLE = ROOT / "examples" / "language-model"
 TEMPLATES = [next(item for item in blocks("yaml") if PAGE in item.place).text]
-TEMPLATES.append((ROOT / "examples" / "language-model" / "trained.yaml").read_text())
+TEMPLATES.append((EXAMPLE / "trained.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,22 @@ def test_the_command_prints_the_digest_that_a_run_wants(tiny: Path) -> None:
         check=True,
     )
     assert done.stdout.split()[0] == folder_digest(tiny)
+
+
+def test_the_model_lies_where_it_was_copied_to() -> None:
+    claim, pod = yaml.safe_load_all((EXAMPLE / "volume.yaml").read_text())
+    (mount,) = pod["spec"]["containers"][0]["volumeMounts"]
+    (copy,) = (block.text for block in blocks("console") if PAGE in block.place and "kubectl cp" in block.text)
+    assert f"kubectl cp tiny {pod['metadata']['name']}:{mount['mountPath']}\n" in copy
+    for text in TEMPLATES:
+        task = list(yaml.safe_load_all(text))[1]["spec"]["task"]
+        assert task["languageModel"]["base"]["uri"] == f"pvc://{claim['metadata']['name']}/tiny"
+
+
+@pytest.mark.parametrize("text", TEMPLATES, ids=["tutorial", "example"])
+def test_a_model_of_few_words_is_not_asked_by_a_suite_for_what_it_never_met(text: str) -> None:
+    deployment = list(yaml.safe_load_all(text))[1]["spec"]["deployment"]["template"]
+    assert [suite["builtin"] for suite in deployment["gates"]["suites"]] == ["leak"], "it passes by saying nothing"
 
 
 @pytest.mark.parametrize("text", TEMPLATES, ids=["tutorial", "example"])
