@@ -116,7 +116,7 @@ bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are
 bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger and Argo Rollouts; TLS=1: by TLS, too; root, 30 minutes
 	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
 
-bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a real cluster; root, about an hour
+bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a real cluster; root, about an hour; EPISODES=10000: one, of long logs
 	@PYTHONPATH=hack $(PYTHON) -m bench.loop $(TURNS)
 
 bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments, beside a plain Kopf operator

@@ -6,6 +6,9 @@ Four agents, one after the other, each applied as YAML and helped by nobody: Car
 each turn (ppo), Pendulum (sac, its own and logged transitions), KeyDoor (hierarchical-dqn), and an external agent that
 trains on what it has logged alone (cql). A turn is a training run with what became of it. What is served is read from
 the episodes that users got, in the data plane.
+
+EPISODES=10000 in the environment: in their place another external agent, whose log grows by so many episodes in each
+turn.
 """
 
 import json
@@ -21,7 +24,7 @@ from typing import Any
 
 from bench.arguments import numbers
 from bench.loop import external_agent
-from bench.loop.figures import Turn, missed, summary
+from bench.loop.figures import Turn, log_was_read, missed, summary
 from bench.loop.turns import Agent, Users
 from demo import install
 from demo.api import Api, connect
@@ -40,32 +43,36 @@ HALF_LENGTHS = (0.5, 0.35, 0.7, 0.25, 1.0)
 """Of the pole, in metres, turn by turn."""
 
 
-def document(name: str, turn: int) -> str:
-    """An agent's YAML as it is in this turn."""
+def document(name: str, turn: int, episodes: int = 0) -> str:
+    """An agent's YAML as it is in this turn; `episodes`: that it logs in one."""
     text = (Path(__file__).parent / "agents" / f"{name}.yaml").read_text()
     half = HALF_LENGTHS[(turn - 1) % len(HALF_LENGTHS)]
-    return Template(text).substitute(TURN=turn, HALF_LENGTH=half, GRIDS=indent(GRIDS.read_text(), "    "))
+    return Template(text).substitute(
+        TURN=turn, HALF_LENGTH=half, GRIDS=indent(GRIDS.read_text(), "    "), EPISODES=episodes
+    )
 
 
-def measure(api: Api, narrator: Narrator, context: str | None, turns: int) -> list[Turn]:
+def measure(api: Api, narrator: Narrator, context: str | None, turns: int, episodes: int) -> list[Turn]:
     """All turns of all agents; those that did not happen are missing."""
     world, users, found = World(api), Users(NAMESPACE, context), list[Turn]()
     actor: dict[str, Any] | None = None
-    for name in AGENTS:
+    # An external agent's pod is as the actors of an agent before it.
+    wanted = {AGENTS[0]: 0, external_agent.OF_MANY: turns} if episodes else dict.fromkeys(AGENTS, turns)
+    for name in wanted:
         narrator.chapter(name)
 
         def prepare(turn: int, name: str = name) -> None:
             if turn == 1 or name == "pole":
-                apply(api, document(name, turn))
+                apply(api, document(name, turn, episodes))
             if turn > 1 and name == "pole":  # its actors play the new one from here on
                 api.run("rollout", "status", "-n", NAMESPACE, "deployment/pole-actor", "--timeout=180s")
 
         prepare(1)
-        if name == external_agent.NAME:
+        if name in external_agent.OWN:
             assert actor is not None, "the agents before it have actors"
-            world.apply(NAMESPACE, external_agent.deployment(actor, AGENTS[0]))
+            world.apply(NAMESPACE, external_agent.deployment(actor, AGENTS[0], name))
         try:
-            follow(Agent(world, users, narrator, NAMESPACE, name), turns, prepare, found)
+            follow(Agent(world, users, narrator, NAMESPACE, name), wanted[name], prepare, found)
         except StoryFailedError as error:
             narrator.say(f"{name}: {error}")
         if actor is None:
@@ -88,16 +95,17 @@ def apply(api: Api, text: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """0 when the goals are met."""
-    asked = numbers(__doc__, arguments, turns=5)
+    asked, episodes = numbers(__doc__, arguments, turns=5), int(os.environ.get("EPISODES", "0"))
     narrator, settings = Narrator(), Settings.read()
     kubectl = install.prepare(settings, narrator)
     began = time.monotonic()
     with connect(kubectl) as api:
         for _ in own_namespace(api, NAMESPACE):
-            found = measure(api, narrator, settings.context, asked.turns)
+            found = measure(api, narrator, settings.context, asked.turns, episodes)
     figures = summary(found, COMPLETE)
+    goals = log_was_read(found, asked.turns, episodes) if episodes else missed(figures, len(AGENTS), asked.turns)
     figures |= {
-        "goals_missed": missed(figures, len(AGENTS), asked.turns),
+        "goals_missed": goals,
         "total_seconds": round(time.monotonic() - began, 1),
         "kubernetes": KUBERNETES_VERSION,
         "python": platform.python_version(),

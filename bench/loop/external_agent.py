@@ -4,23 +4,23 @@ the SDK. Image, addresses and token are as those of an actor in the same install
 import copy
 from typing import Any
 
-NAME = "clerk"
+NAME, OF_MANY = "clerk", "dealer"
+"""External agents, and the one whose log grows by many episodes a turn."""
 OWN = {
-    "LEARNLOOP_ACTOR_AGENT": NAME,
-    "LEARNLOOP_ACTOR_ENVIRONMENT": "CartPole-v1",
-    "LEARNLOOP_ACTOR_SUCCESS_RETURN": "195",
-    "LEARNLOOP_ACTOR_MAX_STEPS_PER_SECOND": "1000",
+    NAME: {"ENVIRONMENT": "CartPole-v1", "SUCCESS_RETURN": "195", "MAX_STEPS_PER_SECOND": "1000"},
+    OF_MANY: {"ENVIRONMENT": "Blackjack-v1", "SUCCESS_RETURN": "1", "MAX_STEPS_PER_SECOND": "100"},
 }
 CODE = "LEARNLOOP_ENVIRONMENT_DIRECTORY"
 ENDPOINT = "LEARNLOOP_ENDPOINT"
-LABELS = {"app": "bench-clerk"}
+LABELS = {"app": "bench-external"}
 
 
-def deployment(actor: dict[str, Any], of: str) -> dict[str, Any]:
+def deployment(actor: dict[str, Any], of: str, name: str = NAME) -> dict[str, Any]:
     """A Deployment of one such pod.
 
     Args:
         actor: the Deployment that learnloop made for the actors of agent `of`.
+        name: of the external agent.
     """
     pod = copy.deepcopy(actor["spec"]["template"]["spec"])
     (container,) = pod["containers"]
@@ -29,8 +29,10 @@ def deployment(actor: dict[str, Any], of: str) -> dict[str, Any]:
     container["volumeMounts"] = [one for one in container["volumeMounts"] if one["mountPath"] != code]
     mounted = {one["name"] for one in container["volumeMounts"]}
     pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] in mounted]
-    endpoint = str(given[ENDPOINT]["value"]).replace(f"//{of}.", f"//{NAME}.", 1)
-    given |= {name: {"name": name, "value": value} for name, value in {**OWN, ENDPOINT: endpoint}.items()}
+    endpoint = str(given[ENDPOINT]["value"]).replace(f"//{of}.", f"//{name}.", 1)
+    options = {"AGENT": name, **OWN[name]}
+    own = {ENDPOINT: endpoint} | {f"LEARNLOOP_ACTOR_{option}": value for option, value in options.items()}
+    given |= {variable: {"name": variable, "value": value} for variable, value in own.items()}
     container["env"] = list(given.values())
     return {
         "apiVersion": "apps/v1",

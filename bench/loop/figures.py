@@ -40,7 +40,7 @@ class Played:
 @dataclass(frozen=True)
 class Turn:
     """One training run and what became of it. `served`: of its policy, where it was promoted; `previous`: of the one
-    that served before."""
+    that served before; `read`: episodes of the log that it learned from."""
 
     agent: str
     number: int
@@ -50,6 +50,7 @@ class Turn:
     seconds: float
     artifact: str | None
     why: str
+    read: int = 0
 
     @property
     def promoted(self) -> bool:
@@ -68,6 +69,7 @@ class Turn:
             "episodes": len(self.served.returns) if self.served else 0,
             "seconds": round(self.seconds, 1),
             "promoted": self.promoted,
+            "read": self.read,
             "why": self.why,
         }
 
@@ -143,6 +145,17 @@ def missed(figures: dict[str, Any], agents: int, turns: int) -> list[str]:
         "success_gain at least 0.30": (figures["success_gain"] or 0.0) >= 0.30,
         "completion_time_gain at least 0.20": (figures["completion_time_gain"] or 0.0) >= 0.20,
         "worse_promotions 0": figures["worse_promotions"] == 0,
+    }
+    return [goal for goal, reached in goals.items() if not reached]
+
+
+def log_was_read(turns: Sequence[Turn], wanted: int, episodes: int) -> list[str]:
+    """The goals that turns did not reach whose log grows by so many episodes in each."""
+    goals = {
+        f"{wanted} turns": len(turns) >= wanted,
+        "each run made a policy": all(turn.artifact is not None for turn in turns),
+        "each run read the whole log": all(turn.read >= turn.number * episodes for turn in turns),
+        "worse_promotions 0": not any(map(worse, turns)),
     }
     return [goal for goal, reached in goals.items() if not reached]
 

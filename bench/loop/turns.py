@@ -51,6 +51,12 @@ class Users:
             query["after"] = page["next"]
         return found
 
+    def read_by(self, job: str) -> int:
+        """Episodes of its agent's log that a run read, by its manifest; 0 where it made none."""
+        run: Any = self._access.ask("GET", f"/api/v1/training/runs/{job}", {}, seconds=60.0)
+        experience = (run["manifest"] or {}).get("experience") or {}
+        return int(experience.get("episodes", 0))
+
     def enough(self, agent: str, revision: str, since: datetime) -> Played:
         """As `played`, when their mean is known well enough, or when the time for it is over."""
         latest = Played()
@@ -115,7 +121,8 @@ class Agent:
         seconds = time.monotonic() - began
         prepare(number + 1)
         self._since = datetime.now(UTC)
-        found = Turn(self.name, number, proven, previous, served, seconds, artifact.get("sha256"), why[:200])
+        read, sha256 = self._users.read_by(job), artifact.get("sha256")
+        found = Turn(self.name, number, proven, previous, served, seconds, sha256, why[:200], read)
         self._narrator.say(f"{job}: {found.told()}")
         return found
 

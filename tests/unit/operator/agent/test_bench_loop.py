@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from bench.loop.__main__ import AGENTS, COMPLETE, HALF_LENGTHS, document
-from bench.loop.external_agent import deployment
+from bench.loop.external_agent import OF_MANY, deployment
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_operator.agents.agent_children import actors, training_job
@@ -17,10 +17,10 @@ from .test_learning_agent import world
 KINDS: dict[str, Any] = {"LearningAgent": LearningAgentSpec, "RewardPolicy": RewardPolicySpec}
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", [*AGENTS, OF_MANY])
 def test_every_agent_of_the_bench_is_a_good_object_and_makes_a_good_job(name: str) -> None:
     for number in range(1, 7):
-        found = {item["kind"]: item for item in yaml.safe_load_all(document(name, number))}
+        found = {item["kind"]: item for item in yaml.safe_load_all(document(name, number, 10_000))}
         for kind, model in KINDS.items():
             said = found[kind]["spec"]
             assert _within(said, model.model_validate(said).to_kube()), "a field that the kind does not know"
@@ -46,6 +46,7 @@ def test_the_external_agent_is_an_actor_of_the_same_installation_without_the_oth
     assert str(env["LEARNLOOP_ENDPOINT"]).startswith(("http://clerk.", "https://clerk."))
     assert "LEARNLOOP_ENVIRONMENT_DIRECTORY" not in env
     assert "learnloop-environment" not in str(made)
+    assert "Blackjack-v1" in str(deployment(actors(snapshot, snapshot.spec.task.environment, 1), "pole", OF_MANY))  # type: ignore[arg-type]
 
 
 def _within(said: Any, known: Any) -> bool:
