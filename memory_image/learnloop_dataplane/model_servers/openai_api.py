@@ -138,10 +138,7 @@ class ModelServer:
     async def _begun(self, path: str, content: bytes) -> httpx.Response:
         """The answer, of which no part of the body is read yet."""
         request = self._client.build_request("POST", f"{self.url}/{path}", content=content)
-        try:
-            return await self._client.send(request, stream=True)
-        except httpx.RemoteProtocolError:  # it closed a connection that was idle as the request came: once more
-            return await self._client.send(request, stream=True)
+        return await self._client.send(request, stream=True)
 
     async def close(self) -> None:
         """Closes its connections."""

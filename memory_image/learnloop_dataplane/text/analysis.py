@@ -13,7 +13,7 @@ from learnloop_dataplane.text.tokenizer import words
 
 NONE = "none"
 LANGUAGES = (NONE, *sorted(Stemmer.algorithms()))
-MOST_KEPT = 50_000  # words whose terms are known: about 5 MiB
+MOST_KEPT = 50_000  # words whose stems the library keeps
 # Han, kana, Thai, Lao, Myanmar and Khmer: letters without spaces between the words.
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
@@ -48,7 +48,9 @@ class Analyzer:
         if language not in LANGUAGES:
             raise ValueError(f"unknown language {language!r}: name one of {', '.join(LANGUAGES)}")
         self.name = f"{language}-2"
-        self._terms = _Terms(language)
+        self._stop = ENGLISH_STOP_WORDS if language == "english" else frozenset()
+        self._ascii_only = language == "english"
+        self._stemmer = None if language == NONE else Stemmer.Stemmer(language, MOST_KEPT)
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order; of a text of stop words alone, their stems.
@@ -58,27 +60,10 @@ class Analyzer:
         tokens = words(text)
         if not text.isascii():
             tokens = [part for token in tokens for part in _cut(token)]
-        terms = list(filter(None, map(self._terms.__getitem__, tokens)))
-        return terms or [self._terms.stem(token) for token in tokens]
+        rest = [token for token in tokens if token not in self._stop] or tokens
+        return [self._stem(token) for token in rest]
 
-
-class _Terms(dict[str, str]):
-    """The stem of each word, empty for a stop word; computed once, and begun again when it has grown large."""
-
-    def __init__(self, language: str) -> None:
-        super().__init__()
-        self._stop = ENGLISH_STOP_WORDS if language == "english" else frozenset()
-        self._ascii_only = language == "english"
-        self._stemmer = None if language == NONE else Stemmer.Stemmer(language, 0)
-
-    def __missing__(self, word: str) -> str:
-        if len(self) >= MOST_KEPT:
-            self.clear()
-        term = self[word] = "" if word in self._stop else self.stem(word)
-        return term
-
-    def stem(self, word: str) -> str:
-        """Of one word, stop word or not."""
+    def _stem(self, word: str) -> str:
         if self._stemmer is None or (self._ascii_only and not word.isascii()):
             return word
         return str(self._stemmer.stemWord(word)) or word
