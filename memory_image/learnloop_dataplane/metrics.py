@@ -89,8 +89,7 @@ GAUGES = {
     ),
     "quota_limit": ("learnloop_quota_limit", ("namespace", "quota"), "The quota itself."),
     "limit": ("learnloop_stream_limit_bytes", STREAM, "Room in a stream."),
-    "size": ("learnloop_stream_bytes", STREAM, "What a stream holds, read or not."),
-    "full": ("learnloop_stream_full_ratio", STREAM, "The share of its room that is taken; what was read makes way."),
+    "size": ("learnloop_stream_bytes", STREAM, "Bytes of the messages in a stream."),
     "unread": ("learnloop_stream_unread_messages", STREAM, "Messages the data plane has not acknowledged yet."),
     "waiting": (
         "learnloop_stream_unread_ratio",
@@ -184,9 +183,9 @@ class Metrics:
         self._count("consolidated", namespace, "junk").inc(junk)
         self._count("consolidated", namespace, "distilled").inc(distilled)
 
-    def stream(self, name: str, limit: int, size: int, unread: int, waiting: float) -> None:
-        """Records a stream: bytes it may hold and holds, unread messages, and the share of its room that they take."""
-        values = {"limit": limit, "size": size, "full": size / limit, "unread": unread, "waiting": waiting}
+    def stream(self, name: str, limit: int, size: int, unread: int) -> None:
+        """Records a work queue: the bytes it may hold and holds, and its messages."""
+        values = {"limit": limit, "size": size, "unread": unread, "waiting": size / limit}
         for key, value in values.items():
             self._gauges[key].labels(name).set(value)
 

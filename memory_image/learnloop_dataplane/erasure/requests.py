@@ -20,7 +20,7 @@ from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.row_ids import uuid7
 from learnloop_dataplane.privacy import people
-from learnloop_dataplane.privacy.people import Users, pseudonym
+from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.recall.recall_log import RecallLog
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
 from learnloop_dataplane.vectors.vector_store import VectorStore
@@ -296,6 +296,4 @@ class Erasing:
 
         async with self._db.tenant(namespace) as connection:
             digests = [row["digest"] for row in await connection.fetch(_DIGESTS, namespace, scope.subject)]
-            key = await self._users.key(connection, namespace)
-        matcher = Matcher(namespace, scope, digests, at, lambda user: pseudonym(key, user))
-        return await erase_messages(self._bus, namespace, scope, matcher)
+        return await erase_messages(self._bus, namespace, scope, Matcher(namespace, scope, digests, at))

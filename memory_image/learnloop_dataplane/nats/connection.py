@@ -1,4 +1,4 @@
-"""How this process connects to NATS, and which servers it takes."""
+"""The connection to NATS, and JetStream by it."""
 
 import asyncio
 import logging
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from learnloop_dataplane.nats.relay import TenantConnection
 
 log = logging.getLogger(__name__)
-OLDEST = (2, 12)
-"""Before it the server reads an acknowledgement as an order: JSON with fields it does not know."""
-
-
-class TooOld(Exception):
-    """The server is older than OLDEST."""
 
 
 async def connected(config: Config, user: str | None) -> Client:
@@ -41,7 +35,6 @@ async def connected(config: Config, user: str | None) -> Client:
 
     Raises:
         nats.errors.Error, OSError: not at this moment.
-        TooOld: names the version and the one that is needed.
     """
     options: dict[str, Any] = {}
     if user:
@@ -49,7 +42,7 @@ async def connected(config: Config, user: str | None) -> Client:
         if passwords := config.lines("nats_password"):
             name, password = newest_login(user, passwords)
         options = {"user": name, "password": password}
-    client = await nats.connect(
+    return await nats.connect(
         (config.nats_url or "").split(","),
         name="learnloop-memory",
         max_reconnect_attempts=-1,
@@ -62,22 +55,6 @@ async def connected(config: Config, user: str | None) -> Client:
         tls=client_context(),
         **options,
     )
-    try:
-        refuse_old(client)
-    except TooOld:
-        await client.close()
-        raise
-    return client
-
-
-def refuse_old(client: Client) -> None:
-    """Raises TooOld when the server that this client is connected to is; a cluster may have several."""
-    version = client.connected_server_version
-    if (version.major, version.minor) < OLDEST:
-        raise TooOld(
-            f"NATS is version {version.major}.{version.minor}.{version.patch}, and learnloop needs "
-            f"{OLDEST[0]}.{OLDEST[1]} or newer; upgrade the server (in the chart: nats.image)"
-        )
 
 
 async def _log_error(error: Exception) -> None:
@@ -103,7 +80,6 @@ class Bus:
         self._js: JetStreamContext | None = None
         self._starting: asyncio.Task[None] | None = None
         self._loose: set[asyncio.Task[None]] = set()
-        self._connections = 0
         self.ready = asyncio.Event()
         self.problem = "the first connection is being made"
 
@@ -125,22 +101,11 @@ class Bus:
         """The JetStream context.
 
         Raises:
-            Unavailable: the connection is down, or the server is too old.
+            Unavailable: the connection is down.
         """
         if self._js is None or self._client is None or not self._client.is_connected:
             raise Unavailable("NATS")
-        if (connections := self._client.stats["reconnects"]) != self._connections:
-            self._look_at_server(self._client)
-            self._connections = connections
         return self._js
-
-    def _look_at_server(self, client: Client) -> None:
-        try:
-            refuse_old(client)
-        except TooOld as error:
-            unavailable = Unavailable("NATS")
-            unavailable.message = str(error)
-            raise unavailable from None
 
     def connected(self) -> bool:
         """Is there a connection at this moment?"""

@@ -6,8 +6,8 @@ account without JetStream (see the chart's configuration), where this process al
 publishes that in its own account, answers in theirs, and answers on an inbox of the publisher's namespace only.
 """
 
+import asyncio
 import logging
-import time
 from collections import Counter
 from contextlib import suppress
 
@@ -15,6 +15,7 @@ import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
 
 from learnloop_api import names
 from learnloop_dataplane.concurrency.limits import EpisodeRate
@@ -47,12 +48,10 @@ class Relay:
 
     def __init__(self, metrics: Metrics, rate: EpisodeRate) -> None:
         self._metrics, self._rate = metrics, rate
-        self._waiting: dict[str, tuple[str, str, float]] = {}
         self._in_hand: Counter[str] = Counter()
-        self._number = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._own: Client | None = None
         self._tenants: Client | None = None
-        self._inbox = ""
 
     async def listen(self, own: Client, tenants: Client) -> None:
         """From now on, also after reconnections.
@@ -64,11 +63,9 @@ class Relay:
         Raises:
             nats.errors.Error: the server does not take the subscriptions.
         """
-        self._own, self._tenants, self._inbox = own, tenants, own.new_inbox()
-        await own.subscribe(f"{self._inbox}.*", cb=self._answered)
+        self._own, self._tenants = own, tenants
         for subject in TAKEN:
             await tenants.subscribe(f"{subject}.>", queue=QUEUE, cb=self._take, pending_bytes_limit=PENDING_BYTES)
-        await own.flush()
         await tenants.flush()
 
     async def _take(self, message: Msg) -> None:
@@ -79,7 +76,6 @@ class Relay:
             log.info("NATS: refused, the reply subject is not an inbox of the publisher: %r", message.reply[:MAX_REPLY])
             self._metrics.relay_refused(namespace, "reply")
             return
-        self._forget()
         if self._in_hand[namespace] >= IN_HAND:
             self._metrics.relay_refused(namespace, "in_hand")
             message_text = (
@@ -94,29 +90,26 @@ class Relay:
                 self._metrics.relay_refused(namespace, "over_quota")
                 await self._answer(message.reply, _error(429, error.message))
                 return
-        await self._publish(message, namespace)
-
-    async def _publish(self, message: Msg, namespace: str) -> None:
-        assert self._own is not None
-        self._number += 1
-        token = str(self._number)
-        self._waiting[token] = (message.reply, namespace, time.monotonic() + WAIT_SECONDS)
         self._in_hand[namespace] += 1
+        task = asyncio.create_task(self._forward(message, namespace))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _forward(self, message: Msg, namespace: str) -> None:
+        assert self._own is not None
         identity = (message.headers or {}).get(MESSAGE_ID)
         # Of the publisher's headers none but this goes on: others are orders to JetStream.
         headers = {MESSAGE_ID: tenants_id(namespace, message.subject, identity)} if identity else None
         try:
-            await self._own.publish(message.subject, message.data, f"{self._inbox}.{token}", headers=headers)
-        except (NatsError, OSError) as error:
-            self._done(token)
+            answer = (await self._own.request(message.subject, message.data, WAIT_SECONDS, headers=headers)).data
+        except NoRespondersError:
+            answer = _error(503, "no stream; send it again")
+        except (NatsError, TimeoutError, OSError) as error:
             log.info("NATS: an event of %s is not taken: %s", namespace, error)
-            await self._answer(message.reply, _error(503, "the data plane has lost NATS; send it again"))
-
-    async def _answered(self, message: Msg) -> None:
-        token = message.subject.rpartition(".")[2]
-        if (waiting := self._done(token)) is not None:
-            # No data: no stream has the subject, because it is being made again.
-            await self._answer(waiting[0], message.data or _error(503, "no stream; send it again"))
+            answer = _error(503, "the data plane has lost NATS; send it again")
+        finally:
+            self._in_hand[namespace] -= 1
+        await self._answer(message.reply, answer)
 
     async def _answer(self, reply: str, data: bytes) -> None:
         assert self._tenants is not None
@@ -124,20 +117,6 @@ class Relay:
             await self._tenants.publish(reply, data)
         except (NatsError, OSError) as error:
             log.info("NATS: an answer is lost, its message will be sent again: %s", error)
-
-    def _done(self, token: str) -> tuple[str, str, float] | None:
-        waiting = self._waiting.pop(token, None)
-        if waiting is not None:
-            self._in_hand[waiting[1]] -= 1
-            if not self._in_hand[waiting[1]]:
-                del self._in_hand[waiting[1]]
-        return waiting
-
-    def _forget(self) -> None:
-        """Ends the wait for what was never acknowledged; the oldest stand first."""
-        now = time.monotonic()
-        while self._waiting and (oldest := next(iter(self._waiting))) and self._waiting[oldest][2] < now:
-            self._done(oldest)
 
 
 def answerable(reply: str, namespace: str) -> bool:
@@ -147,8 +126,8 @@ def answerable(reply: str, namespace: str) -> bool:
     return reply.startswith(inbox) and len(reply) <= MAX_REPLY and plain and all(reply.split("."))
 
 
-def _error(code: int, told: str) -> bytes:
-    return orjson.dumps({"error": {"code": code, "description": told}, "stream": ""})
+def _error(code: int, description: str) -> bytes:
+    return orjson.dumps({"error": {"code": code, "description": description}, "stream": ""})
 
 
 async def isolated(tenants: Client) -> bool:

@@ -1,15 +1,12 @@
 """The JetStream streams: their definitions, and how much of them each namespace may fill."""
 
-import logging
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, StorageType, StoreCompression, StreamConfig
-from nats.js.errors import BadRequestError, NotFoundError
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StoreCompression, StreamConfig
+from nats.js.errors import BadRequestError
 
 from learnloop_api import names
 from learnloop_dataplane.errors import NoRoom, Unavailable
@@ -36,9 +33,9 @@ def stream_configs(max_bytes: int, replicas: int = 1) -> list[StreamConfig]:
     """Definitions of the streams.
 
     Args:
-        max_bytes: size of RL_TRAJECTORIES; the others get an eighth, at least 16 MiB. In streams that
-            others read, the oldest make room. Streams that the data plane reads refuse new messages when they are full,
-            and `Room` removes read ones: an unread message is never discarded.
+        max_bytes: size of RL_TRAJECTORIES; the others get an eighth, at least 16 MiB. RL_TRAJECTORIES is a work queue:
+            a message that was acknowledged leaves it, and it refuses new ones when it is full. In the others the
+            oldest make room.
         replicas: servers that keep each stream.
     """
     small = max(max_bytes // 8, 16 * 2**20)
@@ -57,6 +54,7 @@ def stream_configs(max_bytes: int, replicas: int = 1) -> list[StreamConfig]:
             subjects=_subjects(names.SUBJECT_TRAJECTORY),
             max_age=30 * DAY,
             max_bytes=max_bytes,
+            retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
             **common,
         ),
@@ -73,7 +71,7 @@ def stream_configs(max_bytes: int, replicas: int = 1) -> list[StreamConfig]:
             subjects=training,
             max_age=7 * DAY,
             max_bytes=small,
-            discard=DiscardPolicy.NEW,
+            discard=DiscardPolicy.OLD,
             **common,
         ),
     ]
@@ -94,84 +92,36 @@ async def ensure_streams(js: JetStreamContext, max_bytes: int, replicas: int = 1
             await js.update_stream(config)
 
 
-log = logging.getLogger(__name__)
 ROOM_SECONDS = 1.0
-FULL_SHARE = 0.75  # above, read messages go
-ALARM_SHARE = 0.8  # of unread messages
+ALARM_SHARE = 0.8
 MIB = 2**20
 
 
-@dataclass(frozen=True)
-class Level:
-    """How full one stream is.
-
-    Attributes:
-        limit, bytes: what it may hold, and holds.
-        messages, unread: how many it holds, and how many of them are not acknowledged.
-        first: number of the oldest message.
-        read: every message up to this number was read.
-    """
-
-    limit: int
-    bytes: int
-    messages: int
-    unread: int
-    first: int
-    read: int
-
-    @property
-    def full(self) -> float:
-        """The share of its room that is taken, 0 to 1."""
-        return self.bytes / self.limit
-
-    @property
-    def unread_share(self) -> float:
-        """The share of its room that unread messages take, were all of the same size."""
-        return self.full * min(1.0, self.unread / self.messages) if self.messages else 0.0
-
-    @property
-    def purgeable(self) -> int:
-        """The number below which all messages were read and may go; 0: none need to."""
-        return self.read + 1 if self.full > FULL_SHARE and self.read >= self.first else 0
-
-
 class Room:
-    """Measures and clears; any number of processes may do so.
+    """Measures the queue of episodes; any number of processes may do so."""
 
-    Args:
-        readers: the durable consumer of each stream.
-    """
-
-    def __init__(self, bus: "Bus", metrics: Metrics, readers: Mapping[str, str]) -> None:
+    def __init__(self, bus: "Bus", metrics: Metrics) -> None:
         self._bus = bus
         self._metrics = metrics
-        self._readers = readers
         self._waiting: Counter[str] = Counter()
         self.problem: str | None = None
 
     async def look(self) -> None:
-        """One pass over the streams.
+        """One pass.
 
         Raises:
             Unavailable: NATS does not answer.
         """
         await self._bus.ready.wait()
-        problems = []
         try:
-            for stream, durable in self._readers.items():
-                level = await self._measured(stream, durable)
-                if upto := level.purgeable:
-                    await self._bus.js.purge_stream(stream, seq=upto)
-                    level = await self._measured(stream, durable)
-                    log.info("%s: made room, %.0f %% of it are taken", stream, 100 * level.full)
-                self._metrics.stream(stream, level.limit, level.bytes, level.unread, level.unread_share)
-                if level.unread_share >= ALARM_SHARE:
-                    problems.append(_complaint(stream, level))
-                if stream == TRAJECTORIES:
-                    await self._count(level)
+            info = await self._bus.js.stream_info(TRAJECTORIES)
+            limit, state = info.config.max_bytes or 1, info.state
+            self._metrics.stream(TRAJECTORIES, limit, state.bytes, state.messages)
+            crowded = state.bytes >= ALARM_SHARE * limit
+            self._waiting = await self._by_namespace() if crowded else Counter()
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable("NATS") from error
-        self.problem = "; ".join(problems) or None
+        self.problem = _complaint(limit, state.bytes, state.messages) if crowded else None
 
     def admit(self, namespace: str) -> None:
         """May this namespace's episode go past the full stream, straight into PostgreSQL? Who fills the stream may not:
@@ -188,41 +138,19 @@ class Room:
                 "send the request again"
             )
 
-    async def _measured(self, stream: str, durable: str) -> Level:
-        info = await self._bus.js.stream_info(stream)
-        # Asked second: a consumer that now has nothing left to read has read all that was there before.
-        state = info.state
-        limit, read, unread = info.config.max_bytes or 1, state.first_seq - 1, state.messages
-        try:
-            reader = await self._bus.js.consumer_info(stream, durable)
-        except NotFoundError:  # its reader will create it
-            pass
-        else:
-            unread = min(state.messages, (reader.num_pending or 0) + (reader.num_ack_pending or 0))
-            # A floor follows the messages it is for; the end of a stream may be somebody else's.
-            read = state.last_seq if not unread else _floor(reader)
-        return Level(limit, state.bytes, state.messages, unread, state.first_seq, min(read, state.last_seq))
-
-    async def _count(self, level: Level) -> None:
-        """Counts waiting messages by namespace; only when the stream is nearly full, as it lists every agent."""
-        if level.unread_share < ALARM_SHARE:
-            self._waiting.clear()
-            return
-        subject = f"{names.SUBJECT_TRAJECTORY}.>"
-        subjects = (await self._bus.js.stream_info(TRAJECTORIES, subjects_filter=subject)).state.subjects or {}
+    async def _by_namespace(self) -> Counter[str]:
+        """Waiting messages by namespace; only asked when the stream is nearly full, as it lists every agent."""
+        prefix = f"{names.SUBJECT_TRAJECTORY}."
+        subjects = (await self._bus.js.stream_info(TRAJECTORIES, subjects_filter=f"{prefix}>")).state.subjects or {}
         waiting: Counter[str] = Counter()
         for name, messages in subjects.items():
-            waiting[name.removeprefix(f"{names.SUBJECT_TRAJECTORY}.").partition(".")[0]] += messages
-        self._waiting = waiting
+            waiting[name.removeprefix(prefix).partition(".")[0]] += messages
+        return waiting
 
 
-def _floor(reader: Any) -> int:
-    return reader.ack_floor.stream_seq if reader.ack_floor else 0
-
-
-def _complaint(stream: str, level: Level) -> str:
+def _complaint(limit: int, size: int, messages: int) -> str:
     return (
-        f"{stream}: {level.unread} unread messages take {100 * level.unread_share:.0f} % of its "
-        f"{level.limit // MIB} MiB; when it is full it refuses what is new, which its senders keep. "
+        f"{TRAJECTORIES}: {messages} unread messages take {100 * size / limit:.0f} % of its {limit // MIB} MiB; when "
+        "it is full it refuses what is new, which its senders keep. "
         "Does the reader keep up (PostgreSQL)? Else give it more room: nats.trajectories.size"
     )

@@ -4,14 +4,17 @@ import hashlib
 import re
 from typing import Literal
 
+from pydantic import ValidationError
+
 UNKNOWN = "-"
+MAX_FIELD = 60
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 # subject: not <subject>.<namespace>.<name>; json: not JSON; schema: not what the event's schema says; agent: body and
-# subject name different agents; storage: PostgreSQL refuses the values; poison: every delivery killed its reader.
-Code = Literal["subject", "json", "schema", "agent", "storage", "poison"]
+# subject name different agents; storage: PostgreSQL refuses the values.
+Code = Literal["subject", "json", "schema", "agent", "storage"]
 
 
 class RefusedMessage(Exception):
@@ -53,3 +56,28 @@ def tenants_id(namespace: str, subject: str, identity: str) -> str:
     """
     digest = hashlib.sha256(f"{subject} {identity}".encode(errors="replace")).hexdigest()  # no subject has a space
     return f"tenant/{namespace}/{digest}"
+
+
+_FIXES = {
+    "missing": "add it",
+    "extra_forbidden": "remove it: the schema has no such field",
+    "json_invalid": "send one JSON object (RFC 8259)",
+}
+
+
+def invalid(namespace: str, subject: str, error: ValidationError) -> RefusedMessage:
+    """The refusal of a body: the first faulty field, without its value, which may be private.
+
+    Args:
+        subject: the event's, without namespace and name; its schema is served under this name.
+    """
+    errors = error.errors(include_url=False, include_input=False, include_context=False)
+    first = errors[0]
+    # pydantic puts the types that it tried of a field among the fields, such as list[float].
+    path = [str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier()]
+    field = ".".join(part[:MAX_FIELD] for part in path) or "body"
+    fix = _FIXES.get(first["type"], "correct it")
+    more = f" ({len(errors) - 1} more after this one)" if len(errors) > 1 else ""
+    message = f"{field}: {first['msg'].removeprefix('Value error, ')}; {fix} and publish it under a new Nats-Msg-Id"
+    code: Code = "json" if first["type"] == "json_invalid" else "schema"
+    return RefusedMessage(namespace, code, f"{message}; schema: /api/v1/schemas/{subject}{more}")

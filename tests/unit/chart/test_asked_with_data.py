@@ -35,7 +35,7 @@ def data_plane() -> CollectorRegistry:
     metrics.budget("team", "pole", 1, 1, 1)
     metrics.consolidated("team", 1, 1)
     metrics.refused("team", "schema")
-    metrics.stream("RL_TRAJECTORIES", 2, 1, 1, 0.5)
+    metrics.stream("RL_TRAJECTORIES", 2, 1, 1)
     metrics.background_failures.labels("rewards").inc()
     metrics.requests.labels("/healthz", "GET", "200").observe(0.1)
     figures = dict.fromkeys((*FIGURES, *RESOURCES, *LEARNED, "action_share_0"), 0.5)

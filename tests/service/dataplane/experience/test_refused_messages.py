@@ -13,8 +13,7 @@ import nats as nats_client
 import pytest
 
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
-from learnloop_dataplane.nats.consumer import MAX_DELIVER, consumer_config
-from learnloop_dataplane.nats.streams import TRAJECTORIES, ensure_streams
+from learnloop_dataplane.nats.streams import TRAJECTORIES
 from testing.messages.fuzzed_events import fuzzed
 
 from ..conftest import START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory
@@ -134,27 +133,3 @@ async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(
         return SUBJECT not in subjects and not any(".team-x." in subject for subject in subjects)
 
     await eventually(gone)
-
-
-async def test_a_message_that_kills_its_readers_is_put_aside_unread(
-    dsn: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, port: int, heard: pytest.LogCaptureFixture
-) -> None:
-    server = Nats(tmp_path_factory.mktemp("nats-poison"), port).start()
-    client = await nats_client.connect(server.url, connect_timeout=20)
-    js = client.jetstream(timeout=START_SECONDS)
-    await ensure_streams(js, 64 * 2**20)
-    await js.publish(f"{SUBJECT}.team-p.deadly", json.dumps(trajectory("deadly", "deadly")).encode())
-    await js.add_consumer(TRAJECTORIES, consumer_config(STREAM_DURABLE, [], 2.0))
-    reader = await js.pull_subscribe_bind(durable=STREAM_DURABLE, stream=TRAJECTORIES)
-    for _ in range(MAX_DELIVER - 1):
-        await (await reader.fetch(1, timeout=START_SECONDS))[0].nak()
-    async with running(**settings(dsn, tmp_path, nats_url=server.url)) as api:
-        await eventually(lambda: _settled(api))
-        assert _codes(heard) == ["poison"]
-        assert await _stored(dsn, "team-p") == {}
-        # Its reader has been mended since: published again, it is stored.
-        message = await js.get_msg(TRAJECTORIES, 1)
-        await _publish(server.url, (message.subject or "", message.data or b""))
-        assert await eventually(lambda: _stored(dsn, "team-p")) == {"deadly": 1}
-    await client.close()
-    server.kill()

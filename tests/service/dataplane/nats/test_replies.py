@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from learnloop_api import names
-from learnloop_dataplane.nats.streams import STREAMS
+from learnloop_dataplane.nats.streams import STREAMS, TRAJECTORIES
 from testing.servers.nats_server import Nats
 from testing.servers.tenants_nats import PASSWORD, connected
 from testing.servers.token_issuer import Cluster
@@ -51,11 +51,11 @@ async def whole(server: Nats) -> tuple[Client, JetStreamContext]:
 
 
 async def held(js: JetStreamContext) -> dict[str, tuple[int, int]]:
-    """Messages of each stream that are there, and the newest one's number."""
+    """Messages of each stream that are there, and the newest one's number. An episode leaves when it is stored."""
     found = {}
     for stream in STREAMS:
         state = (await js.stream_info(stream)).state
-        found[stream] = (state.messages, state.last_seq)
+        found[stream] = (0 if stream == TRAJECTORIES else state.messages, state.last_seq)
     return found
 
 
@@ -100,8 +100,7 @@ async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_
     await red.flush(20)
     after = await held(js)
     expected = dict(before)
-    count, newest = before["RL_TRAJECTORIES"]
-    expected["RL_TRAJECTORIES"] = (count + 1, newest + 1)
+    expected[TRAJECTORIES] = (0, before[TRAJECTORIES][1] + 1)
     assert after == expected, "the honest one alone is new, and nothing is gone"
     told = [message.subject for message in heard if message.subject != OWN and not message.subject.startswith("_INBOX")]
     assert told == [], "nothing was published in the tenants' account either"
@@ -118,6 +117,7 @@ async def test_headers_that_are_orders_to_jetstream_or_traces_are_not_passed_on(
     _, server = guarded
     admin, js = await whole(server)
     listener, heard = await all_heard(server, "learnloop-tenants")
+    inside, passed_on = await all_heard(server, "learnloop")
     errors: list[str] = []
     red = await connected(server.url, cluster.token("red"), "red", errors)
     answer = await red.request(OWN, body("ordered"), timeout=20, headers=ORDERS)
@@ -127,12 +127,12 @@ async def test_headers_that_are_orders_to_jetstream_or_traces_are_not_passed_on(
         await red.publish(OWN, body(f"traced-{len(target)}"), headers=traced)
     await red.request(OWN, body("last"), timeout=20)
     await red.flush(20)
-    state = (await js.stream_info("RL_TRAJECTORIES")).state
-    raw = await js.get_msg("RL_TRAJECTORIES", state.first_seq)
-    assert set(raw.headers or {}) <= {"Nats-Msg-Id"}
+    episodes = [message for message in passed_on if message.subject == OWN]
+    assert episodes
+    assert all(set(message.headers or {}) <= {"Nats-Msg-Id"} for message in episodes)
     assert not [message for message in heard if message.subject == f"{names.SUBJECT_REWARD}.red.walker"]
     assert (await js.stream_info("RL_REWARDS")).state.last_seq == 0
-    for client in (red, listener, admin):
+    for client in (red, listener, inside, admin):
         await client.close()
 
 

@@ -7,7 +7,9 @@ from unittest.mock import AsyncMock, Mock
 import asyncpg
 import pytest
 
+from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.nats_workers import TrajectoryConsumer
+from learnloop_dataplane.experience.trajectories import StoredTrajectories
 
 STEP = {"observation": [0.0], "action": 0, "log_prob": -0.7, "reward": 1.0}
 
@@ -25,19 +27,19 @@ def message(identity: str, namespace: str = "team") -> Any:
         "steps": [STEP],
     }
     subject = f"agent.rl.trajectory.v1.{namespace}.cart"
-    return Mock(subject=subject, data=json.dumps(body).encode(), ack=AsyncMock())
+    return Mock(subject=subject, data=json.dumps(body).encode(), ack=AsyncMock(), nak=AsyncMock())
 
 
 def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[TrajectoryConsumer, Any]:
     """One whose database fails for every batch with an episode named `bad` in it."""
     refusals = Mock(settle=AsyncMock())
-    made = TrajectoryConsumer(Mock(), Mock(), Mock(), Mock(), refusals, Mock(), 15.0)
+    made = TrajectoryConsumer(Mock(), Mock(), Mock(), refusals, Mock())
 
-    async def persist(_: str, group: Any) -> tuple[set[str], list[Any]]:
+    async def persist(_: str, group: Any) -> StoredTrajectories:
         ids = {trajectory.trajectory_id for _, trajectory in group}
         if "bad" in ids:
             raise fault
-        return ids, []
+        return StoredTrajectories(ids, set())
 
     monkeypatch.setattr(made, "_persist", persist)
     return made, refusals
@@ -61,15 +63,22 @@ async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbour
 ) -> None:
     made, refusals = consumer(monkeypatch, asyncpg.InternalServerError("cache lookup failed"))
     batch = [message(name) for name in ("a", "bad", "b")]
-    with pytest.raises(asyncpg.InternalServerError):
-        await made.handle(batch)
+    await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [1, 0, 1]
+    assert [one.nak.await_count for one in batch] == [0, 1, 0]
     refusals.settle.assert_not_awaited()
 
 
 async def test_nor_is_another_namespaces_batch_left_lying_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = consumer(monkeypatch, asyncpg.InternalServerError("cache lookup failed"))
     batch = [message("bad"), message("a", "another-team"), message("b", "another-team")]
-    with pytest.raises(asyncpg.InternalServerError):
-        await made.handle(batch)
+    await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [0, 1, 1]
+
+
+async def test_a_database_that_is_away_has_the_whole_batch_delivered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, refusals = consumer(monkeypatch, Unavailable("PostgreSQL"))
+    batch = [message("a"), message("bad")]
+    await made.handle(batch)
+    assert [(one.ack.await_count, one.nak.await_count) for one in batch] == [(0, 1), (0, 1)]
+    refusals.settle.assert_not_awaited()
