@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from learnloop_common.telemetry import json_logs
-from learnloop_dataplane.audit import sealer
+from learnloop_dataplane.audit import chain as sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan

@@ -11,7 +11,7 @@ from learnloop_api.wire.memory import MemoryBudget, MemoryUse
 from learnloop_api.wire.reward import AgentStats
 from learnloop_api.wire.training_request import TrainingOrder
 from learnloop_api.wire.trajectory import ExplorationPage
-from learnloop_dataplane.agents.progress import progress
+from learnloop_dataplane.agents.agent_registry import progress
 from learnloop_dataplane.api.requests import (
     Caller,
     Db,

@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.agents import routes as agents
-from learnloop_dataplane.api import responses
+from learnloop_dataplane.api import requests as responses
 from learnloop_dataplane.api.request_limits import RequestLimits
 from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, answer, data_plane, identify
 from learnloop_dataplane.assembly.data_plane import DataPlane

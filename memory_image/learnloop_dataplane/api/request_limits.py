@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from learnloop_common.http_server import encoding_problem
 from learnloop_common.telemetry.json_logs import about, trace_of
 from learnloop_dataplane.access.callers import RequestShare
-from learnloop_dataplane.api.responses import refusal
+from learnloop_dataplane.api.requests import refusal
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics
 

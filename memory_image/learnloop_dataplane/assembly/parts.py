@@ -6,15 +6,13 @@ from typing import Any
 
 from learnloop_dataplane.access.callers import Authenticator
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
-from learnloop_dataplane.audit import sealer
-from learnloop_dataplane.audit.sealer import Sealer
+from learnloop_dataplane.audit import chain as sealer
+from learnloop_dataplane.audit.chain import Sealer
 from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.concurrency.loop import TURN, Background, Work
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.config_values import WrappingKeys
-from learnloop_dataplane.encryption.sealed_blobs import SealedBlobs
-from learnloop_dataplane.encryption.step_cipher import DataKeys, StepCipher
+from learnloop_dataplane.config import Config, WrappingKeys
+from learnloop_dataplane.encryption.step_cipher import DataKeys, SealedBlobs, StepCipher
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Tools
 from learnloop_dataplane.evaluators.judge import JudgeClient
@@ -25,13 +23,10 @@ from learnloop_dataplane.experience.nats_workers import NatsSide
 from learnloop_dataplane.experience.preferences import Preferences
 from learnloop_dataplane.experience.trajectories import TrajectoryIntake
 from learnloop_dataplane.kubernetes.api_client import KubeApi
-from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.notifications.approvals import Approvals
-from learnloop_dataplane.notifications.outbox import Notifications
-from learnloop_dataplane.notifications.reports import Reports
-from learnloop_dataplane.notifications.webhook import Webhook
+from learnloop_dataplane.notifications.outbox import Notifications, Webhook
+from learnloop_dataplane.notifications.reports import Approvals, Reports
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
@@ -44,13 +39,13 @@ from learnloop_dataplane.rewards.reward_events import RewardOutbox
 from learnloop_dataplane.rewards.reward_hacking import SignalReader
 from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.rewards.reward_worker import RewardWorker
+from learnloop_dataplane.sandbox.job import JobSandbox
 from learnloop_dataplane.task_rewards.evaluation import EvaluationWorker
 from learnloop_dataplane.task_rewards.team_credits import TeamCredits
 from learnloop_dataplane.training.jobs import TrainingJobs
 from learnloop_dataplane.training.runs import Runs
 from learnloop_dataplane.training.study_storage import StudyThreads
-from learnloop_dataplane.warehouse.clickhouse import ClickHouse
-from learnloop_dataplane.warehouse.episode_shipper import Shipper
+from learnloop_dataplane.warehouse.clickhouse import ClickHouse, Shipper
 
 Step = Callable[[str], Awaitable[int]]
 """Work on one namespace; returns how much was done."""

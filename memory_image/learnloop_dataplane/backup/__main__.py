@@ -11,11 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from learnloop_dataplane.backup.folder import BackupError, Folder
-from learnloop_dataplane.backup.steps import check, copy_artifacts, restore
+from learnloop_dataplane.backup.steps import BackupError, Folder, check, copy_artifacts, restore
 from learnloop_dataplane.blobs.blob_store import Blobs
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.config_values import with_password
+from learnloop_dataplane.config import Config, with_password
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
 

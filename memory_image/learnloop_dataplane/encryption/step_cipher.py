@@ -1,4 +1,4 @@
-"""Seals episodes' steps by one data key for each namespace, which the configured keys wrap."""
+"""Seals episodes' steps and blobs by one data key for each namespace, which the configured keys wrap."""
 
 import asyncio
 import base64
@@ -7,16 +7,29 @@ import hmac
 import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from uuid import uuid4
 
 import orjson
 
-from learnloop_common.encryption import KEY_BYTES, DataKey, Unreadable, seal, unseal
-from learnloop_dataplane.config_values import WrappingKeys
-from learnloop_dataplane.errors import Damaged, KeyMissing
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_common.encryption import (
+    CHUNK_BYTES,
+    HEADER_BYTES,
+    KEY_BYTES,
+    DataKey,
+    Opener,
+    Unreadable,
+    is_sealed,
+    seal,
+    sealed,
+    unseal,
+)
+from learnloop_dataplane.blobs.blob_store import Blobs
+from learnloop_dataplane.config import WrappingKeys
+from learnloop_dataplane.errors import Damaged, KeyMissing, Unavailable
+from learnloop_dataplane.postgres.database import Database, uuid7
 
 _OF = "SELECT key_id, wrapping_key, wrapped FROM data_keys WHERE namespace = $1"
 _MAKE = """
@@ -109,7 +122,7 @@ class StepCipher:
             KeyMissing: no keys are configured, or one is missing.
             Damaged: a column was changed.
         """
-        if not any(is_sealed(log.steps) for log in logs):
+        if not any(is_envelope(log.steps) for log in logs):
             return logs
         if self._keys is None:
             raise KeyMissing("episodes are sealed and LEARNLOOP_ENCRYPTION_KEYS is not set; give the keys back")
@@ -124,7 +137,7 @@ class StepCipher:
         Raises:
             Unavailable: PostgreSQL does not answer; and as `open`.
         """
-        if not any(is_sealed(row[column]) for row in rows):
+        if not any(is_envelope(row[column]) for row in rows):
             return rows
         logs = [StepLog(row["trajectory_id"], row[column], row.get("last_observation")) for row in rows]
         async with db.tenant(namespace) as connection:
@@ -136,7 +149,7 @@ PLAIN = StepCipher(None)
 """Seals nothing."""
 
 
-def is_sealed(steps: str | None) -> bool:
+def is_envelope(steps: str | None) -> bool:
     """True for an envelope; plain steps are an array."""
     return steps is not None and steps.startswith("{")
 
@@ -162,7 +175,7 @@ def _sealed(namespace: str, log: StepLog, key: DataKey) -> StepLog:
 
 
 def _opened(namespace: str, log: StepLog, key: DataKey) -> StepLog:
-    if not is_sealed(log.steps):
+    if not is_envelope(log.steps):
         return log
     try:
         envelope = base64.b64decode(orjson.loads(log.steps or "")["sealed"], validate=True)
@@ -176,3 +189,73 @@ def _opened(namespace: str, log: StepLog, key: DataKey) -> StepLog:
         raise Damaged(f"the steps of trajectory {log.trajectory_id}", why) from error
     steps, last = payload[_LENGTH.size : _LENGTH.size + size], payload[_LENGTH.size + size :]
     return StepLog(log.trajectory_id, steps.decode(), last.decode() or None)
+
+
+class SealedBlobs(Blobs):
+    """Blobs sealed by the key of the namespace that their own key begins with.
+
+    Blobs from before encryption was switched on are read as they are.
+    """
+
+    def __init__(self, url: str, keys: DataKeys) -> None:
+        super().__init__(url)
+        self._keys = keys
+
+    async def put(self, key: str, file: Path) -> None:
+        data_key = await self._keys.of_namespace(_namespace(key))
+        target = self.spool / f"sealed-{uuid4()}"
+        try:
+            await asyncio.to_thread(_seal, file, target, data_key, key)
+            await super().put(key, target)
+        except OSError as error:
+            raise Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
+        finally:
+            target.unlink(missing_ok=True)
+
+    async def open(self, key: str) -> AsyncIterator[bytes] | None:
+        """See Blobs. Raises Damaged for a changed envelope."""
+        chunks = await super().open(key)
+        if chunks is None:
+            return None
+        head = bytearray()
+        while len(head) < HEADER_BYTES:
+            try:
+                head += await anext(chunks)
+            except StopAsyncIteration:
+                break
+        if not is_sealed(bytes(head)):
+            return _as_it_is(bytes(head), chunks)
+        return _unsealed(bytes(head), chunks, await self._keys.of_namespace(_namespace(key)), key)
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _seal(source: Path, target: Path, data_key: DataKey, context: str) -> None:
+    with source.open("rb") as plain, target.open("wb") as file:
+        file.writelines(sealed(_chunks(plain), data_key, context))
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk
+
+
+async def _as_it_is(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield head
+    async for chunk in rest:
+        yield chunk
+
+
+async def _unsealed(head: bytes, rest: AsyncIterator[bytes], data_key: DataKey, key: str) -> AsyncIterator[bytes]:
+    try:
+        opener = Opener(head[:HEADER_BYTES], data_key, key)
+        if plain := await asyncio.to_thread(opener.update, head[HEADER_BYTES:]):
+            yield plain
+        async for chunk in rest:
+            if plain := await asyncio.to_thread(opener.update, chunk):
+                yield plain
+        yield opener.finish()
+    except Unreadable as error:
+        raise Damaged(f"the blob {key}", str(error)) from error

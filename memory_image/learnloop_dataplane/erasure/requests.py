@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from learnloop_dataplane.audit.chain import actor, note
-from learnloop_dataplane.audit.sealer import Sealer
+from learnloop_dataplane.audit.chain import Sealer, actor, note
 from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.rows import Erased, Scope, erase, of_person
 from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.privacy import people
 from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.recall.recall_log import RecallLog

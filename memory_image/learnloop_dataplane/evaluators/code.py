@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 import orjson
 
 from learnloop_api.kinds import evaluators
-from learnloop_dataplane.concurrency.limits import FairPlaces
-from learnloop_dataplane.concurrency.offload import process_apart
+from learnloop_dataplane.concurrency.limits import FairPlaces, process_apart
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
 from learnloop_dataplane.sandbox.job import judge, read_tests
-from learnloop_dataplane.sandbox.run_case import RunCase, TooLong
+from learnloop_dataplane.sandbox.limited_run import RunCase, TooLong
 
 SECONDS = 10.0
 AT_ONCE = 2

@@ -13,7 +13,7 @@ from learnloop_api.kinds.evaluators import Evaluator
 
 if TYPE_CHECKING:
     from learnloop_dataplane.evaluators.judge import JudgeClient
-    from learnloop_dataplane.sandbox.run_case import RunCase
+    from learnloop_dataplane.sandbox.limited_run import RunCase
 
 
 MAX_TEXT = 262_144

@@ -16,7 +16,7 @@ import orjson
 from cachetools import TTLCache
 
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_dataplane.concurrency.offload import started_apart
+from learnloop_dataplane.concurrency.limits import started_apart
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
 

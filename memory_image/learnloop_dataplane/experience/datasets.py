@@ -13,8 +13,7 @@ from pydantic_core import to_json
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.schema_facts import STEPS_OF_EACH
+from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 
 MOST = 20

@@ -16,8 +16,7 @@ import orjson
 
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.schema_facts import STEPS_OF_EACH
+from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database
 
 ACTION = "exploration.logged"
 MOST_EPISODES = 50

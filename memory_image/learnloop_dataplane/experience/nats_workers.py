@@ -17,11 +17,9 @@ from learnloop_api import names
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane.access.callers import Authenticator
-from learnloop_dataplane.concurrency.limits import EpisodeRate
+from learnloop_dataplane.concurrency.limits import EpisodeRate, body_bytes, in_thread_if_large
 from learnloop_dataplane.concurrency.loop import Background
-from learnloop_dataplane.concurrency.offload import body_bytes, in_thread_if_large
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.config_values import seed_from
+from learnloop_dataplane.config import Config, seed_from
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories, prepare, safe_version, store

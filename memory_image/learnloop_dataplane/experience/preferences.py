@@ -7,7 +7,7 @@ from pydantic_core import to_json
 
 from learnloop_api.wire.language import MAX_TEXT, Preference
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.concurrency.offload import in_thread_if_large
+from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.experience.trajectories import Accepted
 from learnloop_dataplane.postgres.database import Database

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from learnloop_api import names
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Step, Trajectory
 from learnloop_common.redaction.redactor import safe_measurements
-from learnloop_dataplane.concurrency.offload import in_thread_if_large
+from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import NoRoom, Unavailable
 from learnloop_dataplane.experience.explored_actions import digest, explored, note_explored

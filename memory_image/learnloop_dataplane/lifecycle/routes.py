@@ -11,6 +11,7 @@ from pydantic import Field
 from learnloop_api.wire.base import Name, Timestamp
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.api.requests import (
+    UUID_KEY,
     Caller,
     Db,
     Input,
@@ -19,10 +20,12 @@ from learnloop_dataplane.api.requests import (
     Quota,
     administers,
     answer,
+    begins_after,
+    following,
     json_body,
     only,
+    page_mark,
 )
-from learnloop_dataplane.api.responses import UUID_KEY, begins_after, following, page_mark
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.lifecycle import forgetting, moving, retirement
 from learnloop_dataplane.memories.routes import MAX_BATCH

@@ -12,9 +12,9 @@ from pydantic_core import to_json
 
 from learnloop_common.redaction.redactor import safe_origin
 from learnloop_dataplane.audit.chain import note_stored
-from learnloop_dataplane.concurrency.offload import in_thread_if_large
+from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.postgres.database import uuid7
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.recall.kinds import Kind
 from learnloop_dataplane.recall.memory_types import CODES, POLICIES, MemoryType

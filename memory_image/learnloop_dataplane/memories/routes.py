@@ -22,7 +22,7 @@ from learnloop_dataplane.api.requests import (
     json_body,
     quick,
 )
-from learnloop_dataplane.concurrency.offload import in_thread_if_large
+from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.privacy.redaction import redact
 from learnloop_dataplane.recall.memory_groups import ScopeOfRecall

@@ -16,8 +16,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from learnloop_common.tls.contexts import client_context
 from learnloop_dataplane.concurrency.loop import cancel
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.config_values import newest_login
+from learnloop_dataplane.config import Config, newest_login
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
 from learnloop_dataplane.nats.streams import MAX_MESSAGE, STREAMS, ensure_streams
 

@@ -10,17 +10,73 @@ import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Self
 
 import httpx
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from learnloop_api import names
+from learnloop_api.kinds.rollouts.gates import seconds_of
 from learnloop_common.foreign_text import plain
 from learnloop_common.key_lines import KeyLines
+from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.notifications.webhook import SECONDS, NotDelivered, Webhook
 from learnloop_dataplane.postgres.database import Database
+
+SECONDS = 10.0
+"""For one message, with its answer."""
+Event = Literal[
+    "training.completed",
+    "training.failed",
+    "model.deployed",
+    "model.rolled_back",
+    "approval.waiting",
+    "report.daily",
+]
+EVENTS: tuple[Event, ...] = (
+    "training.completed",
+    "training.failed",
+    "model.deployed",
+    "model.rolled_back",
+    "approval.waiting",
+)
+
+
+class NotDelivered(Exception):
+    """The receiver did not accept the message."""
+
+
+class Webhook(BaseModel):
+    """The receiver and the events that it gets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    url: str = Field(max_length=2048, pattern=r"^https?://[^\s@]+$")
+    events: list[Event] = Field(default_factory=lambda: list(EVENTS), min_length=1)
+    escalate_after: str = Field(default="", max_length=8, pattern=r"^([1-9][0-9]{0,5}[smh])?$", alias="escalateAfter")
+    report_hour: int = Field(default=7, ge=0, le=23, alias="reportHour", description="UTC")
+
+    @classmethod
+    def parse(cls, setting: str | None) -> Self | None:
+        """Reads LEARNLOOP_NOTIFICATIONS.
+
+        Raises:
+            ConfigError: names the field and the fix.
+        """
+        if not setting:
+            return None
+        try:
+            return cls.model_validate_json(setting)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ConfigError(f"LEARNLOOP_NOTIFICATIONS: {where}: {first['msg']}") from None
+
+    @property
+    def escalation(self) -> float | None:
+        """Seconds without an answer until an approval is sent again."""
+        return float(seconds_of(self.escalate_after)) if self.escalate_after else None
+
 
 MOST_KEY_BYTES = 8192
 CODED = "whsec_"
@@ -147,9 +203,6 @@ def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
         return f"kubectl learnloop approve {name} -n {namespace}"
     return f"kubectl learnloop {'trace' if event.startswith('training.') else 'why'} {name} -n {namespace}"
 
-
-if TYPE_CHECKING:
-    from learnloop_dataplane.notifications.outbox import Sender
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 5, 3600

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 import asyncpg
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.config_values import with_login, with_password
+from learnloop_dataplane.config import with_login, with_password
+from learnloop_dataplane.postgres.database import SERVICE_ROLE
 from learnloop_dataplane.postgres.migrate import migrate
-from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
 
 LOCK = 0x6C6F6769
 """Of the whole database: one process at a time makes logins."""

@@ -9,7 +9,7 @@ from alembic.config import Config as AlembicConfig
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from learnloop_dataplane.postgres.schema_facts import APPEND_ONLY, SERVICE_ROLE
+from learnloop_dataplane.postgres.database import APPEND_ONLY, SERVICE_ROLE
 
 # Any constant will do; it only has to be the same in every process.
 LOCK = 0x6C6F6F70

@@ -8,7 +8,7 @@ from sqlalchemy import DDL, Table, event
 from sqlmodel import SQLModel
 
 from learnloop_dataplane.postgres import event_tables, experience_tables, memory_tables
-from learnloop_dataplane.postgres.schema_facts import APPEND_ONLY, SETTING
+from learnloop_dataplane.postgres.database import APPEND_ONLY, SETTING
 
 __all__ = [
     "APPEND_ONLY",

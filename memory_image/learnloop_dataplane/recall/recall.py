@@ -13,8 +13,7 @@ import orjson
 
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import StoreAway, Unavailable
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.recall.candidates import MOST_TOGETHER, SCOPE, Candidates, Wanted
 from learnloop_dataplane.recall.memory_groups import Groups, ScopeOfRecall
 from learnloop_dataplane.recall.memory_types import ALL_TYPES, MemoryType

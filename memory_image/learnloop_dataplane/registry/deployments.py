@@ -15,8 +15,7 @@ from learnloop_dataplane.audit.chain import note, noted
 from learnloop_dataplane.blobs.blob_store import Spooled
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.registry.artifacts import Artifacts
 from learnloop_dataplane.strict_json import StrictReader
 

@@ -29,11 +29,13 @@ from learnloop_dataplane.api.requests import (
     Quota,
     Training,
     answer,
+    begins_after,
+    following,
     json_body,
     only,
+    page_mark,
     same,
 )
-from learnloop_dataplane.api.responses import begins_after, following, page_mark
 from learnloop_dataplane.registry.artifacts import Content
 from learnloop_dataplane.rewards.reward_events import revision_outcomes
 

@@ -17,11 +17,18 @@ from learnloop_common.reward_rules.components import evaluate
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.privacy.people import Users, is_erased
-from learnloop_dataplane.rewards.normalisation import confidence, settle
-from learnloop_dataplane.rewards.reward_tables import LOG, SCORES, Policy, policy_terms, read_episode, statistics
+from learnloop_dataplane.rewards.reward_tables import (
+    LOG,
+    SCORES,
+    Policy,
+    confidence,
+    policy_terms,
+    read_episode,
+    settle,
+    statistics,
+)
 from learnloop_dataplane.rewards.reward_worker import metadata
 
 MAX_PEOPLE = 1000

@@ -12,8 +12,7 @@ from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.evaluators.registry import EVALUATORS
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.rewards.reward_tables import STATE, Policy
+from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running
 
 MAX_KEPT = 256
 _PUT = """

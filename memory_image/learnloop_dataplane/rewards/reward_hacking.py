@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
 from learnloop_common.reward_rules.components import asked_values
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.schema_facts import STEPS_OF
+from learnloop_dataplane.postgres.database import STEPS_OF, Database
 from learnloop_dataplane.rewards.policies import Policies
 
 Floats = NDArray[np.float64]

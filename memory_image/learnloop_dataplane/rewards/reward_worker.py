@@ -18,9 +18,18 @@ from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
 from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.reward_tables import LOG, NO_LOG, SCORES, STATE, Policy, read_episode
+from learnloop_dataplane.rewards.reward_tables import (
+    LOG,
+    NO_LOG,
+    SCORES,
+    STATE,
+    Policy,
+    Running,
+    confidence,
+    read_episode,
+    settle,
+)
 from learnloop_dataplane.telemetry.agent_metrics import Recent
 
 _SCORED = """AND (SELECT count(*) FROM task_scores c WHERE c.namespace = t.namespace

@@ -17,20 +17,21 @@ from learnloop_dataplane.api.requests import (
     JsonBody,
     NamePath,
     answer,
+    begins_after,
     by_hand,
     data_plane,
+    following,
     identify,
     json_body,
     not_found,
     only,
+    page_mark,
     quick,
 )
-from learnloop_dataplane.api.responses import begins_after, following, page_mark
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.rewards import reward_tables
 from learnloop_dataplane.rewards.bias import BiasQuery
-from learnloop_dataplane.rewards.normalisation import Running
-from learnloop_dataplane.rewards.reward_tables import Window
+from learnloop_dataplane.rewards.reward_tables import Running, Window
 from learnloop_dataplane.task_rewards.evaluation import Result, calculated
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])

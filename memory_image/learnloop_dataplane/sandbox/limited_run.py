@@ -1,10 +1,11 @@
 """`python -m learnloop_dataplane.sandbox.limited_run`: calls of judged code, within limits. The Job's whole work.
 
-The case stands in LEARNLOOP_CASE (see `run_case`). The answer is one line of JSON: {"results": […], "note": "…"}, a
+The case stands in LEARNLOOP_CASE (see `RunCase`). The answer is one line of JSON: {"results": […], "note": "…"}, a
 result for each call: {"returned": VALUE} or {"raised": CLASS, "text": …}. The code runs in a child without this
 process's environment. When this process ends, so does its container, with all that the code has started.
 """
 
+import base64
 import contextlib
 import json
 import os
@@ -12,9 +13,50 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zlib
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
+VARIABLE = "LEARNLOOP_CASE"
+LONGEST = 98_304
+"""Characters; the kernel takes 131,072 of one variable."""
+
+
+class TooLong(ValueError):
+    """Code and calls do not fit in a Job."""
+
+
+@dataclass(frozen=True)
+class RunCase:
+    """Code, calls and limits.
+
+    Attributes:
+        calls: each a function's name, arguments and named arguments.
+        seconds: of processor and of wall time, each.
+        memory_megabytes: of the judged code.
+    """
+
+    code: str
+    calls: list[list[Any]]
+    seconds: int
+    memory_megabytes: int
+
+    def written(self) -> str:
+        """As `read` reads it.
+
+        Raises:
+            TooLong: it does not fit.
+        """
+        text = base64.b64encode(zlib.compress(json.dumps(asdict(self)).encode())).decode()
+        if len(text) > LONGEST:
+            raise TooLong(f"code and calls take {len(text)} characters as one variable, {LONGEST} fit")
+        return text
+
+    @classmethod
+    def read(cls, text: str) -> "RunCase":
+        """Reads what `written` wrote."""
+        return cls(**json.loads(zlib.decompress(base64.b64decode(text))))
+
 
 MOST_BYTES = 2**16
 """Of all results."""

@@ -18,9 +18,8 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import score, score_or_say
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running, confidence, settle
 from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.reward_tables import Policy, policy_terms
+from learnloop_dataplane.rewards.reward_tables import Policy, Running, confidence, policy_terms, settle
 from learnloop_dataplane.rewards.reward_worker import Weigher, waiting
 from learnloop_dataplane.task_rewards.team_credits import stored_division
 

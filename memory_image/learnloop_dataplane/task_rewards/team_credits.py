@@ -10,8 +10,7 @@ import orjson
 from learnloop_api.kinds.reward_policy import RewardPolicySpec, TeamCredit
 from learnloop_api.wire.trajectory import TaskResult
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.normalisation import Running, scaled
-from learnloop_dataplane.rewards.reward_tables import Policy, statistics
+from learnloop_dataplane.rewards.reward_tables import Policy, Running, scaled, statistics
 
 
 @dataclass(frozen=True)

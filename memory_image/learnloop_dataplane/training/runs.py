@@ -16,8 +16,7 @@ from learnloop_dataplane.blobs.blob_store import Blobs, Spooled
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.row_ids import uuid7
+from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.registry.artifacts import Content
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.config_values import WrappingKeys, seed_from
+from learnloop_dataplane.config import WrappingKeys, seed_from
 from learnloop_operator.bootstrap import KEYS, LENGTH, completion
 
 CONTENTS = st.none() | st.dictionaries(st.sampled_from([*KEYS, "other"]), st.sampled_from(["", "b2xk"]))

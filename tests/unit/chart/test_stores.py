@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from learnloop_api import names
-from learnloop_dataplane.config_values import Quotas
+from learnloop_dataplane.config import Quotas
 from learnloop_dataplane.nats import auth_callout
 from testing.certificates import authority, folder
 

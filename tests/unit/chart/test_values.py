@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from learnloop_dataplane.notifications.webhook import Webhook
+from learnloop_dataplane.notifications.outbox import Webhook
 from learnloop_operator.training.backends import ENDS, NODE
 from learnloop_operator.training.backends import JOB_DISRUPTED as JOB_DISRUPTED
 

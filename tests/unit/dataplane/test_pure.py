@@ -19,7 +19,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
 from learnloop_dataplane.privacy.redaction import redact, redact_text
-from learnloop_dataplane.rewards.normalisation import Running, normalise
+from learnloop_dataplane.rewards.reward_tables import Running, normalise
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 episodes = st.builds(

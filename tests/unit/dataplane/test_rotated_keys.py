@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.config_values import with_password
+from learnloop_dataplane.config import with_password
 from learnloop_dataplane.privacy import redaction
 
 OLD, NEW = "o" * 32, "n" * 32

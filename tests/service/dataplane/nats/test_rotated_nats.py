@@ -13,7 +13,7 @@ import nats.errors
 import pytest
 
 from learnloop_api import names
-from learnloop_dataplane.config_values import login_of
+from learnloop_dataplane.config import login_of
 from testing.failover.nats_cluster import NatsCluster, nats_cluster
 from testing.servers.tenants_nats import SEED, accounts
 from testing.servers.token_issuer import Cluster

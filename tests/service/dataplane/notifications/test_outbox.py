@@ -10,9 +10,8 @@ import pytest
 
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.notifications import outbox
-from learnloop_dataplane.notifications.approvals import Approvals
-from learnloop_dataplane.notifications.outbox import Notifications
-from learnloop_dataplane.notifications.webhook import NotDelivered, Webhook
+from learnloop_dataplane.notifications.outbox import NotDelivered, Notifications, Webhook
+from learnloop_dataplane.notifications.reports import Approvals
 
 from ..conftest import running, settings
 

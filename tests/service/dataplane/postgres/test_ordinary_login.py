@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from learnloop_dataplane.postgres.database import SERVICE_ROLE
 from learnloop_dataplane.postgres.logins import prepare
-from learnloop_dataplane.postgres.schema_facts import SERVICE_ROLE
 
 from ..conftest import eventually, new_database, running, settings, superuser, trajectory
 

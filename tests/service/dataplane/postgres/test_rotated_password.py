@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.config_values import with_login, with_password
+from learnloop_dataplane.config import with_login, with_password
 from learnloop_dataplane.postgres.logins import keep, prepare
 from testing.failover.postgres_standby import Server, one_server
 

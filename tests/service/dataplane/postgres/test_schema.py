@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from alembic.script import ScriptDirectory
 
-from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.database import HEAD, Database
 from learnloop_dataplane.postgres.migrate import alembic_config, migrate
-from learnloop_dataplane.postgres.schema_facts import HEAD
 
 from ..conftest import START_SECONDS, eventually, new_database, superuser
 

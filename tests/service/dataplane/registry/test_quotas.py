@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from learnloop_dataplane.config_values import Quotas
+from learnloop_dataplane.config import Quotas
 
 from ..conftest import running, settings, trajectory
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_dataplane.audit import sealer
+from learnloop_dataplane.audit import chain as sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, seal
 
 from ..conftest import Render

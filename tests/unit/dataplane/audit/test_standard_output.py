@@ -5,7 +5,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_dataplane.audit import sealer
+from learnloop_dataplane.audit import chain as sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.backup.folder import ARTIFACTS, DUMP, BackupError, Folder, artifacts_of, read_manifest
-from learnloop_dataplane.backup.steps import copy_artifacts, restore_artifacts
+from learnloop_dataplane.backup.steps import (
+    ARTIFACTS,
+    DUMP,
+    BackupError,
+    Folder,
+    artifacts_of,
+    copy_artifacts,
+    read_manifest,
+    restore_artifacts,
+)
 from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 

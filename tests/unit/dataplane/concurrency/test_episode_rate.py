@@ -8,8 +8,7 @@ import pytest
 
 from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.concurrency.limits import BURST_SECONDS, EpisodeRate
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.config_values import Quotas
+from learnloop_dataplane.config import Config, Quotas
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.metrics import Metrics
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from learnloop_dataplane.config_values import WrappingKeys
+from learnloop_dataplane.config import WrappingKeys
 from learnloop_dataplane.errors import KeyMissing
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))

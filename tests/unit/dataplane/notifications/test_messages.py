@@ -11,8 +11,7 @@ import pytest
 
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.notifications import outbox
-from learnloop_dataplane.notifications.outbox import Sender, signed
-from learnloop_dataplane.notifications.webhook import NotDelivered, Webhook
+from learnloop_dataplane.notifications.outbox import NotDelivered, Sender, Webhook, signed
 
 TAKEN: dict[str, Any] = {
     "event": "rolled_back",

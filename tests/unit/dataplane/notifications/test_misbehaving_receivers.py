@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from learnloop_dataplane.notifications import outbox
-from learnloop_dataplane.notifications.outbox import Sender, cloud_event
-from learnloop_dataplane.notifications.webhook import NotDelivered, Webhook
+from learnloop_dataplane.notifications.outbox import NotDelivered, Sender, Webhook, cloud_event
 
 DEPLOYED = {"model_deployment": "walker", "revision": "3f9a", "verdict": "better"}
 EVENT = cloud_event("ns/1", "ns", "model.deployed", "2026-01-31T12:00:00Z", DEPLOYED)

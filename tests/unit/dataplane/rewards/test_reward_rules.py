@@ -24,7 +24,7 @@ from learnloop_common.reward_rules.components import (
     potential_sum,
     potential_terms,
 )
-from learnloop_dataplane.rewards.normalisation import Running, confidence, normalise, settle
+from learnloop_dataplane.rewards.reward_tables import Running, confidence, normalise, settle
 
 small = st.floats(-100, 100)
 methods = st.sampled_from(["none", "zscore", "minmax"])

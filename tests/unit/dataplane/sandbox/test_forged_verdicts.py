@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop_dataplane.sandbox.job import judge, read_tests
-from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
+from learnloop_dataplane.sandbox.limited_run import VARIABLE, RunCase
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
 TESTS = read_tests(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from learnloop_dataplane.sandbox.job import judge, read_tests
-from learnloop_dataplane.sandbox.run_case import LONGEST, VARIABLE, RunCase, TooLong
+from learnloop_dataplane.sandbox.limited_run import LONGEST, VARIABLE, RunCase, TooLong
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
 TESTS = [{"call": "f", "args": [1], "returns": 2}, {"call": "f", "kwargs": {"x": 2}, "returns": 3}]

@@ -11,9 +11,8 @@ from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import ApiServerRefused, Invalid, Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import EVALUATORS, score
-from learnloop_dataplane.kubernetes.sandbox_jobs import JobSandbox, read
-from learnloop_dataplane.sandbox.job import manifest
-from learnloop_dataplane.sandbox.run_case import VARIABLE, RunCase
+from learnloop_dataplane.sandbox.job import JobSandbox, manifest, read_answer
+from learnloop_dataplane.sandbox.limited_run import VARIABLE, RunCase
 
 TESTS = [{"call": "f", "args": [number], "returns": number} for number in range(4)]
 ASKED = RunCase("def f(x): return x", [["f", [number], {}] for number in range(4)], 5, 256)
@@ -84,7 +83,7 @@ def test_the_share_of_tests_passed_is_the_score_and_the_job_is_deleted() -> None
     ["", "Killed", '{"passed": 4, "tests": 4, "note": ""}', '{"results": 4, "note": ""}', "[" * 4000],
 )
 def test_a_job_that_says_nothing_sensible_earns_nothing(log: str) -> None:
-    assert read(log) is None
+    assert read_answer(log) is None
     assert scored(Cluster(log, "Failed")).value == 0.0
 
 

@@ -6,8 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from learnloop_common.settings import ConfigurationError
-from learnloop_dataplane.config import Config
-from learnloop_dataplane.config_values import warehouse_connection
+from learnloop_dataplane.config import Config, warehouse_connection
 
 GOOD = {"LEARNLOOP_DSN": "postgresql://u:p@h/d", "LEARNLOOP_ARTIFACTS": "file:///data"}
 

@@ -8,7 +8,7 @@ import pytest
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_dataplane.sandbox.job import manifest
-from learnloop_dataplane.sandbox.run_case import RunCase
+from learnloop_dataplane.sandbox.limited_run import RunCase
 from learnloop_operator.core.pod_templates import env_list
 from learnloop_operator.training.backends import BACKENDS
 from testing.manifests.made_by_operator import IMAGES, everything, templates
