@@ -1,19 +1,15 @@
 """Everything the data plane counts. One registry for each service, so that tests can have several."""
 
-from collections import defaultdict
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
 from learnloop_dataplane.telemetry.agent_metrics import SECONDS_BUCKETS, AgentMetrics, RunMetrics
 
-Series = TypeVar("Series", Counter, Gauge)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nothing here reads
 NAMESPACE, AGENT = ("namespace",), ("namespace", "agent")
-COUNTERS = {
+COUNTERS: dict[str, tuple[str, Labels, str]] = {
     "attempts": (
         "agent_rl_trajectory_collection_attempts",
         NAMESPACE,
@@ -76,7 +72,7 @@ COUNTERS = {
 }
 """Name, labels and help, by what the code calls it."""
 STREAM = ("stream",)
-GAUGES = {
+GAUGES: dict[str, tuple[str, Labels, str]] = {
     "nats_up": (
         "learnloop_nats_up",
         ("server",),
@@ -115,8 +111,6 @@ class Metrics:
         self.agents = AgentMetrics(self.registry)
         self.runs = RunMetrics(self.registry)
         self._namespaces = BoundedLabels(self._forget_namespace)
-        self._series: defaultdict[str, set[tuple[Counter | Gauge, Labels]]] = defaultdict(set)
-        """Series of each namespace."""
         self._budgets = BoundedLabels(self._forget_budget)
         self._counters = {
             key: Counter(name, text, labels, registry=self.registry) for key, (name, labels, text) in COUNTERS.items()
@@ -147,14 +141,16 @@ class Metrics:
         self.runs.sweep()
         return generate_latest(self.registry)
 
-    def collected(self, namespace: str) -> None:
-        """Counts a trajectory that was stored, now or before."""
-        self._count("attempts", namespace).inc()
+    def count(self, counter: str, *labels: str, by: int = 1) -> None:
+        """Counts an event of `COUNTERS` by its labels; `_other` stands for a namespace that has no series."""
+        if labels and COUNTERS[counter][1][0] == "namespace":
+            labels = (*self._namespaces.admit(labels[:1]), *labels[1:])
+        self._counters[counter].labels(*labels).inc(by)
 
     def not_collected(self, namespace: str, reason: str) -> None:
         """Counts a trajectory that was not stored."""
-        self._count("attempts", namespace).inc()
-        self._count("attempt_errors", namespace, reason).inc()
+        self.count("attempts", namespace)
+        self.count("attempt_errors", namespace, reason)
 
     def nats(self, up: Callable[[], bool]) -> None:
         """Each scrape calls `up` for the connection to NATS."""
@@ -179,9 +175,9 @@ class Metrics:
 
     def consolidated(self, namespace: str, junk: int, distilled: int) -> None:
         """Counts a consolidation, the memories that it ended and those that it made."""
-        self._count("consolidations", namespace).inc()
-        self._count("consolidated", namespace, "junk").inc(junk)
-        self._count("consolidated", namespace, "distilled").inc(distilled)
+        self.count("consolidations", namespace)
+        self.count("consolidated", namespace, "junk", by=junk)
+        self.count("consolidated", namespace, "distilled", by=distilled)
 
     def stream(self, name: str, limit: int, size: int, unread: int) -> None:
         """Records a work queue: the bytes it may hold and holds, and its messages."""
@@ -189,59 +185,27 @@ class Metrics:
         for key, value in values.items():
             self._gauges[key].labels(name).set(value)
 
-    def no_room(self, namespace: str) -> None:
-        """Counts an episode refused because its namespace fills the stream."""
-        self._count("no_room", namespace).inc()
-
-    def warehoused(self, namespace: str, episodes: int) -> None:
-        """Counts episodes that the warehouse acknowledged."""
-        self._count("warehoused", namespace).inc(episodes)
-
-    def over_quota(self, namespace: str, quota: str) -> None:
-        """Counts a refusal."""
-        self._count("quota_refusals", namespace, quota).inc()
-
     def quota(self, namespace: str, quota: str, used: int, limit: int | None) -> None:
         """Records how much of a quota is used."""
         if limit is not None:
             self._tell("quota_used", namespace, used, quota)
             self._tell("quota_limit", namespace, limit, quota)
 
-    def opted_out(self, namespace: str) -> None:
-        """Counts a trajectory of a user who opted out."""
-        self._count("opted_out", namespace).inc()
-
-    def notification(self, result: str) -> None:
-        """Counts one attempt to send a notification."""
-        self._counters["notifications"].labels(result).inc()
-
-    def relay_refused(self, namespace: str, why: str) -> None:
-        """Counts a tenant's NATS message that was not taken."""
-        self._count("relay_refusals", namespace, why).inc()
-
-    def refused(self, namespace: str, code: str) -> None:
-        """Counts a message of NATS that can never be stored."""
-        self._count("refused", namespace, code).inc()
-
-    def _count(self, counter: str, namespace: str, *more: str) -> Counter:
-        return self._of(self._counters[counter], namespace, *more)
-
     def _tell(self, gauge: str, namespace: str, value: float, *more: str) -> None:
         """Sets a namespace's gauge; namespaces that share `_other` have none."""
         if OTHER not in self._namespaces.admit((namespace,)):
-            self._of(self._gauges[gauge], namespace, *more).set(value)
-
-    def _of(self, series: Series, namespace: str, *more: str) -> Series:
-        """The series of a namespace, or `_other`. `more`: labels whose values the code chooses."""
-        labels = (*self._namespaces.admit((namespace,)), *more)
-        self._series[labels[0]].add((series, labels))
-        return series.labels(*labels)
+            self._gauges[gauge].labels(namespace, *more).set(value)
 
     def _forget_namespace(self, labels: Labels) -> None:
-        for series, values in self._series.pop(labels[0], ()):
-            series.remove(*values)
+        self._forget(NAMESPACE, labels, lambda names: names[:1] == NAMESPACE and names != AGENT)
 
     def _forget_budget(self, pair: Labels) -> None:
-        for series in (self._gauges["held"], self._gauges["held_bytes"], self._counters["forgotten"]):
-            with suppress(KeyError):
-                series.remove(*pair)
+        self._forget(AGENT, pair, lambda names: names == AGENT)
+
+    def _forget(self, names: Labels, values: Labels, of: Callable[[Labels], bool]) -> None:
+        """Removes the series with these labels, of the metrics that have such labels."""
+        labels = dict(zip(names, values, strict=True))
+        for table, series in ((COUNTERS, self._counters), (GAUGES, self._gauges)):
+            for key, collector in series.items():
+                if of(table[key][1]):
+                    collector.remove_by_labels(labels)

@@ -163,7 +163,7 @@ class ExperienceParts:
         self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
         self._announcements = RewardOutbox(db, bus) if bus else None
         warehouse = shared.warehouse
-        self._shipper = Shipper(db, warehouse, shared.metrics.warehoused) if warehouse is not None else None
+        self._shipper = Shipper(db, warehouse, shared.metrics) if warehouse is not None else None
 
     def start(self) -> None:
         """Begins the background work that is not done where something arrives."""

@@ -111,7 +111,7 @@ class EpisodeRate:
         left = min(most, left + (now - since) * limit)
         self._left[namespace] = (left - 1 if left >= 1 else left, now)
         if left < 1:
-            self._metrics.over_quota(namespace, "episodes")
+            self._metrics.count("quota_refusals", namespace, "episodes")
             raise ApiError(
                 429,
                 f"namespace {namespace} sends more than {limit:g} episodes a second "

@@ -16,7 +16,7 @@ import orjson
 from cachetools import TTLCache
 
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_dataplane.concurrency.limits import started_apart
+from learnloop_dataplane.concurrency.limits import FairPlaces, started_apart
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
 
@@ -27,7 +27,8 @@ TIMES = 5
 """A model's file in memory: three times were measured (read, parsed, the weights), the rest is for what it computes."""
 MOST_BYTES = 128 * 2**20
 """Of one model; a larger one is not used."""
-MOST_PROCESSES = 4
+AT_ONCE = 4
+"""Processes, each for one model of one namespace."""
 LOAD_SECONDS = 60.0
 SCORE_SECONDS = 15.0
 REMEMBER_SECONDS = 60.0
@@ -67,8 +68,8 @@ def left() -> int:
 class Scorer:
     """Asks one process, one question at a time. Any error ends it, so that no answer stays unread."""
 
-    def __init__(self, process: Process, name: str) -> None:
-        self.process, self._name = process, name
+    def __init__(self, process: Process, name: str, need: int) -> None:
+        self.process, self._name, self.need = process, name, need
 
     @property
     def usable(self) -> bool:
@@ -110,9 +111,10 @@ class Scorers:
 
     def __init__(self, fetch: Fetch, room: Callable[[], int] = left) -> None:
         self._fetch, self._room = fetch, room
-        # The least recently used first. All of this is changed between two awaits, so that no lock is needed for it.
+        self._starting = asyncio.Lock()
+        self._places = FairPlaces(AT_ONCE)
         self._alive: OrderedDict[Key, Scorer] = OrderedDict()
-        self._taken: dict[Key, int] = {}
+        """The least recently used first. It is changed between two awaits, so that no lock is needed for it."""
         self._busy: set[Key] = set()
         self._unusable: TTLCache[Key, NoScore | NoScoreYet] = TTLCache(MOST_REMEMBERED, REMEMBER_SECONDS)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -126,7 +128,7 @@ class Scorers:
         """
         key = (namespace, sha256)
         turn = self._turns.setdefault(namespace, asyncio.Lock())
-        async with turn:
+        async with turn, self._places.of(namespace):
             if (unusable := self._unusable.get(key)) is not None:
                 raise unusable.with_traceback(None)
             self._busy.add(key)
@@ -138,20 +140,18 @@ class Scorers:
                 reply = await scorer.ask(_question(question, answer), SCORE_SECONDS)
             finally:
                 self._busy.discard(key)
-                if key not in self._alive or not self._alive[key].usable:
-                    self._end(key)
+                if key in self._alive and not self._alive[key].usable:
+                    del self._alive[key]
         if not isinstance(value := reply.get("score"), float):
             raise NoScore(str(reply.get("refused", "the reward model gave no score")))
         return min(1.0, max(0.0, value))
 
     async def close(self) -> None:
         """Ends all processes."""
-        for key, scorer in list(self._alive.items()):
-            self._end(key)
-            await scorer.process.wait()
+        for key in list(self._alive):
+            await self._end(key)
 
     async def _load(self, key: Key, name: str) -> Scorer:
-        self._end(key)
         try:
             content = await self._fetch(*key, MOST_BYTES)
         except ApiError as error:
@@ -162,54 +162,46 @@ class Scorers:
             self._unusable[key] = refusal
             raise refusal from None
         need = needed(content.size)
-        await self._take(key, need, name)
         arguments = "-m", "learnloop_dataplane.evaluators.scorer_process", str(need)
-        try:
-            process = await started_apart(sys.executable, *arguments, OMP_NUM_THREADS="1")
-        except OSError as error:
-            raise NoScoreYet(f"{name}: no process can be started ({error.strerror})") from None
-        scorer = self._alive[key] = Scorer(process, name)
+        async with self._starting:
+            await self._make_room(key, need, name)
+            try:
+                process = await started_apart(sys.executable, *arguments, OMP_NUM_THREADS="1")
+            except OSError as error:
+                raise NoScoreYet(f"{name}: no process can be started ({error.strerror})") from None
+            scorer = self._alive[key] = Scorer(process, name, need)
         try:
             ready = await scorer.ask(_model(content), LOAD_SECONDS)
         except NoScoreYet as error:
             self._unusable[key] = error
             raise
         if not ready.get("ready"):
-            self._end(key)
+            await self._end(key)
             self._unusable[key] = NoScore(f"{name} cannot be used: {ready.get('refused', 'it says nothing')}")
             raise self._unusable[key]
         return scorer
 
-    async def _take(self, key: Key, need: int, name: str) -> None:
-        """Takes memory for a process. Idle ones end for it, and only where that makes room.
-
-        Raises:
-            NoScoreYet: there is not enough.
-        """
-        room, stay = self._room(), dict(self._taken)
-        idle = [other for other in self._alive if other not in self._busy]
-        gone: list[Scorer] = []
-        while len(stay) >= MOST_PROCESSES or sum(stay.values()) + need > room:
-            if need > room or len(gone) == len(idle):
+    async def _make_room(self, key: Key, need: int, name: str) -> None:
+        """Ends idle processes until there is memory for another one. Raises NoScoreYet where there is not enough."""
+        while (room := self._room()) < need or len(self._alive) >= AT_ONCE or self._taken() + need > room:
+            idle = next((other for other in self._alive if other not in self._busy), None)
+            if idle is None or room < need:
                 refusal = NoScoreYet(
-                    f"{name} needs {need >> 20} MiB of memory; {max(0, room) >> 20} MiB and {MOST_PROCESSES} processes "
-                    "are for all reward models: the score follows later, or raise dataPlane.resources.limits.memory"
+                    f"{name} needs {need >> 20} MiB of memory; {max(0, room) >> 20} MiB are for all reward models: the "
+                    "score follows later, or raise dataPlane.resources.limits.memory"
                 )
-                if need > room:
+                if room < need:
                     self._unusable[key] = refusal
                 raise refusal
-            del stay[idle[len(gone)]]
-            gone.append(self._alive[idle[len(gone)]])
-        for other in idle[: len(gone)]:
-            self._end(other)
-        self._taken[key] = need
-        for scorer in gone:
-            await scorer.process.wait()
+            await self._end(idle)
 
-    def _end(self, key: Key) -> None:
-        self._taken.pop(key, None)
-        if (scorer := self._alive.pop(key, None)) is not None:
-            scorer.kill()
+    def _taken(self) -> int:
+        return sum(scorer.need for scorer in self._alive.values())
+
+    async def _end(self, key: Key) -> None:
+        scorer = self._alive.pop(key)
+        scorer.kill()
+        await scorer.process.wait()
 
 
 async def _question(question: str, answer: str) -> AsyncIterator[bytes]:

@@ -83,7 +83,7 @@ class Refusals:
     async def settle(self, message: Msg, refusal: RefusedMessage) -> None:
         """Takes the message out of its stream, where secrets and facts about people would lie for days."""
         meta = message.metadata
-        self._metrics.refused(refusal.namespace, refusal.code)
+        self._metrics.count("refused", refusal.namespace, refusal.code)
         if meta.stream == TRAJECTORIES:
             self._metrics.not_collected(refusal.namespace, refusal.code)
         reason = redact_text(refusal.reason)
@@ -156,7 +156,7 @@ class TrajectoryConsumer:
             for new in {item.trajectory_id: item for _, item in group if item.trajectory_id in done.new}.values():
                 self._metrics.agents.trajectory(namespace, new.agent, safe_version(new.policy_revision))
             for _ in group:
-                self._metrics.collected(namespace)
+                self._metrics.count("attempts", namespace)
             for message in messages:
                 with suppress(NatsError):
                     await message.ack()
@@ -171,7 +171,7 @@ class TrajectoryConsumer:
         done = await store(self._db, namespace, rows, self._cipher) if rows else StoredTrajectories(set(), set())
         for item in shielded.values():
             if item is None or item.trajectory_id in done.refused:
-                self._metrics.opted_out(namespace)
+                self._metrics.count("opted_out", namespace)
         return done
 
 

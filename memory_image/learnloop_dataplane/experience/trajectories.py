@@ -215,8 +215,8 @@ class TrajectoryIntake:
         """
         shielded = (await self._users.shield(namespace, {0: trajectory}))[0]
         if shielded is None:
-            self._metrics.opted_out(namespace)
-            self._metrics.collected(namespace)
+            self._metrics.count("opted_out", namespace)
+            self._metrics.count("attempts", namespace)
             return Accepted(duplicate=False, stored=False)
         if self._stream is None:
             return await self._store(namespace, shielded)
@@ -247,7 +247,7 @@ class TrajectoryIntake:
         except Unavailable:
             self._metrics.not_collected(namespace, "unavailable")
             raise
-        self._metrics.collected(namespace)
+        self._metrics.count("attempts", namespace)
         if stored.refused:
             return Accepted(duplicate=False, stored=False)
         if stored.new:

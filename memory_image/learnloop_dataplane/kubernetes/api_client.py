@@ -1,16 +1,23 @@
-"""The API server, as the data plane's own service account sees it: a handful of calls, off unless a setting asks."""
+"""The API server, as the data plane's own service account sees it: a handful of calls, off unless a setting asks.
+
+Every ServiceAccount of a namespace is an agent there: it records, recalls, stores, rewards, reads. What destroys data,
+leaves people out, or decides for others is an administrator's or the operator's. An administrator is who may do the
+verb to the resource below, of the API group `data.learnloop.dev`, in the namespace: no such objects exist, the rights
+alone are real. Who is listed in the installation's values needs no Role.
+"""
 
 import asyncio
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
+from cachetools import TTLCache
 
 from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiServerRefused, Unavailable
+from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
 
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -116,3 +123,49 @@ def _message(answer: httpx.Response) -> str:
         return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):
         return f"the API server answered {answer.status_code}"
+
+
+GROUP = "data.learnloop.dev"
+FRESH_SECONDS = 30.0
+MAX_KNOWN = 10_000
+Resource = Literal["agents", "deployments", "memories", "memorybudgets", "people", "rewardpolicies", "runs", "studies"]
+Verb = Literal["delete", "update"]
+
+
+class Roles:
+    """Asks once for each caller, right and half a minute.
+
+    Args:
+        kube: with the right to create LocalSubjectAccessReviews; None: the listed ones are all.
+    """
+
+    def __init__(self, config: Config, kube: KubeApi | None) -> None:
+        self._open = config.auth == "none" or config.roles == "off"
+        self._listed = frozenset({*config.admins.split(), *filter(None, [config.operator_subject])})
+        self._kube = kube
+        self._fresh: TTLCache[tuple[str, str, str, str], bool] = TTLCache(MAX_KNOWN, FRESH_SECONDS)
+
+    async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
+        """Returns when the caller may.
+
+        Raises:
+            ApiError: 403, with the right that is missing.
+            Unavailable: the API server does not answer, and nothing fresh is known.
+        """
+        if self._open or caller.subject in self._listed or await self._granted(caller, verb, resource):
+            return
+        raise ApiError(
+            403,
+            f"{caller.subject} is an agent in namespace {caller.namespace} and may not {verb} {resource}; bind it a "
+            f"Role with verb {verb} on {resource}.{GROUP}, or the ClusterRole learnloop-data-admin",
+        )
+
+    async def _granted(self, caller: Identity, verb: Verb, resource: Resource) -> bool:
+        if self._kube is None:
+            return False
+        key = (caller.subject, caller.namespace, verb, resource)
+        if (fresh := self._fresh.get(key)) is not None:
+            return fresh
+        allowed = await self._kube.may(caller, verb, resource, group=GROUP)
+        self._fresh[key] = allowed
+        return allowed

@@ -74,10 +74,10 @@ class Relay:
         if not valid_namespace(namespace) or not answerable(message.reply, namespace):
             # Without an answer: no subject to send it to.
             log.info("NATS: refused, the reply subject is not an inbox of the publisher: %r", message.reply[:MAX_REPLY])
-            self._metrics.relay_refused(namespace, "reply")
+            self._metrics.count("relay_refusals", namespace, "reply")
             return
         if self._in_hand[namespace] >= IN_HAND:
-            self._metrics.relay_refused(namespace, "in_hand")
+            self._metrics.count("relay_refusals", namespace, "in_hand")
             message_text = (
                 f"{IN_HAND} messages of namespace {namespace} wait for their acknowledgement; wait for some of them"
             )
@@ -87,7 +87,7 @@ class Relay:
             try:
                 self._rate.admit(namespace)
             except ApiError as error:
-                self._metrics.relay_refused(namespace, "over_quota")
+                self._metrics.count("relay_refusals", namespace, "over_quota")
                 await self._answer(message.reply, _error(429, error.message))
                 return
         self._in_hand[namespace] += 1

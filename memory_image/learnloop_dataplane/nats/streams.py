@@ -132,7 +132,7 @@ class Room:
         """
         own, everybody = self._waiting[namespace], {*self._waiting, namespace}
         if own and own * len(everybody) >= self._waiting.total():
-            self._metrics.no_room(namespace)
+            self._metrics.count("no_room", namespace)
             raise NoRoom(
                 f"{own} messages of this namespace wait to be stored and {TRAJECTORIES} is full; nothing was taken, "
                 "send the request again"

@@ -283,11 +283,11 @@ class Notifications:
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(row["attempts"] - 1, 20))
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_FAILED, namespace, row["message_id"], pause, why)
-            self._metrics.notification("failed")
+            self._metrics.count("notifications", "failed")
             return False
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_DELIVERED, namespace, row["message_id"])
-        self._metrics.notification("delivered")
+        self._metrics.count("notifications", "delivered")
         return True
 
     async def close(self) -> None:

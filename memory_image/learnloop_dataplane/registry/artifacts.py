@@ -225,7 +225,7 @@ class StorageQuotas:
             return
         used = await self._bytes(namespace)
         if used + size > limit:
-            self._metrics.over_quota(namespace, "artifact_bytes")
+            self._metrics.count("quota_refusals", namespace, "artifact_bytes")
             raise ApiError(
                 413,
                 f"artifacts and checkpoints of namespace {namespace} have {used} of {limit} bytes "
@@ -245,7 +245,7 @@ class StorageQuotas:
             return
         used = await self._memories(namespace)
         if used + number > limit:
-            self._metrics.over_quota(namespace, "memories")
+            self._metrics.count("quota_refusals", namespace, "memories")
             raise ApiError(
                 429,
                 f"namespace {namespace} has {used} of {limit} memories (dataPlane.quotas.memories of the chart), and "

@@ -6,7 +6,7 @@ whatever an agent learns, so its mean says nothing.
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -218,8 +218,7 @@ class AgentMetrics:
         self._verdicts.pop(labels, None)
         self._read.pop(labels, None)
         _remove((self._average, self._success, self._utilization), labels)
-        for verdict in ("helped", "hurt"):
-            _remove((self._judged,), (*labels, verdict))
+        self._judged.remove_by_labels(dict(zip(_AGENT, labels, strict=True)))
 
 
 def _tell(gauge: Gauge, labels: Labels, value: float | None) -> None:
@@ -254,7 +253,6 @@ class RunMetrics:
             name: Gauge(f"learnloop_training_{name}", meaning, _RUN, registry=registry)
             for name, meaning in FIGURES.items()
         }
-        self._told: dict[Labels, tuple[tuple[Any, Labels], ...]] = {}
         self._runs = BoundedLabels(self._forget, most=MOST_RUNS, idle_seconds=SILENT_SECONDS)
         self._agents = BoundedLabels(self._forget_agent, most=MOST_RESULTS)
 
@@ -269,34 +267,23 @@ class RunMetrics:
         key = self._runs.admit(key)
         if OTHER in key:
             return
-        fresh: dict[tuple[Any, Labels], float] = {
-            (self._throughput, key): beat.steps_per_second,
-            (self._progress, key): min(1.0, beat.step / beat.total_steps),
-        }
+        self._forget(key)  # a figure that is not sent any more has no series
+        self._throughput.labels(*key).set(beat.steps_per_second)
+        self._progress.labels(*key).set(min(1.0, beat.step / beat.total_steps))
         if beat.recent_return is not None and beat.recent_return.episodes:
-            fresh[self._return, key] = beat.recent_return.mean
-        fresh |= self._of_figures(key, beat.figures)
-        for series in set(self._told.get(key, ())) - set(fresh):
-            _remove(series[:1], series[1])
-        for (gauge, labels), value in fresh.items():
-            gauge.labels(*labels).set(value)
-        self._told[key] = tuple(fresh)
+            self._return.labels(*key).set(beat.recent_return.mean)
+        for name, value in beat.figures.items():
+            if name in self._figures:
+                self._figures[name].labels(*key).set(value)
+            elif name in RESOURCES:
+                self._resources.labels(*key, RESOURCES[name]).set(value)
+            elif name.startswith(ACTION_SHARE):
+                self._actions.labels(*key, name.removeprefix(ACTION_SHARE)).set(value)
 
     def sweep(self) -> None:
         """Ends the series of runs that fell silent."""
         for key in self._runs.silent(SILENT_SECONDS):
             self._runs.drop(key)
-
-    def _of_figures(self, key: Labels, figures: Mapping[str, float]) -> dict[tuple[Any, Labels], float]:
-        fresh: dict[tuple[Any, Labels], float] = {}
-        for name, value in figures.items():
-            if name in self._figures:
-                fresh[self._figures[name], key] = value
-            elif name in RESOURCES:
-                fresh[self._resources, (*key, RESOURCES[name])] = value
-            elif name.startswith(ACTION_SHARE):
-                fresh[self._actions, (*key, name.removeprefix(ACTION_SHARE))] = value
-        return fresh
 
     def _learned(self, namespace: str, beat: Heartbeat) -> None:
         results = {"samples_to_convergence": self._efficiency, "convergence": self._convergence}
@@ -309,8 +296,9 @@ class RunMetrics:
                 gauge.labels(*pair).set(value)
 
     def _forget(self, key: Labels) -> None:
-        for series in self._told.pop(key, ()):
-            _remove(series[:1], series[1])
+        _remove((self._throughput, self._progress, self._return, *self._figures.values()), key)
+        for gauge in (self._resources, self._actions):
+            gauge.remove_by_labels(dict(zip(_RUN, key, strict=True)))
 
     def _forget_agent(self, pair: Labels) -> None:
         _remove((self._efficiency, self._convergence), pair)

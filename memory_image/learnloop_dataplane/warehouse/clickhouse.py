@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.config import warehouse_connection
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
 
 TABLE = "learnloop_trajectories"
@@ -258,20 +259,12 @@ class Shipper:
 
     Args:
         unrewarded_seconds: how long an episode waits for a reward before it goes without one.
-        shipped: called with a namespace and how many of its episodes went.
     """
 
     def __init__(
-        self,
-        db: Database,
-        warehouse: ClickHouse,
-        shipped: Callable[[str, int], None],
-        *,
-        unrewarded_seconds: float = 60.0,
+        self, db: Database, warehouse: ClickHouse, metrics: Metrics, *, unrewarded_seconds: float = 60.0
     ) -> None:
-        self._db = db
-        self._warehouse = warehouse
-        self._shipped = shipped
+        self._db, self._warehouse, self._metrics = db, warehouse, metrics
         self._patience = unrewarded_seconds
 
     async def run(self, namespace: str) -> bool:
@@ -291,7 +284,7 @@ class Shipper:
                 return 0
             await send(self._warehouse.insert, [tuple(row) for row in rows])
             await connection.execute(_SHIPPED, namespace, [row["trajectory_id"] for row in rows])
-        self._shipped(namespace, len(rows))
+        self._metrics.count("warehoused", namespace, by=len(rows))
         return len(rows)
 
     async def _erase(self, namespace: str) -> int:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.access.callers import Identity, Roles
+from learnloop_dataplane.access.callers import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
+from learnloop_dataplane.kubernetes.api_client import Roles
 from learnloop_dataplane.kubernetes.pod_owners import PodOwners
 
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"

@@ -28,18 +28,18 @@ def tell_all(metrics: Metrics, space: str, agent: str) -> None:
     beat = {"job": f"{agent}-1", "attempt": 0, "phase": "training", "step": 1, "total_steps": 2, "world_size": 1}
     told = {"steps_per_second": 1.0, "figures": FIGURES, "agent": agent, "at": datetime(2026, 1, 1, tzinfo=UTC)}
     metrics.runs.beat(space, Heartbeat.model_validate(beat | told))
-    metrics.collected(space)
+    metrics.count("attempts", space)
     metrics.not_collected(space, "invalid")
     metrics.budget(space, agent, 5, 50, 1)
     metrics.consolidations_due(space, 1)
     metrics.consolidated(space, 1, 1)
-    metrics.no_room(space)
-    metrics.warehoused(space, 1)
-    metrics.over_quota(space, "memories")
+    metrics.count("no_room", space)
+    metrics.count("warehoused", space, by=1)
+    metrics.count("quota_refusals", space, "memories")
     metrics.quota(space, "memories", 1, 2)
-    metrics.opted_out(space)
-    metrics.relay_refused(space, "reply")
-    metrics.refused(space, "invalid")
+    metrics.count("opted_out", space)
+    metrics.count("relay_refusals", space, "reply")
+    metrics.count("refused", space, "invalid")
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +87,10 @@ def test_a_namespace_that_was_silent_for_an_hour_makes_room_and_those_with_budge
     now, metrics = [0.0], Metrics()
     metrics._namespaces._clock = metrics._budgets._clock = lambda: now[0]
     for index in range(MOST_SETS):
-        metrics.collected(f"team-{index}")
+        metrics.count("attempts", f"team-{index}")
         metrics.budget("team-0", f"agent-{index}", 1, 1, 0)
     now[0] = IDLE_SECONDS + 1
-    metrics.warehoused("new", 7)
+    metrics.count("warehoused", "new", by=7)
     metrics.budget("new", "agent", 3, 30, 0)
     read = metrics.registry.get_sample_value
     assert read("learnloop_warehouse_episodes_total", {"namespace": "new"}) == 7
