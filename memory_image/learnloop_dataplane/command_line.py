@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _migrate(config: Config, *, prepare: bool) -> int:
     from learnloop_dataplane.postgres import logins
-    from learnloop_dataplane.postgres.migrate import migrate
+    from learnloop_dataplane.postgres.logins import migrate
 
     admin = config.admin_dsn
     if prepare and admin is None:

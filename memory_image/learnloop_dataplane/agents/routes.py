@@ -24,7 +24,7 @@ from learnloop_dataplane.api.requests import (
     only,
     same,
 )
-from learnloop_dataplane.experience.explored_actions import MOST_EPISODES
+from learnloop_dataplane.experience.datasets import MOST_EPISODES
 
 router = APIRouter(prefix="/api/v1", tags=["agents"])
 

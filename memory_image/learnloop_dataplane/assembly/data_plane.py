@@ -6,8 +6,7 @@ from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
 from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, TrainingParts
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
-from learnloop_dataplane.kubernetes.api_client import Resource, Roles, Verb
-from learnloop_dataplane.kubernetes.pod_owners import PodOwners
+from learnloop_dataplane.kubernetes.api_client import PodOwners, Resource, Roles, Verb
 from learnloop_dataplane.postgres.database import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 

@@ -10,7 +10,7 @@ from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder, open_embedder
 from learnloop_dataplane.erasure.requests import Erasing, LastingRecords
-from learnloop_dataplane.erasure.retention import Retention
+from learnloop_dataplane.erasure.rows import Retention
 from learnloop_dataplane.lifecycle.consolidation import Consolidation
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Distiller
 from learnloop_dataplane.lifecycle.forgetting import BudgetFile, Budgets

@@ -17,11 +17,9 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Tools
 from learnloop_dataplane.evaluators.judge import JudgeClient
 from learnloop_dataplane.evaluators.scorers import Scorers
-from learnloop_dataplane.experience.datasets import Datasets
-from learnloop_dataplane.experience.explored_actions import ExploredActions
+from learnloop_dataplane.experience.datasets import Datasets, ExploredActions
 from learnloop_dataplane.experience.nats_workers import NatsSide
-from learnloop_dataplane.experience.preferences import Preferences
-from learnloop_dataplane.experience.trajectories import TrajectoryIntake
+from learnloop_dataplane.experience.trajectories import Preferences, TrajectoryIntake
 from learnloop_dataplane.kubernetes.api_client import KubeApi
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
@@ -32,16 +30,13 @@ from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
 from learnloop_dataplane.registry.deployments import Deployments, GateRecords
 from learnloop_dataplane.rewards.bias import BiasReader
-from learnloop_dataplane.rewards.dry_run import DryRun
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
 from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.reward_events import RewardOutbox
-from learnloop_dataplane.rewards.reward_hacking import SignalReader
+from learnloop_dataplane.rewards.reward_hacking import DryRun, SignalReader
 from learnloop_dataplane.rewards.reward_tables import step_credits
-from learnloop_dataplane.rewards.reward_worker import RewardWorker
+from learnloop_dataplane.rewards.reward_worker import RewardOutbox, RewardWorker
 from learnloop_dataplane.sandbox.job import JobSandbox
-from learnloop_dataplane.task_rewards.evaluation import EvaluationWorker
-from learnloop_dataplane.task_rewards.team_credits import TeamCredits
+from learnloop_dataplane.task_rewards.evaluation import EvaluationWorker, TeamCredits
 from learnloop_dataplane.training.jobs import TrainingJobs
 from learnloop_dataplane.training.runs import Runs
 from learnloop_dataplane.training.study_storage import StudyThreads

@@ -58,7 +58,7 @@ async def _restored(config: Config, options: argparse.Namespace) -> dict[str, An
         if passwords := config.lines("admin_password"):
             dsn = with_password(dsn, passwords)
     if options.verb == "check":
-        from learnloop_dataplane.postgres.migrate import migrate
+        from learnloop_dataplane.postgres.logins import migrate
 
         await migrate(dsn)  # the dump grants rights to a role that this makes
     db = Database(dsn, pool_size=2)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from learnloop_dataplane.audit.verification import verify
+from learnloop_dataplane.audit.chain import verify
 from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.erasure.requests import FOLDER, OPTED_OUT
 from learnloop_dataplane.postgres.database import HEAD, Database

@@ -18,7 +18,7 @@ from learnloop_dataplane.api.requests import (
     json_body,
     only,
 )
-from learnloop_dataplane.experience.preferences import MOST
+from learnloop_dataplane.experience.trajectories import MOST
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
 

@@ -3,7 +3,7 @@
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.code import Linter, UnitTests
-from learnloop_dataplane.evaluators.comparisons import Exact, Fuzzy, Numeric, Regex
+from learnloop_dataplane.evaluators.comparisons import Exact, Fuzzy, JsonSchema, Numeric, Regex
 from learnloop_dataplane.evaluators.evaluator import (
     MAX_TEXT,
     Case,
@@ -12,7 +12,6 @@ from learnloop_dataplane.evaluators.evaluator import (
     Tools,
     as_text,
 )
-from learnloop_dataplane.evaluators.json_schema import JsonSchema
 from learnloop_dataplane.evaluators.judge import Judged
 from learnloop_dataplane.evaluators.scorers import Preferred
 

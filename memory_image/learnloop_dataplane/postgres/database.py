@@ -224,7 +224,7 @@ async def _upgrade(dsn: str) -> None:
             )
     finally:
         await connection.close()
-    from learnloop_dataplane.postgres.migrate import migrate
+    from learnloop_dataplane.postgres.logins import migrate
 
     await migrate(dsn)
 

@@ -37,7 +37,7 @@ from learnloop_dataplane.api.requests import (
     same,
 )
 from learnloop_dataplane.registry.artifacts import Content
-from learnloop_dataplane.rewards.reward_events import revision_outcomes
+from learnloop_dataplane.rewards.reward_worker import revision_outcomes
 
 router = APIRouter(prefix="/api/v1/artifacts", tags=["artifacts"])
 BYTES: dict[str, Any] = {

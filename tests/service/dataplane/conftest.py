@@ -17,7 +17,7 @@ import pytest
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.assembly.data_plane import DataPlane
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.postgres.migrate import migrate
+from learnloop_dataplane.postgres.logins import migrate
 from testing.servers.nats_server import START_SECONDS, Nats
 from testing.servers.ports import held_port
 from testing.servers.tenants_nats import LOGIN, accounts

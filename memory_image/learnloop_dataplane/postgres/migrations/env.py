@@ -1,4 +1,4 @@
-"""Runs inside `alembic`: the connection comes from learnloop_dataplane.postgres.migrate."""
+"""Runs inside `alembic`: the connection comes from learnloop_dataplane.postgres.logins."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
 from learnloop_dataplane.postgres import experience_tables, memory_tables, row_level_security
-from learnloop_dataplane.postgres.migrate import prepare_role
+from learnloop_dataplane.postgres.logins import prepare_role
 
 __all__ = ["experience_tables", "memory_tables", "row_level_security"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.postgres.migrate import migrate
+from learnloop_dataplane.postgres.logins import migrate
 from learnloop_dataplane.training.study_storage import open_storage
 from testing.failover.postgres_standby import Pair, Server, primary_and_standby
 from testing.servers.nats_server import Nats

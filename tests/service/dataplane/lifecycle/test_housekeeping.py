@@ -1,6 +1,6 @@
 """Housekeeping costs nothing true: what is no junk stays, and what was thrown out does not come back."""
 
-from learnloop_dataplane.erasure.retention import Retention
+from learnloop_dataplane.erasure.rows import Retention
 
 from ..conftest import Api, eventually, superuser, trajectory
 from ..recall.test_recall import ask, store

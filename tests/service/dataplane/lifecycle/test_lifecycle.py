@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from learnloop_dataplane.erasure.retention import Retention
+from learnloop_dataplane.erasure.rows import Retention
 from learnloop_dataplane.lifecycle import moving
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
 

@@ -8,7 +8,7 @@ import pytest
 from alembic.script import ScriptDirectory
 
 from learnloop_dataplane.postgres.database import HEAD, Database
-from learnloop_dataplane.postgres.migrate import alembic_config, migrate
+from learnloop_dataplane.postgres.logins import alembic_config, migrate
 
 from ..conftest import START_SECONDS, eventually, new_database, superuser
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.reward import DryRunFigures
-from learnloop_dataplane.rewards.dry_run import Rankings, report
-from learnloop_dataplane.rewards.reward_hacking import midranks, percentiles, spearman
+from learnloop_dataplane.rewards.reward_hacking import Rankings, midranks, percentiles, ranking_report, spearman
 
 from ..conftest import Api, trajectory
 
@@ -42,7 +41,7 @@ def test_the_rank_correlation_is_spearmans() -> None:
 
 
 def test_an_empty_history_says_so() -> None:
-    found = report(Rankings(), truncated=False)
+    found = ranking_report(Rankings(), truncated=False)
     assert (found.trajectories, found.correlation) == (0, None)
     assert "nothing to compare" in found.sentence
 

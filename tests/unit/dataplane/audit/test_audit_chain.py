@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, canonical, seal
-from learnloop_dataplane.audit.verification import Chain
+from learnloop_dataplane.audit.chain import GENESIS, Chain, Entry, Sealed, canonical, seal
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.experience.explored_actions import action_hash, digest, explored
+from learnloop_dataplane.experience.datasets import action_hash, digest, explored
 
 STEP = {"observation": [0.0], "action": 1, "reward": 1.0, "exploration": True}
 

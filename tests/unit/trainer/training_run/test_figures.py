@@ -121,7 +121,7 @@ def test_a_process_with_a_gpu_tells_how_busy_it_is(monkeypatch: pytest.MonkeyPat
 def test_the_image_for_gpus_has_the_library_by_which_torch_tells_how_busy_they_are() -> None:
     root = Path(__file__).resolve().parents[4]
     assert re.search(r"^nvidia-ml-py==", (root / "requirements/trainer.txt").read_text(), re.MULTILINE)
-    assert "export_extras trainer trainer torch gpu wandb" in (root / "hack/lock").read_text()
+    assert "export_extras trainer trainer torch gpu" in (root / "hack/lock").read_text()
 
 
 def test_samples_to_convergence_are_told_once_a_curve_has_settled() -> None:
