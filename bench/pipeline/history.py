@@ -1,7 +1,8 @@
 """`python -m bench.pipeline.history [episodes] [steps]`: a whole log is read while its agent goes on recording.
 
-The trainer's own client reads every episode of one agent, page by page, as a run does that learns from the log.
-Meanwhile the agent records RATE episodes a second by HTTP (an open loop). The last line is one JSON object.
+The trainer's own client, in a process of its own, reads every episode of one agent, page by page, as a run does that
+learns from the log. Meanwhile the agent records RATE episodes a second by HTTP (an open loop). The last line is one
+JSON object.
 """
 
 import asyncio
@@ -10,6 +11,8 @@ import os
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from testing.servers.data_plane_process import Product, postgres
 
 EPISODES, STEPS, RATE = 100_000, 10, 20
 PAGE_P99_MS, WHOLE_SECONDS = 100.0, 300.0
+REWARDED = {"reward_policy": POLICY, "reward_policy_revision": POLICY_REVISION}
 SPEC = {"components": [{"name": "won", "type": "success", "weight": 1}]}
 
 
@@ -41,6 +45,15 @@ class TimedHttp(Http):
         answer = super().call(*arguments, **more)
         self.seconds.append(time.perf_counter() - began)
         return answer
+
+
+def read(url: str) -> tuple[int, list[float]]:
+    """Read the whole log. Returns how many episodes it has, and the seconds of each page.
+
+    In the process that records, the objects of 100,000 episodes would stop the recording's own event loop.
+    """
+    http = TimedHttp(url)
+    return len(DataPlaneStore(http, "run").episodes(BUSY, EpisodeSelection(**REWARDED), 10**12)), http.seconds
 
 
 async def record(client: httpx.AsyncClient, done: asyncio.Event) -> list[float]:
@@ -62,24 +75,24 @@ async def measure(url: str, dsn: str, episodes: int, steps: int) -> dict[str, An
     async with httpx.AsyncClient(base_url=url, headers={"x-learnloop-namespace": NAMESPACE}, timeout=60) as client:
         policy = f"/api/v1/rewards/policies/{POLICY}/revisions/{POLICY_REVISION}"
         (await client.put(policy, json=SPEC)).raise_for_status()
-        rewarded = {"reward_policy": POLICY, "reward_policy_revision": POLICY_REVISION}
         for agent in (QUIET, BUSY):
-            (await client.put(f"/api/v1/agents/{agent}", json=rewarded)).raise_for_status()
+            (await client.put(f"/api/v1/agents/{agent}", json=REWARDED)).raise_for_status()
         owner = await asyncpg.connect(dsn, command_timeout=600)
         await fill_episodes(owner, episodes, steps)
         await owner.execute("VACUUM ANALYZE")
         await owner.close()
-        http, done = TimedHttp(url), asyncio.Event()
+        done = asyncio.Event()
         writer = asyncio.create_task(record(client, done))
         began = time.perf_counter()
-        log = await asyncio.to_thread(DataPlaneStore(http, "run").episodes, BUSY, EpisodeSelection(**rewarded), 10**12)
+        with ProcessPoolExecutor(1, get_context("spawn")) as apart:
+            count, pages = await asyncio.get_running_loop().run_in_executor(apart, read, url)
         seconds = time.perf_counter() - began
         done.set()
         recorded = await writer
     return {
-        "episodes": len(log),
+        "episodes": count,
         "seconds": round(seconds, 1),
-        "page": spread(http.seconds),
+        "page": spread(pages),
         "recorded": spread(recorded),
         "load": round(os.getloadavg()[0], 1),
     }

@@ -11,7 +11,7 @@ from learnloop_api import names
 from learnloop_api.wire.deployment import AgentProgress, ModelDeployed, WeekOfAgent
 from learnloop_api.wire.reward import AgentStats, ArmReturns
 from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_dataplane.audit.chain import note, noted
+from learnloop_dataplane.audit.chain import note, note_once
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.forgetting import drop_budget
@@ -27,7 +27,6 @@ WHERE agents.registered_at IS NULL
     OR (agents.reward_policy, agents.reward_policy_revision, agents.memory_group) IS DISTINCT FROM
         (excluded.reward_policy, excluded.reward_policy_revision, excluded.memory_group)
 """
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _FORGET = "DELETE FROM agents WHERE namespace = $1 AND name = $2"
 _TOTALS = """
 SELECT since, trajectories, rewarded, last_trajectory_at, first_episodes, first_return_sum, training_request,
@@ -90,14 +89,9 @@ class AgentRegistry:
         """Puts a person's order to train into the audit chain; False when it is there, among the newest records of the
         namespace.
         """
-        subject = f"agent/{order.agent}"
+        subject, detail = f"agent/{order.agent}", order.model_dump(mode="json", exclude={"agent"})
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_LOCK, f"{namespace}/training-order/{identity}")
-            if await noted(connection, namespace, subject, identity):
-                return False
-            detail = order.model_dump(mode="json", exclude={"agent"}) | {"id": identity}
-            await note(connection, namespace, "training.ordered", subject, detail)
-        return True
+            return await note_once(connection, namespace, "training.ordered", subject, detail, identity=identity)
 
     async def forget(self, namespace: str, agent: str) -> None:
         """Removes the registration, its totals and its memory budget. Trajectories, rewards and memories stay until

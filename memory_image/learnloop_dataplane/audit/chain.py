@@ -87,6 +87,7 @@ INSERT INTO audit_pending (namespace, actor, action, subject, detail)
 SELECT $1, $2, 'memory.stored', * FROM unnest($3::text[], $4::jsonb[])
 """
 
+_LOCK_SUBJECT = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 # A new leader of the operator repeats within an hour what the one before has sent.
 _NOTED = """
 SELECT 1 FROM audit_pending WHERE namespace = $1 AND subject = $2 AND detail ->> 'id' = $3
@@ -108,9 +109,16 @@ async def note(
     await connection.execute(_NOTE, namespace, actor.get(), action, subject[:512], outcome, encoded)
 
 
-async def noted(connection: Any, namespace: str, subject: str, identity: str) -> bool:
-    """True if one of the namespace's newest 20,000 records is about this subject and has this `id` in its detail."""
-    return bool(await connection.fetchval(_NOTED, namespace, subject, identity))
+async def note_once(
+    connection: Any, namespace: str, action: str, subject: str, detail: Detail, *, identity: str, outcome: str = "done"
+) -> bool:
+    """Notes what its sender may repeat. False: one of the namespace's newest 20,000 records is about this subject and
+    has this `id` in its detail."""
+    await connection.execute(_LOCK_SUBJECT, f"{namespace}/{subject}/{identity}")
+    if await connection.fetchval(_NOTED, namespace, subject, identity):
+        return False
+    await note(connection, namespace, action, subject, detail | {"id": identity}, outcome=outcome)
+    return True
 
 
 def digest_of(ids: Sequence[UUID]) -> str:

@@ -11,7 +11,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import AwaitedApproval
-from learnloop_dataplane.audit.chain import note, noted
+from learnloop_dataplane.audit.chain import note_once
 from learnloop_dataplane.notifications.outbox import Notifications
 from learnloop_dataplane.postgres.database import Database
 
@@ -123,7 +123,6 @@ UPDATE notifications SET closed_at = now()
 WHERE namespace = $1 AND event = ANY($2::text[]) AND payload::jsonb ->> 'model_deployment' = $3
     AND closed_at IS NULL AND NOT starts_with(message_id, $4)
 """
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 
 
 class Approvals:
@@ -143,21 +142,14 @@ class Approvals:
         payload, webhook = asked.model_dump_json().encode(), self._notifications.webhook
         async with self._db.tenant(namespace) as connection:
             await self._settle(connection, namespace, name, identity)
-            await self._record(connection, namespace, asked, identity)
+            subject, detail = f"model-deployment/{name}", asked.model_dump(mode="json", exclude={"model_deployment"})
+            await note_once(connection, namespace, "rollout.held", subject, detail, identity=identity)
             await self._notifications.write(connection, namespace, WAITING, identity, payload)
             if webhook and webhook.escalation:
                 later = f"{identity}/escalated"
                 await self._notifications.write(
                     connection, namespace, ESCALATED, later, payload, after=webhook.escalation
                 )
-
-    async def _record(self, connection: Any, namespace: str, asked: AwaitedApproval, identity: str) -> None:
-        """Writes one audit record per question."""
-        subject = f"model-deployment/{asked.model_deployment}"
-        await connection.execute(_LOCK, f"{namespace}/held/{subject}")
-        if not await noted(connection, namespace, subject, identity):
-            detail = asked.model_dump(mode="json", exclude={"model_deployment"}) | {"id": identity}
-            await note(connection, namespace, "rollout.held", subject, detail)
 
     async def settle(self, namespace: str, deployment: str) -> None:
         """Closes all questions of a rollout: messages that were not sent yet are not sent."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision, ServedModel, Validation
 from learnloop_api.wire.gate_reports import GateReport, GateReports, JudgedGates, StoredReport
-from learnloop_dataplane.audit.chain import note, noted
+from learnloop_dataplane.audit.chain import note, note_once
 from learnloop_dataplane.blobs.blob_store import Spooled
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
@@ -85,13 +85,10 @@ class Deployments:
     async def decided(self, namespace: str, identity: str, decision: RolloutDecision) -> bool:
         """Puts a decision into the audit chain; False when it is there, among the newest records of the namespace."""
         subject = f"model-deployment/{decision.model_deployment}"
+        detail = decision.model_dump(mode="json", exclude={"model_deployment", "outcome"})
+        key = {"identity": identity, "outcome": decision.outcome}
         async with self._db.tenant(namespace) as connection:
-            await connection.execute(_LOCK, f"{namespace}/decision/{identity}")
-            if await noted(connection, namespace, subject, identity):
-                return False
-            detail = decision.model_dump(mode="json", exclude={"model_deployment", "outcome"}) | {"id": identity}
-            await note(connection, namespace, "rollout.decision", subject, detail, outcome=decision.outcome)
-        return True
+            return await note_once(connection, namespace, "rollout.decision", subject, detail, **key)
 
     async def _keep(
         self, connection: Any, namespace: str, event: ModelDeployed, identity: str, statement: str, action: str
