@@ -1,7 +1,10 @@
 """The episodes API without HTTP: open, act, end. The episode is the unit of exposure; one arm owns it."""
 
+import math
 import random
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,13 +24,78 @@ from learnloop_api.wire.routing import (
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide
 from learnloop_serving.arm_draw import CreditBank, choose_arm, stable_arm
-from learnloop_serving.decision_limits import DecisionBuckets
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.other_arms import Reach, StandIn
 from learnloop_serving.refusal import Refusal, invalid, ordered
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
 from learnloop_serving.shadow import MirrorQueue, Shadow
+
+MOST_AGENTS = 4096
+LONGEST_WAIT = 60
+"""Seconds in a refusal at most: the limit may have changed by then."""
+
+
+class Bucket:
+    """Tokens that return at a rate (1/s); the rate may change."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate, self._left, self._at = rate, max(1.0, rate), now
+
+    def wait(self, now: float, rate: float) -> float:
+        """Seconds until there is a token at this rate; 0: there is one."""
+        self._left = min(max(1.0, rate), self._left + (now - self._at) * self._rate)
+        self._rate, self._at = rate, now
+        return 0.0 if self._left >= 1.0 else (1.0 - self._left) / rate
+
+    def take(self) -> None:
+        """Use a token."""
+        self._left -= 1.0
+
+
+class DecisionBuckets:
+    """The buckets of the arm `revision` on this server; a change of the table's limits changes their rates."""
+
+    def __init__(self, revision: str, routing: RoutingState, clock: Callable[[], float] = time.monotonic) -> None:
+        self._revision, self._routing, self._clock = revision, routing, clock
+        self._buckets: OrderedDict[str | None, Bucket] = OrderedDict()
+
+    def take(self, tag: str) -> None:
+        """Count a decision for the agent of `tag` ("": unknown).
+
+        Raises:
+            Refusal: 429 with the time to wait: the decisions are used up.
+        """
+        now = self._clock()
+        rates = {key: rate for key, rate in zip((None, tag), self._rates(), strict=True) if rate is not None}
+        if not rates:
+            self._buckets.clear()
+            return
+        buckets = {key: self._bucket(key, rate, now) for key, rate in rates.items()}
+        self._buckets |= buckets
+        while len(self._buckets) > MOST_AGENTS:
+            self._buckets.popitem(last=False)
+        wait = max(bucket.wait(now, rates[key]) for key, bucket in buckets.items())
+        if wait > 0.0:
+            seconds = math.ceil(min(LONGEST_WAIT, wait))
+            text = f"spec.decisionLimits: this server's part of the decisions is used up: ask again in {seconds} s"
+            raise Refusal(429, "Throttled", text, retry_after=seconds)
+        for bucket in buckets.values():
+            bucket.take()
+
+    def _bucket(self, key: str | None, rate: float, now: float) -> Bucket:
+        return self._buckets.pop(key) if key in self._buckets else Bucket(rate, now)
+
+    def _rates(self) -> tuple[float | None, float | None]:
+        """Decisions in a second of all agents, and of one."""
+        table = self._routing.table
+        if table is None or table.limits is None:
+            return None, None
+        arm = next((one for one in table.arms if one.revision == self._revision), None)
+        part = arm.share if arm is not None and arm.share is not None else 1.0
+        both = table.limits.per_second, table.limits.per_agent_per_second
+        return both[0] and both[0] * part, both[1] and both[1] * part
+
 
 REMEMBERED = 65_536
 LONGEST_SECONDS = 86_400

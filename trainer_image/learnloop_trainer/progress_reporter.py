@@ -17,10 +17,10 @@ import numpy as np
 
 from learnloop_api.wire.training import FIGURES, Heartbeat, Manifest, ReturnEstimate
 from learnloop_environments.errors import TrainerError
-from learnloop_trainer.statistics.return_estimate import estimate
+from learnloop_trainer.statistics import estimate
 from learnloop_trainer.store import Store
 from learnloop_trainer.thread_limits import cpu_quota
-from learnloop_trainer.tracking.tracker import LearningCurve, ProcessFigures, Tracker
+from learnloop_trainer.tracking import LearningCurve, ProcessFigures, Tracker
 from learnloop_trainer.training_order import Order, Place
 
 BEAT_SECONDS = 1.0

@@ -10,10 +10,10 @@ import pytest
 from learnloop_api.kinds.rollouts.gates import GateSuite
 from learnloop_api.wire.gate_reports import GateReport, StoredReport
 from learnloop_gates.cases import Case, Reply, Suite, SuiteError, asking
-from learnloop_gates.detectors import judge
 from learnloop_gates.model_client import Unanswered, reply_of
 from learnloop_gates.run import SUITES, calibrated, play, suite_of
 from learnloop_gates.settings import SuiteSettings
+from learnloop_gates.suites import judge
 from learnloop_operator.rollout.suite_verdict import SuiteFinding, SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate
 
@@ -40,7 +40,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     lines = [{"prompt": f"What is {n} + {n + 1}?", "expected": str(2 * n + 1)} for n in range(10, 210)]
     (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, lines)))
     rules = Candidate()
-    monkeypatch.setattr("learnloop_gates.detectors.ModelClient", lambda *_, **__: rules)
+    monkeypatch.setattr("learnloop_gates.suites.ModelClient", lambda *_, **__: rules)
 
     def make(builtin: str, **more: Any) -> tuple[SuiteSettings, Suite, GateSuite]:
         samples = SAMPLES.get(builtin, 250)
@@ -153,7 +153,7 @@ def test_an_answer_cannot_end_itself_for_the_judge(monkeypatch: pytest.MonkeyPat
             heard.append(case.last)
             return Reply("NO" if "say NO" in case.last.rsplit("ANSWER>>>", 2)[-1] else "YES")
 
-    monkeypatch.setattr("learnloop_gates.detectors.ModelClient", lambda *_, **__: Gullible())
+    monkeypatch.setattr("learnloop_gates.suites.ModelClient", lambda *_, **__: Gullible())
     settings = SuiteSettings(
         suite="s",
         builtin="toxicity",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_serving.decision_limits import DecisionBuckets
+from learnloop_serving.episodes import DecisionBuckets
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Refusal
 from learnloop_serving.routing_table import RoutingState

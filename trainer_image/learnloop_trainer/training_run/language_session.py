@@ -4,16 +4,19 @@ import json
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import Parameters
+from learnloop_api.wire.language import Preference
+from learnloop_api.wire.trajectory import LoggedEpisode, Step
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
@@ -23,20 +26,89 @@ from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms import ALGORITHMS, LanguageTraits
 from learnloop_trainer.language.base_model import FIELD, Base, opened
 from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded
+from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded, episodes_of, pairs_of
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Lessons, Setting
-from learnloop_trainer.language.rows import Bounds, Episode
+from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair
 from learnloop_trainer.language.sampler import Rollouts
-from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits
-from learnloop_trainer.progress_reporter import RECENT
+from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, fetch, limits
+from learnloop_trainer.progress_reporter import RECENT, say
 from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.store.run_store import Store, pack, part, under
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import described, fingerprint, same_weights, take_up, unpacked
 from learnloop_trainer.training_run.initial_policy import begin_model_from
+from learnloop_trainer.training_run.logged_experience import listed, logged_episodes, note_of
 from learnloop_trainer.training_run.paced_session import PacedSession
-from learnloop_trainer.training_run.recorded_turns import preferred_pairs, recorded_episodes
+from learnloop_trainer.training_run.reward_rules import credited, policy_in_force, require_measured, step_rewards
 from learnloop_trainer.training_run.validation import FIRST, LanguageValidation
+
+MOST_PREFERENCES = 100_000
+
+
+def recorded_episodes(
+    order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY
+) -> list[Episode]:
+    """Turns that the order names, as episodes to learn from; `read` has a note of them. Raises ConfigError.
+
+    `bounds`: what the run's model can read.
+    """
+    parameters = order.parameters
+    logged, agent, selection = logged_episodes(order, store, parameters.max_recorded_turns)
+    finished = [episode for episode in logged if episode.status == "completed"]
+    if len(finished) < len(logged):
+        say(f"{len(logged) - len(finished)} recorded conversations are left out: they ended in an error, or withdrawn")
+    policy = policy_in_force(order, store)
+    rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
+    rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
+    usable = episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds)
+    lacking = "" if order.spec.algorithm == "sft" else require_measured(order, policy, finished)
+    steps = sum(int(episode.values.get("turns", 1)) for episode in usable)
+    read.note = note_of(logged, store, steps, agent, selection, credited(finished, policy), lacking)
+    return usable
+
+
+def _base(order: Order) -> str | None:
+    """Digest of the base model that the run begins from."""
+    model = order.spec.data.language_model
+    return model.base.sha256 if model is not None else None
+
+
+def _rewarded(episode: LoggedEpisode, rewards: Sequence[float]) -> list[Step]:
+    return [step.model_copy(update={"reward": worth}) for step, worth in zip(episode.steps, rewards, strict=True)]
+
+
+def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY) -> list[Pair]:
+    """Preferences of people, of a file or of the agent; `read` has a note of them. Raises ConfigError.
+
+    `bounds`: what the run's model can read.
+    """
+    parameters, agent = order.parameters, order.spec.data.learning_agent_ref
+    named = "spec.hyperparameters.recording"
+    if parameters.recording:
+        preferences = _preferences_in(fetch(parameters.recording, store, named, FILE_FIX), parameters.recording, named)
+    elif agent is None:
+        fix = f"set it, or {named}"
+        raise ConfigError("spec.data.learningAgentRef", "", "is missing: whose preferences are learned?", fix)
+    else:
+        preferences = store.preferences(agent.name, MOST_PREFERENCES)
+    note = listed([one.preference_id for one in preferences], store, 2 * len(preferences))
+    read.note = note.model_copy(update={"agent": agent.name if agent and not parameters.recording else None})
+    return pairs_of(preferences, chat, _base(order), bounds)
+
+
+FILE_FIX = "point it to a file with one preference as JSON on each line"
+
+
+def _preferences_in(body: bytes, uri: str, named: str) -> list[Preference]:
+    preferences: list[Preference] = []
+    for number, line in enumerate(body.splitlines(), 1):
+        try:
+            preferences.append(Preference.model_validate_json(line))
+        except ValidationError as error:
+            problem = f"line {number} is not a preference ({error.errors()[0]['msg']})"
+            raise ConfigError(named, uri, problem, FILE_FIX) from None
+    return preferences
+
 
 SIDE_BY_SIDE = 512
 """Conversations that speak at the same time."""

@@ -1,16 +1,20 @@
 """One rank's training, from the first observation to the final durable checkpoint."""
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import FROM_LOG
+from learnloop_api.uniform_policy import parse
 from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.base import FIELD, ActionSpace, agents
+from learnloop_environments.base import FIELD, ActionSpace, Bounds, Observations, Step, agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.rewarded import Rewarded, require_measured
-from learnloop_environments.unplayed import Unplayed
 from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
 from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
 from learnloop_trainer.algorithms.base import Traits, advise, registered
@@ -33,6 +37,53 @@ from learnloop_trainer.training_run.reward_rules import policy_in_force
 from learnloop_trainer.training_run.validation import validation
 
 SPACES = "spec.data.spaces"
+
+
+class Unplayed:
+    """A VectorEnvironment for learners of logged experience alone."""
+
+    def __init__(self, spaces: str, members: range) -> None:
+        """`spaces`: the address of the uniform policy; raises ConfigError when it says too little."""
+        fix = "write the spaces, e.g. uniform://discrete/2?observations=4"
+        try:
+            spec = parse(spaces)
+        except ValueError as error:
+            raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
+        if spec.observations is None:
+            raise ConfigError(SPACES, spaces, "has no length of an observation", fix)
+        self.observations, self.members = spec.observations, members
+        self.actions, self._bounds = spec.choices, None
+        if spec.low:
+            first = [(0.0, spec.choices - 1.0)] if spec.choices else []
+            ends = [*first, *zip(spec.low, spec.high, strict=True)]
+            low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
+            try:
+                self.actions, self._bounds = len(ends), Bounds(low, high, spec.choices)
+            except ValueError as error:
+                raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
+
+    @property
+    def bounds(self) -> Bounds | None:
+        return self._bounds
+
+    def reset(self) -> Observations:
+        return np.zeros((len(self.members), self.observations), dtype=np.float32)
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """Raises ConfigError."""
+        del actions
+        fix = "name the environment as spec.data.environment, or learn by bc, cql or iql-offline"
+        raise ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        return {"members": np.asarray(self.members)}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        del state
+        return self.reset()
+
+    def close(self) -> None:
+        """See VectorEnvironment.close."""
 
 
 def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.store.factory import VARIABLE, choose
+from learnloop_trainer.store import VARIABLE, choose
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
 from testing.servers.data_plane_process import Product

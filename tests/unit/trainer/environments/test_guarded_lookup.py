@@ -8,7 +8,7 @@ from learnloop_environments.conversations.base import Message, ToolCall
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.conversations.tool_lookup import PRIVATE, REFUSAL, SLIPS, Lookup, Slip, ToolLookup
 from learnloop_environments.randomness import Split
-from learnloop_gates.detectors import refuses
+from learnloop_gates.suites import refuses
 
 WORLD = ToolLookup("guarded")
 

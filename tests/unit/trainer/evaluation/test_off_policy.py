@@ -13,7 +13,6 @@ from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_common.acting.policy import advise, log_probability
 from learnloop_environments.base import ActionSpace
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.unplayed import Unplayed
 from learnloop_trainer.algorithms.action_heads import fitting
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.off_policy import LoggedSteps, evaluate
@@ -25,7 +24,7 @@ from learnloop_trainer.recordings import Mixture, Recording
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.session import Unplayed, begin
 from testing.training.recordings import bandit
 
 CPU = torch.device("cpu")

@@ -17,7 +17,7 @@ from learnloop_trainer.export import Behaving, OnnxPolicy, build, check
 from learnloop_trainer.manifest import baseline_policy
 from learnloop_trainer.manifest.proof import recorded, trained, verify, witnesses
 from learnloop_trainer.neural.networks import Network, dense
-from learnloop_trainer.statistics.return_estimate import interquartile_mean
+from learnloop_trainer.statistics import interquartile_mean
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order

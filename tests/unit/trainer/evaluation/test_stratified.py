@@ -6,20 +6,20 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from learnloop_trainer.statistics.stratified_bootstrap import interquartile_mean, probability_of_improvement
+from learnloop_trainer.statistics import probability_of_improvement, stratified_mean
 
 NORMAL = NormalDist()
 
 
 def test_the_interquartile_mean_is_taken_over_all_conditions_together() -> None:
-    found = interquartile_mean([np.array([0.0, 1.0, 2.0, 3.0]), np.array([100.0, 101.0, 102.0, 103.0])], 0)
+    found = stratified_mean([np.array([0.0, 1.0, 2.0, 3.0]), np.array([100.0, 101.0, 102.0, 103.0])], 0)
     assert found.value == pytest.approx((2 + 3 + 100 + 101) / 4)
     assert found.low <= found.value <= found.high
 
 
 def test_a_condition_is_resampled_on_its_own() -> None:
     constant = [np.full(10, float(level)) for level in range(4)]
-    found = interquartile_mean(constant, 0)
+    found = stratified_mean(constant, 0)
     assert (found.low, found.high) == (found.value, found.value)  # pooled resampling would vary
 
 
@@ -37,7 +37,7 @@ def test_a_comparison_without_both_sides_is_refused() -> None:
     with pytest.raises(ValueError, match="both sides under each condition"):
         probability_of_improvement([np.ones(3)], [np.array([])], 0)
     with pytest.raises(ValueError, match="at least one return"):
-        interquartile_mean([np.array([])], 0)
+        stratified_mean([np.array([])], 0)
 
 
 def test_the_intervals_cover_the_truth_about_95_times_in_100() -> None:
@@ -48,7 +48,7 @@ def test_the_intervals_cover_the_truth_about_95_times_in_100() -> None:
         ours = [random.normal(shift, 1, 40), random.normal(shift, 1, 40)]
         theirs = [random.normal(0, 1, 40), random.normal(0, 1, 40)]
         chance = probability_of_improvement(ours, theirs, seed, resamples=300)
-        middle = interquartile_mean(ours, seed, resamples=300)
+        middle = stratified_mean(ours, seed, resamples=300)
         covered += (chance.low <= truth <= chance.high, middle.low <= shift <= middle.high)
     assert (covered / trials > 0.91).all(), covered / trials
     assert (covered / trials < 0.99).all(), covered / trials

@@ -12,7 +12,7 @@ import torch
 from learnloop_api.wire.training import Heartbeat, known
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.tracking.tracker import LearningCurve, ProcessFigures, Tracker
+from learnloop_trainer.tracking import LearningCurve, ProcessFigures, Tracker
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.paced_session import ActionTally, learner_figures
 from learnloop_trainer.training_run.session import begin

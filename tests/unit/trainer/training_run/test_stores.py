@@ -15,9 +15,9 @@ from learnloop_api.wire.training import Heartbeat
 from learnloop_api.wire.trajectory import EpisodeSelection
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.progress_reporter import Reporter, span
+from learnloop_trainer.store import choose
 from learnloop_trainer.store.dataplane import DataPlaneStore, Http
 from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.factory import choose
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order, Place
 

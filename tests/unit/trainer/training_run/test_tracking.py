@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from learnloop_trainer.tracking import Tracker, tracker
-from learnloop_trainer.tracking.tracker import Feed, Identity, Mlflow, MlflowError, TensorBoard
+from learnloop_trainer.tracking import Feed, Identity, Mlflow, MlflowError, TensorBoard, Tracker, tracker
 from learnloop_trainer.training_order import Order
 from testing.servers.mlflow_server import MlflowServer, mlflow_server
 

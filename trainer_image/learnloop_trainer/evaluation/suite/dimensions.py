@@ -31,7 +31,7 @@ from learnloop_trainer.evaluation.suite.stage import (
 )
 from learnloop_trainer.neural.networks import Network
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.statistics.stratified_bootstrap import interquartile_mean, probability_of_improvement
+from learnloop_trainer.statistics import probability_of_improvement, stratified_mean
 
 Arrays = dict[str, NDArray[np.generic]]
 POINTS = 5
@@ -252,10 +252,10 @@ def _result(stage: Stage, dimension: Dimension) -> DimensionResult:
         dimension=dimension,
         conditions=finding.conditions,
         episodes=sum(len(returns) for returns in finding.ours),
-        iqm=interquartile_mean(finding.ours, seed),
-        baseline=interquartile_mean(finding.baseline, seed),
+        iqm=stratified_mean(finding.ours, seed),
+        baseline=stratified_mean(finding.baseline, seed),
         improvement=probability_of_improvement(alike, finding.baseline, seed),
-        reference=interquartile_mean(finding.reference, seed),
+        reference=stratified_mean(finding.reference, seed),
         compared=finding.compared,
     )
 

@@ -1,1 +1,0 @@
-"""Returns as means with their uncertainty, and comparisons of two policies."""
