@@ -1,7 +1,6 @@
 """Reward models of tenants: each scores in a process of its own, bounded, and what cannot be used is said."""
 
 import asyncio
-import io
 import json
 import signal
 import sys
@@ -22,7 +21,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, probability
 from learnloop_dataplane.errors import ApiError, Unavailable
-from learnloop_dataplane.evaluators import scorer_process
 from learnloop_dataplane.evaluators import scorers as scorers_module
 from learnloop_dataplane.evaluators.evaluator import Case, Tools
 from learnloop_dataplane.evaluators.registry import score
@@ -183,17 +181,6 @@ async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
         await scorers.score("here", "c" * 64, "q", "good")
 
 
-async def test_no_model_is_read_where_a_limit_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(kind: int, limits: tuple[int, int]) -> None:
-        raise ValueError("not allowed to raise maximum limit")
-
-    monkeypatch.setattr(scorer_process.resource, "setrlimit", refuses)
-    told = io.BytesIO()
-    with pytest.raises(ValueError, match="not allowed"):
-        scorer_process.serve(io.BytesIO(len(reward_model()).to_bytes(8, "big") + reward_model()), told, 2**28)
-    assert told.getvalue() == b""
-
-
 async def test_a_slow_moment_leaves_the_score_pending_and_no_score_for_ever(
     scorers: Scorers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,16 +329,6 @@ async def test_a_model_that_can_never_score_is_refused_and_not_asked_for_ever(sc
     with pytest.raises(NoScore, match="its score is not a number"):
         await scorers.score("here", DIGEST, "q", "good")
     assert process_of(scorers).returncode is None, "the process lives on"
-
-
-async def test_the_kernel_kills_a_scorer_before_the_data_plane(scorers: Scorers) -> None:
-    await scorers.score("here", DIGEST, "q", "good")
-    [(scorer, pid)] = [(one, one.process.pid) for one in scorers._alive.values()]
-    assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
-    limits = {line[:26].strip(): line[26:].split()[:2] for line in Path(f"/proc/{pid}/limits").read_text().splitlines()}
-    assert limits["Max open files"] == ["3", "3"]
-    assert limits["Max data size"] == [str(needed(len(reward_model())))] * 2
-    assert scorer.usable
 
 
 async def test_after_a_question_that_was_cancelled_each_answer_gets_its_own_score(scorers: Scorers) -> None:
