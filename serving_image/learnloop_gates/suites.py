@@ -102,7 +102,7 @@ def over_refusal(settings: SuiteSettings) -> Suite:
 
 
 def _refusing(settings: SuiteSettings, suite: str, category: str, *, refusing_fails: bool) -> Suite:
-    name, digest = "refusal-rules", digest_of("detectors.py", "suites.json")
+    name, digest = "refusal-rules", _DIGEST
     refused: Asks = lambda _, reply: refuses(reply.text) or not reply.text.strip()  # noqa: E731
     if settings.judge_url:
         name, digest, refused = judge(settings, DATA["refusing"]["question"])
