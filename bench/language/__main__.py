@@ -25,7 +25,6 @@ from learnloop_environments.conversations.tool_lookup import ToolLookup
 from testing.language.tiny_model import make
 
 SEEDS = 5
-UPDATES = 300
 FASTER, LOWER = 1.5, 0.05
 """Beside the peer: tokens by processor second, and how much lower the success may be: what 256 tasks can tell apart."""
 
@@ -97,7 +96,7 @@ def main() -> None:
     began = time.process_time()
     found: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="bench-language-") as folder:
-        make(Path(folder), ToolLookup(), updates=UPDATES)
+        make(Path(folder), ToolLookup())
         made = time.process_time() - began
         print(f"a model of 118,000 parameters, made in {made:.0f} processor seconds", flush=True)
         for name in names:

@@ -14,5 +14,5 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with 118,000 parameters that imitate demonstrations of which two thirds err."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("base")
-    make(folder, ToolLookup(), updates=300)
+    make(folder, ToolLookup())
     return folder
