@@ -26,9 +26,9 @@ from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories,
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
 from learnloop_dataplane.nats.connection import Bus
+from learnloop_dataplane.nats.event_outbox import RefusedMessage, invalid, split_subject
 from learnloop_dataplane.nats.relay import Relay, TenantConnection
 from learnloop_dataplane.nats.streams import ROOM_SECONDS, TRAINING, TRAJECTORIES, Room
-from learnloop_dataplane.nats.subjects import RefusedMessage, invalid, split_subject
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.privacy.redaction import redact_text

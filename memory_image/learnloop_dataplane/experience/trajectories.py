@@ -19,7 +19,7 @@ from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLo
 from learnloop_dataplane.errors import Invalid, NoRoom, Unavailable
 from learnloop_dataplane.experience.datasets import digest, explored, note_explored
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.nats.subjects import tenants_id
+from learnloop_dataplane.nats.event_outbox import tenants_id
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import METADATA_KEY, Users, hold_off, refused
 from learnloop_dataplane.privacy.redaction import redact, redact_text

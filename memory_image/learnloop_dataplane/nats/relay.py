@@ -24,7 +24,7 @@ from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import ACCOUNT, TENANTS_USER, AuthCallout
 from learnloop_dataplane.nats.connection import connected
-from learnloop_dataplane.nats.subjects import tenants_id, valid_namespace
+from learnloop_dataplane.nats.event_outbox import tenants_id, valid_namespace
 
 log = logging.getLogger(__name__)
 QUEUE = "learnloop"

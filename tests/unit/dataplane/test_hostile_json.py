@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane.nats.subjects import invalid
+from learnloop_dataplane.nats.event_outbox import invalid
 from learnloop_dataplane.strict_json import EXACT, MAX_PARTS, READ_AGAIN, StrictReader, _number
 
 READER = StrictReader(Trajectory)

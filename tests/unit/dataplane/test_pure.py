@@ -17,7 +17,7 @@ from learnloop_common.settings import ConfigurationError
 from learnloop_common.telemetry.bounded_labels import MOST_SETS
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.nats.subjects import RefusedMessage, split_subject
+from learnloop_dataplane.nats.event_outbox import RefusedMessage, split_subject
 from learnloop_dataplane.privacy.redaction import redact, redact_text
 from learnloop_dataplane.rewards.reward_tables import Running, normalise
 

@@ -10,7 +10,7 @@ import pytest
 
 from learnloop_api import events, names
 from learnloop_dataplane.experience.nats_workers import read
-from learnloop_dataplane.nats.subjects import RefusedMessage
+from learnloop_dataplane.nats.event_outbox import RefusedMessage
 from testing.messages.fuzzed_events import AGENT, doubtful, event, fuzzed
 
 SUBJECT = f"{names.SUBJECT_TRAJECTORY}.team.{AGENT}"
