@@ -5,7 +5,7 @@ import http.server
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.embedder import open_embedder
-from learnloop_dataplane.embedding.onnx_model import MOST_TOGETHER, OnnxEmbedder, batches
+from learnloop_dataplane.embedding.embedder import Vector, open_embedder
+from learnloop_dataplane.embedding.onnx_model import BATCH, MAX_TOKENS, OnnxEmbedder
 from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.redaction import use_keys
@@ -49,7 +49,9 @@ def model(directory: Path, seed: int = 0, dimensions: int = 8) -> Path:
 
 
 def test_words_are_cut_into_the_longest_known_pieces(tmp_path: Path) -> None:
-    short, long, odd = OnnxEmbedder(model(tmp_path / "m"))._cut(["The CATS, a bird!", "cat " * 1000, "cat \ud800"])
+    embedder = OnnxEmbedder(model(tmp_path / "m"))
+    texts = ("The CATS, a bird!", "cat " * 1000, "cat \ud800")
+    short, long, odd = (embedder._cut([text])[0].ids for text in texts)
     assert short == [2, 7, 4, 6, 1, 8, 1, 9, 3]
     assert len(long) == 256
     assert odd[:2] == [2, 4]
@@ -67,12 +69,23 @@ async def test_a_model_on_disk_embeds_the_same_whatever_it_is_batched_with(tmp_p
         OnnxEmbedder(tmp_path)
 
 
-def test_what_runs_at_once_is_bounded_so_that_a_question_never_waits_for_a_thousand_texts() -> None:
-    lengths = [int(length) for length in np.random.default_rng(3).integers(2, 257, 500)]
-    found = list(batches(lengths))
-    assert sorted(place for places in found for place in places) == list(range(500))
-    assert all(len(places) * max(lengths[place] for place in places) <= MOST_TOGETHER for places in found)
-    assert list(batches([])) == []
+async def test_what_runs_at_once_is_bounded_so_that_a_question_never_waits_for_a_thousand_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = OnnxEmbedder(model(tmp_path / "m"))
+    rows: list[int] = []
+    run = embedder._run
+
+    def counted(texts: Sequence[str]) -> list[Vector]:
+        rows.append(len(texts))
+        return run(texts)
+
+    monkeypatch.setattr(embedder, "_run", counted)
+    vectors = await embedder.embed(["the cat " * (number % 7 + 1) for number in range(50)])
+    assert len(vectors) == sum(rows) == 50
+    assert max(rows) == BATCH
+    assert BATCH * MAX_TOKENS <= 1024
+    assert await embedder.embed([]) == []
 
 
 async def test_a_question_gets_its_vector_while_many_texts_get_theirs(tmp_path: Path) -> None:
