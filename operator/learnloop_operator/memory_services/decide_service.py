@@ -22,8 +22,6 @@ def decide(world: MemoryServiceSnapshot) -> Plan:
     if world.deleting:
         return Plan(status=world.status)
     spec = world.spec
-    if (spec.storage is None) == (spec.dsn_secret_ref is None):
-        return _hold(world, "InvalidSpec", "spec: set exactly one of storage and dsnSecretRef")
     stray = _not_allowed(world)
     if stray:
         return _hold(world, allowed_pods.REASON, stray)

@@ -32,7 +32,7 @@ from learnloop_operator.reconcile.services import Services, read_spec, read_stat
 from learnloop_operator.rollout.children import tensorzero
 from learnloop_operator.rollout.children.gate_jobs import suite_runs
 from learnloop_operator.rollout.children.http_route import read_route
-from learnloop_operator.rollout.children.manifests import COMPONENT, arms, pods_of_arms
+from learnloop_operator.rollout.children.manifests import COMPONENT, arms, pods_of_arms, revision_label
 from learnloop_operator.rollout.children.routing_table import read as read_table
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
@@ -149,7 +149,7 @@ class ModelDeploymentController:
             self._kube.list(REPLICA_SET, snapshot.namespace, labels=ours),
         )
         pods = pods_of_arms(listed, sets, snapshot.children)
-        arms = {item.revision: [pod for pod in pods if _revision(pod) == item.revision] for item in wanted}
+        arms = {item.revision: [pod for pod in pods if revision_label(pod) == item.revision] for item in wanted}
         return await self._lane.follow(key, wanted, {revision: targets(own) for revision, own in arms.items()})
 
     async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
@@ -234,10 +234,6 @@ class ModelDeploymentController:
 def _owned(item: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     uid = owner["metadata"]["uid"]
     return any(reference.get("uid") == uid for reference in item["metadata"].get("ownerReferences") or ())
-
-
-def _revision(pod: Mapping[str, Any]) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
 
 
 def _has_unready_pods(deployment: Mapping[str, Any]) -> bool:

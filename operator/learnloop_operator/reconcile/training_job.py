@@ -195,10 +195,11 @@ class TrainingJobController:
             self._run(namespace, name, skip=finished or unborn),
             self._agent(namespace, agent_name, skip=resting),
         )
-        now = self._services.clock()
-        pods = await with_events(self._services.kube, namespace, pods, now)
+        kube, now = self._services.kube, self._services.clock()
+        pods = await with_events(kube, namespace, pods, now)
         incomplete = len(pods) <= spec.workers and not resting
         job = await self._backend_job(namespace, gang, incomplete)
+        begins, uid = job is None and not resting, gang.object["metadata"]["uid"] if gang.object else ""
         return TrainingSnapshot(
             now=now,
             object=live,
@@ -209,11 +210,11 @@ class TrainingJobController:
             run=run,
             run_error=run_error,
             installed=gang.installed,
-            queue_missing=await self._queue_missing(spec, namespace, skip=resting or job is not None),
-            queue_says=await self._queue_says(gang, namespace, skip=job is None or not job.queued),
+            queue_missing=await queue_missing(kube, namespace, spec.queue.name) if begins and spec.queue else "",
+            queue_says=await queue_says(kube, namespace, uid) if uid and job and job.queued else "",
             agent=agent,
             agent_name=agent_name,
-            deployment=await self._deployment(namespace, agent_name, skip=resting or job is not None),
+            deployment=await kube.find(MODEL_DEPLOYMENT, namespace, agent_name) if begins and agent_name else None,
             pod_rules=self._services.settings.pod_rules,
         )
 
@@ -277,16 +278,6 @@ class TrainingJobController:
             trouble = await failure_of_job(kube, namespace, maker, result.created)
         return replace(result, trouble=trouble)
 
-    async def _queue_missing(self, spec: TrainingJobSpec, namespace: str, *, skip: bool) -> str:
-        if skip or spec.queue is None:
-            return ""
-        return await queue_missing(self._services.kube, namespace, spec.queue.name)
-
-    async def _queue_says(self, gang: Gang, namespace: str, *, skip: bool) -> str:
-        if skip or gang.object is None:
-            return ""
-        return await queue_says(self._services.kube, namespace, gang.object["metadata"]["uid"])
-
     async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[Object]:
         if skip:
             return []
@@ -302,8 +293,3 @@ class TrainingJobController:
         if skip or name is None:
             return None
         return await self._services.kube.find(LEARNING_AGENT, namespace, name)
-
-    async def _deployment(self, namespace: str, agent: str | None, *, skip: bool) -> Object | None:
-        if skip or agent is None:
-            return None
-        return await self._services.kube.find(MODEL_DEPLOYMENT, namespace, agent)

@@ -3,8 +3,6 @@
 # What holds or moves a rollout.
 MODEL_UNRESOLVED = "ModelUnresolved"
 """No model is named yet, or its LearningAgent has none."""
-GATEWAY_MISSING = "GatewayMissing"
-"""Gateway mode is asked for, and the Gateway or its API is missing."""
 WAITING_FOR_PODS = "WaitingForPods"
 """The canary's pods are not ready yet."""
 PODS_NOT_READY = "PodsNotReady"

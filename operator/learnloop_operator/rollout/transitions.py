@@ -43,14 +43,6 @@ def stay_suspended(snapshot: Snapshot, state: State) -> NextState | None:
     return suspended(snapshot, state) if snapshot.spec.suspend else None
 
 
-def need_gateway(snapshot: Snapshot, state: State) -> NextState | None:
-    """Mode gateway takes the name of one."""
-    if snapshot.spec.routing.mode != "gateway" or snapshot.spec.routing.gateway is not None:
-        return None
-    sentence = "spec.routing.gateway: missing, and mode gateway needs it; name a Gateway or set mode: service"
-    return NextState(state, "Degraded", reasons.GATEWAY_MISSING, sentence, degraded=True)
-
-
 def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
     """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can, and as its
     gates have let it."""
@@ -236,7 +228,6 @@ def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
 
 BEFORE_ORDERS: tuple[RolloutRule, ...] = (adopt, stay_suspended)
 RULES: tuple[RolloutRule, ...] = (
-    need_gateway,
     serve_first_model,
     leave_canary,
     advance_canary,

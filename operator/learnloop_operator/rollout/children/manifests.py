@@ -261,11 +261,11 @@ def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str,
     """Arms by revision, as their Deployments and pods have them."""
     by_revision: dict[str, list[Manifest]] = {}
     for pod in pods:
-        by_revision.setdefault(_revision(pod), []).append(pod)
+        by_revision.setdefault(revision_label(pod), []).append(pod)
     return {
-        _revision(deployment): _arm(deployment, by_revision.get(_revision(deployment), []))
+        revision_label(deployment): _arm(deployment, by_revision.get(revision_label(deployment), []))
         for deployment in deployments
-        if _revision(deployment)
+        if revision_label(deployment)
     }
 
 
@@ -298,7 +298,7 @@ def _containers(pod: Manifest) -> list[Mapping[str, Any]]:
     return containers(pod.get("status") or {})
 
 
-def _revision(item: Manifest) -> str:
+def revision_label(item: Manifest) -> str:
     return str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
 
 
@@ -307,7 +307,7 @@ def _observed_identity(deployment: Manifest) -> tuple[Model | None, PodOptions |
     try:
         body = json.loads(text or "null")
         model, pod = body["model"], PodOptions.model_validate(body["pod"])
-        result = Model(_revision(deployment), str(model["uri"]), model.get("sha256"))
+        result = Model(revision_label(deployment), str(model["uri"]), model.get("sha256"))
         return result, pod, read_spoken(body.get("language"))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None, None, None
