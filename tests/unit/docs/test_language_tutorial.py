@@ -57,6 +57,13 @@ def test_the_model_lies_where_it_was_copied_to() -> None:
 
 
 @pytest.mark.parametrize("text", TEMPLATES, ids=["tutorial", "example"])
+def test_its_users_clients_need_not_name_the_tools_that_it_was_taught(text: str) -> None:
+    named = list(yaml.safe_load_all(text))[1]["spec"]["task"]["languageModel"]["tools"]
+    assert [tool["parameters"] for tool in named] == [tool["function"]["parameters"] for tool in ToolLookup().tools]
+    assert [tool["name"] for tool in named] == [tool["function"]["name"] for tool in ToolLookup().tools]
+
+
+@pytest.mark.parametrize("text", TEMPLATES, ids=["tutorial", "example"])
 def test_a_model_of_few_words_is_not_asked_by_a_suite_for_what_it_never_met(text: str) -> None:
     deployment = list(yaml.safe_load_all(text))[1]["spec"]["deployment"]["template"]
     assert [suite["builtin"] for suite in deployment["gates"]["suites"]] == ["leak"], "it passes by saying nothing"
