@@ -59,6 +59,16 @@ def test_a_winner_that_breaks_a_ratio_of_the_analysis_does_not_serve() -> None:
     assert "bar 0.9×" in message
 
 
+def test_a_winner_that_is_worse_by_the_maxdrop_of_a_sequential_metric_does_not_serve() -> None:
+    cluster = ExperimentCluster((0.5, 0.9), (50,))
+    cluster.success = {uri(0): 1.0, uri(1): 0.75}
+    tested = {"name": "ok", "type": "success", "test": "sequential", "maxDrop": 0.1}
+    cluster.spec["analysis"]["metrics"] = [tested]
+    cluster.start().finish()
+    assert cluster.status["stable"]["uri"] == uri(0)
+    assert cluster.status["experiment"]["message"].endswith("success rate of a 0.75 vs 1 of stable; maxDrop 0.1")
+
+
 def test_a_winner_that_is_rolled_back_under_guard_hands_over_to_spec_model() -> None:
     cluster = ExperimentCluster((0.5, 0.9), (40,)).start()
     while not cluster.promotions:

@@ -13,7 +13,15 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold, ReturnRange
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks.against_stable import Comparison
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Missing, Verdict, count, hold, lost, number
-from learnloop_operator.rollout.metrics.metric_types import PLAIN, Confidence, Side, of_evidence, side, type_of
+from learnloop_operator.rollout.metrics.metric_types import (
+    PLAIN,
+    Confidence,
+    Side,
+    max_drop_share,
+    of_evidence,
+    side,
+    type_of,
+)
 from learnloop_operator.statistics.betting import NONE, Counts
 from learnloop_operator.statistics.canary_against_stable import Pair
 
@@ -120,13 +128,24 @@ def _broken(metric: MetricThreshold, value: float, base: float) -> Iterator[floa
 
 
 def broken_ratios(metric: MetricThreshold, subject: ArmEvidence, reference: ArmEvidence, subject_is: str) -> list[str]:
-    """One sentence for each ratio that an arm does not keep to stable, of all that both did at the same time."""
+    """One sentence for each ratio or maxDrop that an arm does not keep to stable, of what both did at the same time."""
     noun, value = type_of(metric).noun_of(metric), _value(metric, subject)
     base = _base(metric, reference, "stable")
     if value is None or isinstance(base, Check) or type_of(metric).weight(subject) < metric.min_episodes:
         return []
     words = f"{noun} of {subject_is} {number(value)} vs {number(base)} of stable"
-    return [f"{words}; bar {number(ratio)}×" for ratio in _broken(metric, value, base)]
+    dropped = [f"{words}; maxDrop {number(metric.max_drop or 0.0)}"] if _dropped(metric, subject, reference) else []
+    return [f"{words}; bar {number(ratio)}×" for ratio in _broken(metric, value, base)] + dropped
+
+
+def _dropped(metric: MetricThreshold, subject: ArmEvidence, reference: ArmEvidence) -> bool:
+    """Whether an arm is worse than stable by more than the maxDrop of a sequential metric."""
+    kind, drop = type_of(metric), max_drop_share(metric) if metric.test == "sequential" else None
+    measure = kind.measure(metric, reference) if drop is not None else None
+    if drop is None or measure is None:
+        return False
+    own, base = (kind.outcomes(metric, arm, measure) or NONE for arm in (subject, reference))
+    return own.n > 0.0 and base.n > 0.0 and base.total / base.n - own.total / own.n > drop
 
 
 def _beyond(words: str, sure: Confidence | None) -> Check:
