@@ -63,7 +63,9 @@ class OnnxEmbedder:
 
     def _cut(self, texts: Sequence[str]) -> list[Encoding]:
         # UTF-8, which the library wants, cannot hold a lone surrogate.
-        return self._tokens.encode_batch([text[:MOST_TEXT].encode(errors="replace").decode() for text in texts])
+        sent = [text[:MOST_TEXT].encode(errors="replace").decode() for text in texts]
+        rows: list[Encoding] = self._tokens.encode_batch(sent)
+        return rows
 
     def _run(self, texts: Sequence[str]) -> list[Vector]:
         rows = self._cut(texts)
