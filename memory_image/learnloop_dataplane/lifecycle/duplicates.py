@@ -1,8 +1,8 @@
 """Memories that say what another one says already: the same text again, or recalled text stored as if it were new.
 
 The rule errs towards keeping: junk costs little, but a correction mistaken for a repetition costs the truth. A word
-that two texts do not share may be a negation in any language, an article, a comma or an end of a sentence may turn the
-meaning ("few", "a few"; "no, it is open", "no it is open"), and brackets make a number negative, so they say the same
+that two texts do not share may be a negation in any language. An article, a comma or an end of a sentence may turn the
+meaning ("few", "a few"; "no, it is open", "no it is open"), and brackets make a number negative. So they say the same
 only word for word. "The" alone says nothing: it is a word of English, and makes no sentence another one's opposite.
 """
 
