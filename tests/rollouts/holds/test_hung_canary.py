@@ -101,6 +101,26 @@ def test_a_canary_that_hangs_after_its_promotion_is_rolled_back_in_the_guard() -
     assert "have not ended" in cluster.status["blockedRevision"]["message"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("keep", [30, 120])
+def test_a_guard_no_longer_than_the_deadline_lasts_until_what_hangs_is_overdue(mode: str, keep: int) -> None:
+    """A rollout that is over before an episode can be overdue, as it is with the defaults of all settings."""
+    cluster = served(mode, two=0.3)
+    cluster.spec["analysis"]["episodeDeadlineSeconds"] = 120
+    cluster.spec["rollout"]["keepForSeconds"] = keep
+    cluster.promote(1, BETTER)
+    cluster.run(180)
+    assert cluster.status["phase"] == "RolledBack", cluster.status["verdict"]
+    assert "have not ended" in cluster.status["blockedRevision"]["message"]
+
+
+def test_a_guard_ends_in_its_time_where_episodes_are_long_and_end() -> None:
+    cluster = served(lasts=DEADLINE // 2)
+    cluster.promote(1, GOOD)
+    cluster.run(cluster.spec["rollout"]["keepForSeconds"] + 2)
+    assert cluster.status["phase"] == "Healthy", cluster.status["verdict"]
+
+
 def test_a_bound_of_one_turns_the_check_of_overdue_episodes_off() -> None:
     cluster = served(two=0.3)
     cluster.spec["analysis"]["maxOverdue"] = 1.0

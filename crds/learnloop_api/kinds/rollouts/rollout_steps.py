@@ -88,8 +88,8 @@ class Rollout(Resource):
         ge=0,
         le=2_592_000,
         description=(
-            "How long the old arm stays warm and the new one is watched after 100 %. A new model waits until then; "
-            "`kubectl learnloop skip` lets it begin."
+            "How long the old arm stays warm and the new one is watched after 100 %; longer while many of its episodes "
+            "do not end, until they are overdue. A new model waits until then; `kubectl learnloop skip` lets it begin."
         ),
     )
     progress_deadline_seconds: int = Field(

@@ -56,6 +56,28 @@ def unfinished(
     return hold(text, reasons.EPISODES_UNFINISHED)
 
 
+def may_hang(
+    analysis: Analysis, subject: ArmEvidence | None, reference: ArmEvidence | None, seconds: float
+) -> str | None:
+    """A sentence while more of the episodes that an arm opened in `seconds` are open than a guard may end with.
+
+    Those of the last seconds are left out, as many as the longest episodes of either arm take: they have just begun.
+    None where too little is known: missing data keeps no guard.
+    """
+    own, excused = subject.openings if subject else None, _excused(reference)
+    if subject is None or reference is None or own is None or excused is None or subject.gap:
+        return None
+    lengths = [_longest(arm, analysis.episode_deadline_seconds) or 0.0 for arm in (subject, reference)]
+    fresh = own.opened * min(1.0, max(lengths) / max(seconds, 1.0))
+    overdue = own.opened - own.closed - fresh
+    if overdue < FEWEST or overdue <= (excused + analysis.max_overdue) * own.opened:
+        return None
+    return (
+        f"{own.opened - own.closed:.0f} of {own.opened:.0f} episodes that it got have not ended, and most others "
+        f"ended within {max(lengths):.0f} s"
+    )
+
+
 def lags(mine: Openings, reference: ArmEvidence | None) -> bool:
     """Whether an arm has ended less than half of the share of its openings that the reference has ended of its own."""
     return mine.closed < _expected(mine, reference)

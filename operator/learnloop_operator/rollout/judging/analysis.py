@@ -21,7 +21,7 @@ from learnloop_operator.rollout.checks.against_stable import (
     weigh,
 )
 from learnloop_operator.rollout.checks.thresholds import check
-from learnloop_operator.rollout.checks.unfinished_episodes import steady, unfinished
+from learnloop_operator.rollout.checks.unfinished_episodes import may_hang, steady, unfinished
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Verdict, Window, hold, lost
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_episodes
 from learnloop_operator.rollout.metrics.metric_types import type_of
@@ -231,6 +231,12 @@ def judge_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmStat
     return _judge(snapshot, state, _promoted_pairing(new, old))
 
 
+def promoted_may_hang(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> str | None:
+    """A sentence while open episodes of a promoted arm may yet be overdue."""
+    arms, seconds = snapshot.evidence.arms, seconds_since(state.promoted_at, snapshot.now)
+    return may_hang(snapshot.spec.analysis, arms.get(new.revision), arms.get(old.revision), seconds)
+
+
 def _promoted_pairing(new: ArmState, old: ArmState) -> Pairing:
     return Pairing(
         new.revision,
@@ -266,7 +272,7 @@ def _judge(snapshot: Snapshot, state: State, pairing: Pairing) -> Judgement:
 
 
 def _unfinished(snapshot: Snapshot, pairing: Pairing) -> Check | None:
-    """Judges opened episodes; a guard ends by its time, even with open episodes."""
+    """Judges opened episodes; a guard has its own rule of what it may end with."""
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     called = pairing.subject_is, pairing.reference_is

@@ -6,7 +6,7 @@ from datetime import timedelta
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging.analysis import gross_breach, judge_promoted, ready
+from learnloop_operator.rollout.judging.analysis import gross_breach, judge_promoted, promoted_may_hang, ready
 from learnloop_operator.rollout.model.rollout_state import (
     ArmState,
     NextState,
@@ -92,6 +92,13 @@ def pinned(snapshot: Snapshot, arm: ArmState, reason: str, sentence: str) -> Blo
 #
 # A model that is asked for meanwhile waits. If it began immediately, the proven arm would go before the new stable has
 # shown what it is worth. The next canary would then be measured by an unproven arm.
+#
+# Episodes that were opened since the promotion are overdue after a deadline, so a guard as short as that
+# would never see that they hang. It lasts until they have ended, or are overdue and the checks decide.
+
+
+DEADLINES = 2
+"""As many deadlines at most a guard lasts longer: after one all that hangs begins to be overdue."""
 
 
 def watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
@@ -111,7 +118,9 @@ def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Ne
         return swap_back(snapshot, state, new, old, verdict.breach_reason, verdict.breach)
     keep = snapshot.spec.rollout.keep_for_seconds
     left = keep - seconds_since(state.promoted_at, snapshot.now)
-    if left <= 0:
+    longest = DEADLINES * snapshot.spec.analysis.episode_deadline_seconds
+    hangs = promoted_may_hang(snapshot, state, new, old) if -longest < left <= 0 else None
+    if left <= 0 and not hangs:
         # An unseen guard does not claim that the model held: an arm that was proven keeps nothing warm for that.
         counted = f"was not seen to break a check, {verdict.hold}" if verdict.hold else "held"
         sentence = f"{new.revision} {counted}, for {keep} s after its promotion; the old arm {old.revision} goes"
@@ -120,13 +129,17 @@ def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Ne
         message = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
         phase = "Progressing" if waiting(snapshot, state) else "Healthy"
         return NextState(after, phase, reasons.GUARD_OVER, sentence, message, again_after=0.0)
-    text = verdict.hold or verdict.passed
+    text = hangs or verdict.hold or verdict.passed
     next_one = waiting(snapshot, state)
-    sentence = f"guarding {new.revision}; the old arm {old.revision} is warm until {keep} s after the promotion; {text}"
+    decided = "its open episodes have ended or are overdue"
+    ends = decided if hangs else f"{keep} s after the promotion"
+    sentence = f"guarding {new.revision}; the old arm {old.revision} is warm until {ends}; {text}"
     if next_one:
-        sentence = f"guarding {new.revision} until {_end(state, keep)}; {_awaits(snapshot, next_one, old)}; {text}"
+        ends = decided if hangs else _end(state, keep)
+        sentence = f"guarding {new.revision} until {ends}; {_awaits(snapshot, next_one, old)}; {text}"
     reason = reasons.WAITING_FOR_GUARD if next_one else reasons.GUARDING
-    interval = min(left, float(snapshot.spec.analysis.interval_seconds))
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    interval = interval if hangs else min(left, interval)
     return NextState(state, "Guarding", reason, sentence, again_after=interval, data=verdict.hold)
 
 
