@@ -18,7 +18,6 @@ says how often that is missed. Processors of another kind make another base mode
 @pytest.mark.parametrize(
     ("algorithm", "weights", "rate", "rounds"),
     [
-        ("rloo", "lora", 3e-3, 14),
         ("grpo", "lora", 2e-3, 14),
         ("rloo", "full", 7e-4, 14),
     ],
