@@ -10,7 +10,9 @@ from uuid import UUID
 
 import numpy as np
 import orjson
+from cachetools import LRUCache
 
+from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database, uuid7
@@ -25,6 +27,7 @@ from learnloop_dataplane.text.analysis import Analyzer
 log = logging.getLogger(__name__)
 AT_ONCE = 4  # agents whose own best are looked for at a time
 EmbedderOf = Callable[[str], Awaitable[Embedder | None]]
+TOO_SLOW = 3  # questions of a namespace in a row, after which its next ones do without the embedder for a while
 OWN_BEST = 30  # of each agent, where several have too many to rank them all
 _TEXTS = f"""
 SELECT m.* {SCOPE}, LATERAL (SELECT id, memory_type, content, importance, created_at, session_id, origin, pinned,
@@ -107,6 +110,7 @@ class Recaller:
         self._groups = groups
         self._log = log
         self._embed_seconds = embed_seconds
+        self._slow: LRUCache[str, Breaker] = LRUCache(1000)
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """The k best memories of one agent, or of several, for a text.
@@ -143,12 +147,22 @@ class Recaller:
 
     async def _vector(self, namespace: str, text: str) -> tuple[str | None, Any, list[str]]:
         """The embedder's name, the question's vector, and what is missing."""
+        slow = self._slow.setdefault(namespace, Breaker(after=TOO_SLOW, longest_rest=10.0))
         try:
             embedder = await self._embedder(namespace)
             if embedder is None:
                 return None, None, []
-            async with asyncio.timeout(self._embed_seconds):
-                [vector] = await embedder.embed([text])
+            if not slow.allows():
+                return None, None, ["embedder"]
+            try:
+                async with asyncio.timeout(self._embed_seconds):
+                    [vector] = await embedder.embed([text])
+                slow.worked()
+            except TimeoutError:
+                slow.failed()
+                raise
+            finally:
+                slow.gave_up()
         except (Unavailable, TimeoutError) as error:
             log.warning("recall goes by words only: %s", error or "the embedder takes too long")
             return None, None, ["embedder"]
