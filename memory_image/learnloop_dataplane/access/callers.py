@@ -4,16 +4,13 @@ import re
 from collections import Counter
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from learnloop_api import names
 from learnloop_common.service_accounts import NAMESPACE, KeySource, KeysUnavailable, account_of
 from learnloop_common.token_verification import Tokens
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
-
-if TYPE_CHECKING:
-    pass
 
 Bearer = Literal["rank", "gate suite"]
 AUDIENCES: dict[str, Bearer] = {names.RUN_AUDIENCE: "rank", names.GATE_AUDIENCE: "gate suite"}

@@ -65,6 +65,7 @@ async def consume(bus: Bus, stream: str, config: ConsumerConfig, handle: Handler
             with suppress(NatsError, OSError):  # the connection is gone; so is the subscription
                 await reader.unsubscribe()
     except (NatsError, TimeoutError, OSError) as error:
+        log.warning("%s: reading is interrupted: %r", stream, error)
         raise Unavailable("NATS") from error
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StoreCompression, StreamConfig
-from nats.js.errors import BadRequestError
+from nats.js.errors import APIError, BadRequestError
 
 from learnloop_api import names
 from learnloop_dataplane.errors import NoRoom, Unavailable
@@ -89,7 +89,13 @@ async def ensure_streams(js: JetStreamContext, max_bytes: int, replicas: int = 1
         except BadRequestError as error:
             if error.err_code != 10058:  # "stream name already in use with a different configuration"
                 raise
-            await js.update_stream(config)
+            try:
+                await js.update_stream(config)
+            except APIError as refusal:
+                raise NatsError(
+                    f"the stream {config.name} exists and cannot be changed to what is needed ({refusal.description}); "
+                    f"delete it when nothing in it is needed, and it is made again: nats stream rm {config.name}"
+                ) from refusal
 
 
 ROOM_SECONDS = 1.0

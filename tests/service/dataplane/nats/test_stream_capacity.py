@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import nats as nats_client
 import orjson
 import pytest
 from nats.js.errors import APIError
 
 from learnloop_api import names
-from learnloop_dataplane.nats.connection import FULL
+from learnloop_dataplane.config import Config
+from learnloop_dataplane.nats.connection import FULL, Bus
 from learnloop_dataplane.nats.streams import TRAJECTORIES
 from testing.servers.nats_server import Nats
 
@@ -114,3 +116,27 @@ async def test_what_was_stored_leaves_the_queue_so_that_it_never_fills_with_it(f
         return await stored(dsn, "long") >= wanted and state.messages == 0
 
     assert await eventually(settled)
+
+
+async def test_a_stream_that_cannot_become_a_queue_is_named_with_what_to_do(
+    dsn: str, tmp_path: Path, port: int
+) -> None:
+    server = Nats(tmp_path / "nats", port).start()
+    try:
+        client = await nats_client.connect(server.url)
+        await client.jetstream().add_stream(name=TRAJECTORIES, subjects=[f"{names.SUBJECT_TRAJECTORY}.>"])
+        await client.close()
+        bus = Bus(Config.model_validate(settings(dsn, tmp_path, nats_url=server.url)))
+        bus.start()
+
+        async def explained() -> bool:
+            return (
+                f"delete it when nothing in it is needed, and it is made again: nats stream rm {TRAJECTORIES}"
+                in bus.problem
+            )
+
+        assert await eventually(explained)
+        assert not bus.ready.is_set()
+        await bus.close()
+    finally:
+        server.kill()
