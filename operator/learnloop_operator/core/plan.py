@@ -29,7 +29,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions of one pass, applied in this order: apply, delete, calls, status, events.
+    """Actions of one pass, applied in this order: apply, delete, calls, status, events, outside.
 
     `apply` holds whole manifests for server-side apply, in order: whatever protects users (a route) comes before
     whatever follows from it (a scale-down). A plan equal to the world costs no write.
@@ -44,6 +44,8 @@ class Plan:
     announcements: tuple["Announcement", ...] = ()
     """What the data plane is to be told when it answers; no pass waits for it."""
     events: tuple[Notice, ...] = ()
+    outside: tuple[Manifest, ...] = ()
+    """Registrations at other routers, written last: a failure delays nothing."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Figures for metrics besides the status."""
     requeue_after: float | None = field(default=None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from learnloop_operator.core import conditions
 from learnloop_operator.core.counted_transitions import agent_of, happenings
 from learnloop_operator.core.manifest_parts import controller_uid
-from learnloop_operator.core.plan import BaseSnapshot, Manifest, ObjectRef, Plan
+from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import (
@@ -26,6 +26,7 @@ from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.metrics import LoopMetrics
 from learnloop_operator.reconcile.background import Announcer
+from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
 if TYPE_CHECKING:
     from learnloop_operator.reconcile.tracing import Tracer
@@ -70,6 +71,7 @@ class Applier:
             raise
         if not plan.status_first:
             await self._record(kind, snapshot, plan, manager)
+        await self._outside(snapshot, plan, manager)
         if self.metrics is not None:
             agent = agent_of(snapshot.object, plan.status)
             self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan, agent)
@@ -102,6 +104,17 @@ class Applier:
         for ref in plan.delete:
             if child := await self._find(ref, live):
                 await self.kube.delete(ref, live=child)
+
+    async def _outside(self, snapshot: BaseSnapshot, plan: Plan, manager: str) -> None:
+        """Tells routers of others. A router that cannot be told delays no rollout: an event says so."""
+        live = {ref_of(child): child for child in snapshot.children}
+        for manifest in plan.outside:
+            try:
+                await self.kube.apply(manifest, manager, live=await self._present(manifest, live))
+            except KubeError as error:
+                message = f"{manifest['kind']} {manifest['metadata']['name']}: {error}"[:1000]
+                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, message)
+                self.recorder.note(snapshot.object, Notice("Warning", REGISTRATION_FAILED, message))
 
     async def _present(self, manifest: Manifest, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
         """The child as it is now.

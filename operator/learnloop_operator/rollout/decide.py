@@ -75,17 +75,17 @@ def decide(snapshot: Snapshot) -> Plan:
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
     arms = drawn_arms(snapshot, shown)
-    registered = tensorzero.registered(snapshot, arms)
-    deletes = (*deletes, *tensorzero.strays(snapshot, registered, arms))
+    outside = tensorzero.registered(snapshot, arms)
+    deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
     return Plan(
         status=status(snapshot, result, table.generation),
         apply=(
             *_routes(snapshot, result.state, table, shown),
             *_children(snapshot, result.state, wanted),
             *gate_objects(snapshot, result.state),
-            *registered,
         ),
         delete=deletes,
+        outside=outside,
         calls=verdict_calls(snapshot, before, result.state),
         announcements=announcements(snapshot, result),
         events=(

@@ -28,7 +28,8 @@ FALLBACK_KEY = "LEARNLOOP_FALLBACK_KEY"
 
 def registered(snapshot: Snapshot, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
     """The ConfigMap with the file, where the spec asks for one; none before the first arm serves. learnloop's own table
-    stays the one router: this follows it one write later. `arms`: stable first."""
+    stays the one router: this follows it one write later, and nothing waits for it (Plan.outside). `arms`: stable
+    first."""
     # TensorZero trusts public authorities alone: by TLS all requests would go to the fallback.
     if not (_wanted(snapshot) and arms and snapshot.scheme != "https"):
         return ()

@@ -8,7 +8,7 @@ import pytest
 from learnloop_api import names
 from learnloop_operator.core.plan import BaseSnapshot, ObjectRef, Plan, parse_time
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.kube.errors import Conflict, NotFound, NotOurs
+from learnloop_operator.kube.errors import Conflict, Forbidden, NotFound, NotOurs
 from learnloop_operator.kube.events import EventRecorder
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, SECRET
 from learnloop_operator.kube.object_cache import ObjectCache
@@ -202,3 +202,22 @@ async def test_a_secret_is_made_once_and_never_read() -> None:
     assert (there.asked.count("md-episodes"), there.wrote) == (0, []), "the key in use stays"
     await applier(missing).apply(MODEL_DEPLOYMENT, snapshot(), plan)
     assert (missing.asked.count("md-episodes"), missing.wrote) == (0, ["md-episodes"])
+
+
+async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> None:
+    registration = table("x") | {"metadata": {"namespace": "ns", "name": "tensorzero", "resourceVersion": "1"}}
+
+    class Refusing(Kube):
+        async def apply(self, manifest: dict[str, Any], *given: Any, **named: Any) -> dict[str, Any]:
+            if manifest["metadata"]["name"] == "tensorzero":
+                raise Forbidden("configmaps: no right", status=403)
+            return await super().apply(manifest, *given, **named)
+
+    kube, plan = Refusing(), Plan(status={}, apply=(table("a"),), outside=(registration, table("b")))
+    telling = applier(kube)
+    said: list[str] = []
+    telling.recorder.note = lambda _, notice: said.append(f"{notice.reason}: {notice.message}")  # type: ignore[method-assign]
+    await telling.apply(MODEL_DEPLOYMENT, snapshot(), plan)
+    assert kube.wrote == ["md-routing", "md-routing"], "the table, and what the next router is told"
+    assert kube.statuses == ["3"], "the status is written"
+    assert said == ["RegistrationFailed: ConfigMap tensorzero: configmaps: no right"]
