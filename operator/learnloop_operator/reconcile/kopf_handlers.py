@@ -192,13 +192,22 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
 
 
 def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects, cache: ObjectCache) -> Any:
-    """Marks the object and everything related to it."""
+    """Marks the object and everything related to it.
+
+    A status that we wrote is no news: its plan says when to look again. A spec that the cache had before this event is,
+    because another controller may have applied it, or a listing shown it.
+    """
+    specs: dict[ObjectKey, int] = {}
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         body, deleted = event["object"], event["type"] == "DELETED"
         metadata = body["metadata"]
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
-        news = learn(cache, kind, event) or key not in runtime.known
+        spec = hash((metadata.get("generation"), canonical(metadata.get("annotations") or {})))
+        news = learn(cache, kind, event) or key not in runtime.known or specs.get(key, spec) != spec
+        specs[key] = spec
+        if deleted:
+            del specs[key]
         for other in relations.changed(key, body, deleted=deleted):
             if other == key or other not in runtime.known:
                 continue
@@ -206,7 +215,7 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects,
                 runtime.queue.mark_later(other, GATHER_SECONDS)
             else:
                 runtime.mark(other.kind, other.namespace, other.name)
-        if news:  # after our own write the plan says when to look again
+        if news:
             runtime.mark(key.kind, key.namespace, key.name)
 
     return handle

@@ -118,6 +118,27 @@ async def test_an_object_is_looked_at_once_whether_the_listing_or_the_watch_tell
         made.queue.close()
 
 
+async def test_a_spec_that_another_controller_or_a_listing_brought_into_the_cache_is_news() -> None:
+    made, cache = runtime(Scripted({})), ObjectCache(CACHED)
+    handle = own_handler(TRAINING_JOB, made, RelatedObjects(), cache)
+
+    async def written(version: str, **metadata: Any) -> int:
+        body = {"metadata": {"namespace": "ns", "name": "a", "resourceVersion": version, **metadata}}
+        cache.put(TRAINING_JOB, body)
+        await handle({"type": "MODIFIED", "object": body})
+        waiting = len(made.queue)
+        if waiting:
+            made.queue.done(await made.queue.take())
+        return waiting
+
+    assert await written("1", generation=1) == 1, "first sight"
+    assert await written("2", generation=1) == 0, "its own status"
+    assert await written("3", generation=2) == 1, "its owner applied another spec"
+    assert await written("4", generation=2, annotations={"learnloop.dev/train": "now"}) == 1, "a person's order"
+    assert await written("5", generation=2, annotations={"learnloop.dev/train": "now"}) == 0
+    made.queue.close()
+
+
 async def test_a_child_that_a_listing_shows_first_is_no_news_and_one_that_changed_is() -> None:
     made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
     handle = child_handler(DEPLOYMENT, made, cache)
