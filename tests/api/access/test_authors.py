@@ -214,6 +214,8 @@ def test_a_route_at_a_gateway_takes_the_right_to_create_routes(people: People) -
         for user in ("author", "maker"):
             assert "spec.routing.gateway, spec.routing.hostnames" in people.refusal(user, kind, {}, **spec(at))
             assert "may not; leave them out" in people.change(user, kind, spec(at), spec(at | hosts))
+            every = spec({"hostnames": None})
+            assert "may not; leave them out" in people.change(user, kind, spec(at | hosts), every), "all of the Gateway"
             assert not people.change(user, kind, spec(at | hosts), {"suspend": True})
         assert not people.refusal("router", kind, {}, **spec(at | hosts))
         assert not people.refusal("author", kind, {}, **spec({"mode": "service"}))
