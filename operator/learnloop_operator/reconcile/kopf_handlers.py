@@ -194,8 +194,8 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
 def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects, cache: ObjectCache) -> Any:
     """Marks the object and everything related to it.
 
-    A status that we wrote is no news: its plan says when to look again. A spec that the cache had before this event is,
-    because another controller may have applied it, or a listing shown it.
+    Its own status marks nothing, for the plan says when to look again. A spec does, even where the cache had it before
+    this event: another controller may have applied it, or a listing shown it.
     """
     specs: dict[ObjectKey, int] = {}
 
