@@ -34,7 +34,8 @@ IN_HAND = 256
 """Messages of one namespace that wait for their acknowledgement; the SDK sends 64 together."""
 WAIT_SECONDS = 5.0
 PENDING_BYTES = 64 * 2**20
-"""What nats-py holds of the tenants' subjects before it drops; what is dropped is not acknowledged."""
+"""What nats-py holds of the tenants' subjects before it drops; what is dropped is not acknowledged. The relay holds as
+much until it is acknowledged, and then waits."""
 MESSAGE_ID = "Nats-Msg-Id"
 
 
@@ -50,6 +51,7 @@ class Relay:
         self._metrics, self._rate = metrics, rate
         self._in_hand: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._bytes = 0
         self._own: Client | None = None
         self._tenants: Client | None = None
 
@@ -91,9 +93,12 @@ class Relay:
                 await self._answer(message.reply, _error(429, error.message))
                 return
         self._in_hand[namespace] += 1
+        self._bytes += len(message.data)
         task = asyncio.create_task(self._forward(message, namespace))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        while self._bytes > PENDING_BYTES:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def _forward(self, message: Msg, namespace: str) -> None:
         assert self._own is not None
@@ -109,6 +114,7 @@ class Relay:
             answer = _error(503, "the data plane has lost NATS; send it again")
         finally:
             self._in_hand[namespace] -= 1
+            self._bytes -= len(message.data)
         await self._answer(message.reply, answer)
 
     async def _answer(self, reply: str, data: bytes) -> None:
