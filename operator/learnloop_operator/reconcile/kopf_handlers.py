@@ -55,6 +55,18 @@ _REFERENCES = (
 )
 GATHERED = frozenset((reference.source, reference.target) for reference in _REFERENCES if reference.says)
 """Kinds that say something to another, which looks at all that say it: of a thousand in a row it looks at the last."""
+FOLLOWED: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "LearningAgent": (
+        ("metadata", "uid"),
+        ("metadata", "generation"),
+        ("status", "phase"),
+        ("status", "model"),
+        ("status", "rewardPolicyRevision"),
+    ),
+    "TrainingJob": (),
+}
+"""Fields that those go by which name or belong to an object of the kind; of other kinds, all. An agent's figures follow
+those of its children: were these marked by them, the two would wake one another without end."""
 # A secret that a MemoryService names is not labelled by us: its change is noticed by requeue, not by a watch.
 
 
@@ -95,6 +107,8 @@ class RelatedObjects:
     def __init__(self) -> None:
         self._out: dict[ObjectKey, dict[ObjectKey, str]] = {}
         self._in: defaultdict[ObjectKey, set[ObjectKey]] = defaultdict(set)
+        self._shown: dict[ObjectKey, str] = {}
+        """What FOLLOWED fields were at the last event."""
 
     def changed(self, key: ObjectKey, body: Mapping[str, Any], *, deleted: bool) -> set[ObjectKey]:
         """Keys to mark: the object, its owners, objects that name it, and those that it began or ceased to name, or
@@ -114,7 +128,16 @@ class RelatedObjects:
         if after:
             self._out[key] = after
         moved = {target for target, _ in before.items() ^ after.items()}
-        return {key} | (owners(body) - {key}) | moved | self._in.get(key, set())
+        followers = self._in.get(key, set()) if self._has_moved(key, body, deleted=deleted) else set()
+        return {key} | (owners(body) - {key}) | moved | followers
+
+    def _has_moved(self, key: ObjectKey, body: Mapping[str, Any], *, deleted: bool) -> bool:
+        """Whether those that follow the object have to look at it."""
+        fields, before = FOLLOWED.get(key.kind), self._shown.pop(key, None)
+        if fields is None or deleted:
+            return True
+        self._shown[key] = canonical([_dig(body, path) for path in fields])
+        return self._shown[key] != before
 
 
 IDLE_SECONDS = 0.1

@@ -56,6 +56,27 @@ def test_a_memory_service_is_marked_when_an_agents_budget_changes_and_by_nothing
     assert marked("other", deleted=True) == {other}
 
 
+def test_a_model_deployment_is_marked_when_its_agents_model_changes_and_by_no_figure_of_it() -> None:
+    relations = RelatedObjects()
+    agent, rollout = ObjectKey("LearningAgent", "ns", "la"), ObjectKey("ModelDeployment", "ns", "la")
+    owner = {"apiVersion": LEARNING_AGENT.api_version, "kind": agent.kind, "name": "la", "controller": True}
+    child = {"metadata": {"namespace": "ns", "ownerReferences": [owner]}}
+
+    def marked(generation: int = 1, deleted: bool = False, **status: Any) -> bool:
+        body = {"metadata": {"namespace": "ns", "generation": generation}, "status": status}
+        return rollout in relations.changed(agent, body, deleted=deleted)
+
+    assert agent in relations.changed(rollout, child, deleted=False), "an agent follows its rollout"
+    assert marked(phase="RollingOut")
+    assert not marked(phase="RollingOut", trajectories=2), "else the two would wake one another without end"
+    assert marked(phase="RollingOut", trajectories=3, model={"uri": "learnloop://ns/m"})
+    assert not marked(phase="RollingOut", trajectories=4, model={"uri": "learnloop://ns/m"})
+    assert marked(phase="Suspended", model={"uri": "learnloop://ns/m"})
+    assert marked(2, phase="Suspended", model={"uri": "learnloop://ns/m"}), "another spec"
+    assert marked(2, deleted=True)
+    assert marked(1)
+
+
 async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_over_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
