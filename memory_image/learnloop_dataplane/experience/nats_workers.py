@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -36,13 +37,15 @@ from learnloop_dataplane.strict_json import StrictReader
 
 log = logging.getLogger(__name__)
 BATCH = 64
+PASS_SECONDS = 60.0
+"""Of one pass of reading: what ended the pass before is over when this one ends by itself."""
 AGAIN_SECONDS = 2.0
 """Until a message comes again that could not be stored for no fault of its own."""
 Handler = Callable[[Sequence[Msg]], Awaitable[None]]
 
 
 async def consume(bus: Bus, stream: str, config: ConsumerConfig, handle: Handler) -> None:
-    """Hands batches to `handle` as long as NATS answers; makes streams and consumer where they are missing.
+    """Hands batches to `handle` for a while; makes streams and consumer where they are missing.
 
     Raises:
         Unavailable: NATS does not answer.
@@ -53,7 +56,8 @@ async def consume(bus: Bus, stream: str, config: ConsumerConfig, handle: Handler
         await bus.js.add_consumer(stream, config)
         reader = await bus.js.pull_subscribe_bind(durable=config.durable_name, stream=stream)
         try:
-            while True:
+            end = time.monotonic() + PASS_SECONDS
+            while time.monotonic() < end:
                 try:
                     messages = await reader.fetch(BATCH, timeout=2)
                 except TimeoutError:  # of nats-py, or asyncio's own, which nats-py lets through
@@ -143,7 +147,7 @@ class TrajectoryConsumer:
             done = await self._persist(namespace, group)
         except Unavailable:
             await again(messages)
-        except asyncpg.PostgresError as error:
+        except Exception as error:
             if len(group) > 1:  # what is wrong with one of them must not delay the others
                 for item in group:
                     await self._store_group(namespace, [item])
@@ -234,6 +238,9 @@ class RequestConsumer:
             except RefusedMessage as refusal:
                 await self._refusals.settle(message, refusal)
             except Unavailable:
+                await again([message])
+            except Exception as error:  # nor may one delay the others here
+                log.warning("a request in %s is not stored yet: %r", message.subject, error)
                 await again([message])
             else:
                 with suppress(NatsError):

@@ -1,5 +1,6 @@
 """What becomes of a batch of which one message makes PostgreSQL fail."""
 
+import asyncio
 import json
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -8,7 +9,8 @@ import asyncpg
 import pytest
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.experience.nats_workers import TrajectoryConsumer
+from learnloop_dataplane.experience import nats_workers
+from learnloop_dataplane.experience.nats_workers import RequestConsumer, TrajectoryConsumer, consume
 from learnloop_dataplane.experience.trajectories import StoredTrajectories
 
 STEP = {"observation": [0.0], "action": 0, "log_prob": -0.7, "reward": 1.0}
@@ -58,10 +60,11 @@ async def test_a_value_that_no_column_takes_is_refused_and_its_neighbours_are_st
     assert (refused, why.code, why.reason) == (batch[1], "storage", "PostgreSQL refuses it: out of range")
 
 
+@pytest.mark.parametrize("fault", [asyncpg.InternalServerError("cache lookup failed"), ValueError("a bug")])
 async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbours_are_stored(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
-    made, refusals = consumer(monkeypatch, asyncpg.InternalServerError("cache lookup failed"))
+    made, refusals = consumer(monkeypatch, fault)
     batch = [message(name) for name in ("a", "bad", "b")]
     await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [1, 0, 1]
@@ -82,3 +85,31 @@ async def test_a_database_that_is_away_has_the_whole_batch_delivered_again(monke
     await made.handle(batch)
     assert [(one.ack.await_count, one.nak.await_count) for one in batch] == [(0, 1), (0, 1)]
     refusals.settle.assert_not_awaited()
+
+
+async def test_a_request_that_cannot_be_stored_yet_is_delivered_again_and_its_neighbours_are_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests = RequestConsumer(Mock(), Mock(settle=AsyncMock()))
+    monkeypatch.setattr(requests, "_keep", AsyncMock(side_effect=[asyncpg.DiskFullError("no space left"), None]))
+    batch = [
+        Mock(subject=f"agent.rl.training.request.v1.team.{name}", ack=AsyncMock(), nak=AsyncMock()) for name in "ab"
+    ]
+    await requests.handle(batch)
+    assert [(one.ack.await_count, one.nak.await_count) for one in batch] == [(0, 1), (1, 0)]
+
+
+async def test_a_pass_of_reading_ends_so_that_what_failed_before_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_workers, "PASS_SECONDS", 0.1)
+
+    async def fetch(*_: object, **__: object) -> list[Any]:
+        await asyncio.sleep(0.02)
+        return [message("a")]
+
+    reader = Mock(fetch=fetch, unsubscribe=AsyncMock())
+    js = Mock(add_consumer=AsyncMock(), pull_subscribe_bind=AsyncMock(return_value=reader))
+    handle = AsyncMock()
+    async with asyncio.timeout(5):
+        await consume(Mock(ready=Mock(wait=AsyncMock()), ensure=AsyncMock(), js=js), "STREAM", Mock(), handle)
+    assert handle.await_count > 1
+    reader.unsubscribe.assert_awaited_once()
