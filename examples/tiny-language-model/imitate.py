@@ -27,7 +27,7 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Recorded, demonstrated
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode
-from learnloop_trainer.store import factory
+from learnloop_trainer.store import choose
 from learnloop_trainer.store.run_store import digest
 
 DEMONSTRATIONS = 2000
@@ -90,7 +90,7 @@ def main(environ: Mapping[str, str] = os.environ) -> None:
     )
     body = as_file(network, base, str(given.base))
     address = with_scheme(environ.get(names.ENV_DATA_URL, ""), environ)
-    uri = factory.choose({**environ, names.ENV_DATA_URL: address}, "imitated").put_artifact(body)
+    uri = choose({**environ, names.ENV_DATA_URL: address}, "imitated").put_artifact(body)
     print(json.dumps({"uri": uri, "sha256": digest(body)}))
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_operator.prometheus import gather_evidence
 from learnloop_operator.prometheus.client import Prometheus, PrometheusRefused, Sample
 from learnloop_operator.prometheus.gather_evidence import gather
 from learnloop_operator.prometheus.queries import Arms, arm_evidence, clock_of, counters_query, histograms
@@ -98,7 +97,7 @@ async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> N
 
 
 class Crowd(Prometheus):
-    """Counts how many of the user's queries are asked at once; those that begin with `slow` are never answered."""
+    """Counts how many of the user's queries are asked at once."""
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9")
@@ -110,7 +109,7 @@ class Crowd(Prometheus):
         self.now, self.asked = self.now + 1, self.asked + 1
         self.most = max(self.most, self.now)
         try:
-            await (asyncio.Event().wait() if promql.startswith("slow") else asyncio.sleep(0))
+            await asyncio.sleep(0)
         finally:
             self.now -= 1
         return [Sample({}, 1.0)]
@@ -121,21 +120,7 @@ async def test_many_queries_are_asked_side_by_side_and_each_once() -> None:
     asked = [MetricThreshold(name=f"m{index}", type="promql", query=f"q{index % 16}", min=0) for index in range(20)]
     found = (await gather(crowd, request([window], asked), crowd)).arms["aaaaaaaa"]
     assert found.custom == {metric.name: 1.0 for metric in asked}
-    assert (crowd.asked, crowd.most) == (16, gather_evidence.AT_ONCE)
-
-
-async def test_queries_that_are_late_hold_their_own_checks_and_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather_evidence, "TOGETHER", 0.05)
-    crowd = Crowd()
-    asked = [MetricThreshold(name=query, type="promql", query=query, min=0) for query in ("quick", "slow", "slower")]
-    found = (await gather(crowd, request([Window("aaaaaaaa", 30)], asked), crowd)).arms["aaaaaaaa"]
-    assert found.custom == {"quick": 1.0}
-    assert {name: missing.reason for name, missing in found.problems.items()} == dict.fromkeys(
-        ("slow", "slower"), reasons.PROVIDER_DOWN
-    )
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert crowd.now == 0, "a query that is late goes on"
+    assert (crowd.asked, crowd.most) == (16, 16)
 
 
 def test_openings_are_read_beside_endings_and_are_unknown_where_nobody_counts_them() -> None:
