@@ -84,7 +84,7 @@ def model_to_serve(snapshot: AgentSnapshot) -> AgentModel | None:
 
     That is the base model of who speaks, and the uniform random policy of who acts by numbers.
 
-    None: the spec does not say what the agent sees and does (see problems.py).
+    None: the spec does not say what the agent sees and does (see first_problem).
 
     A model does not vanish with its TrainingJob: what is served stays served when the history is cleaned.
     """
