@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ class Landed:
     process: str
     generation: int
     decided: str
-    object: str = ""
-    """Namespace and name, where there are several."""
 
 
 class Witness:
@@ -84,9 +81,8 @@ class Witness:
         if stored.get("kind") == "ModelDeployment" and status.get("observedGeneration"):
             arms = {role: (status.get(role) or {}).get("revision") for role in ("stable", "canary")}
             decided = json.dumps([arms, status.get("step"), status.get("weight")])
-            metadata = stored["metadata"]
-            version, name = int(metadata["resourceVersion"]), f"{metadata['namespace']}/{metadata['name']}"
-            self.landed.append(Landed(version, process, int(status["observedGeneration"]), decided, name))
+            version = int(stored["metadata"]["resourceVersion"])
+            self.landed.append(Landed(version, process, int(status["observedGeneration"]), decided))
 
 
 def twice_decided(landed: Iterable[Landed]) -> set[int]:
@@ -105,14 +101,6 @@ def twice_decided(landed: Iterable[Landed]) -> set[int]:
         if one.process != other.process and one.generation == other.generation and one.decided != other.decided:
             found.add(one.generation)
     return found
-
-
-def twice_decided_of_each(landed: Iterable[Landed]) -> set[tuple[str, int]]:
-    """The same of several objects: those of them, each with the generation."""
-    by_object: defaultdict[str, list[Landed]] = defaultdict(list)
-    for item in landed:
-        by_object[item.object].append(item)
-    return {(name, generation) for name, items in by_object.items() for generation in twice_decided(items)}
 
 
 @asynccontextmanager
