@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -100,6 +100,8 @@ class Refusals:
 
 
 STREAM_DURABLE = "learnloop-store"
+PORTION_BYTES = 8 * 2**20
+"""Of messages that are read together: an episode takes nine times its bytes, so a batch of large ones would not fit."""
 _READER = StrictReader(Trajectory)
 # Errors that a message's values cause. After any other error (rights, tables, disk) the message is delivered again.
 REFUSED_VALUES = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
@@ -126,7 +128,12 @@ class TrajectoryConsumer:
         self._stored = stored
 
     async def handle(self, messages: Sequence[Msg]) -> None:
-        """Stores a batch, one transaction for each namespace in it. Returns when every message is settled."""
+        """Stores a batch; returns when every message is settled."""
+        for portion in _portions(messages):
+            await self._store(portion)
+
+    async def _store(self, messages: Sequence[Msg]) -> None:
+        """One transaction for each namespace."""
         groups: dict[str, list[tuple[Msg, Trajectory]]] = defaultdict(list)
         refused: list[tuple[Msg, RefusedMessage]] = []
         for message in messages:
@@ -178,6 +185,17 @@ class TrajectoryConsumer:
             if item is None or item.trajectory_id in done.refused:
                 self._metrics.count("opted_out", namespace)
         return done
+
+
+def _portions(messages: Sequence[Msg]) -> Iterator[list[Msg]]:
+    """In order, each of `PORTION_BYTES` at most or of one message."""
+    portion: list[Msg] = []
+    for message in messages:
+        if portion and sum(len(one.data) for one in (*portion, message)) > PORTION_BYTES:
+            yield portion
+            portion = []
+        portion.append(message)
+    yield portion
 
 
 def _prepared(trajectories: Iterable[Trajectory | None]) -> list[Row]:

@@ -87,6 +87,23 @@ async def test_a_database_that_is_away_has_the_whole_batch_delivered_again(monke
     refusals.settle.assert_not_awaited()
 
 
+async def test_large_episodes_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = consumer(monkeypatch, ValueError())
+    batch = [message(name) for name in ("a", "b", "c", "d", "e")]
+    monkeypatch.setattr(nats_workers, "PORTION_BYTES", int(2.5 * len(batch[0].data)), raising=False)
+    together: list[int] = []
+    store = made._store_group
+
+    async def watched(namespace: str, group: Any) -> None:
+        together.append(len(group))
+        await store(namespace, group)
+
+    monkeypatch.setattr(made, "_store_group", watched)
+    await made.handle(batch)
+    assert together == [2, 2, 1]
+    assert all(one.ack.await_count == 1 for one in batch)
+
+
 async def test_a_request_that_cannot_be_stored_yet_is_delivered_again_and_its_neighbours_are_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
