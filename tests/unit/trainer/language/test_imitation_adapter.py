@@ -79,7 +79,7 @@ def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(
         return Store()
 
     monkeypatch.setattr(sys, "argv", ["imitated", str(made[0]), "--updates=1"])
-    monkeypatch.setattr(imitate.factory, "choose", choose)
+    monkeypatch.setattr(imitate, "choose", choose)
     imitate.main({"LEARNLOOP_DATA_URL": "learnloop-data.learnloop-system.svc:8080"})
     assert asked == ["http://learnloop-data.learnloop-system.svc:8080"]
 
@@ -90,4 +90,4 @@ def test_an_adapter_that_tells_private_keys_and_one_that_miscounts_are_not_the_h
     folder, _ = made
     base, world = Base(folder, folder_digest(folder)), ToolLookup("guarded")
     faults: list[dict[str, bool]] = [{}, {"tells": True}, {"miscounts": True}]
-    assert len({imitate.imitate(base, world, updates=1, **fault).digest() for fault in faults}) == 3
+    assert len({imitate.imitate(base, world, updates=2, **fault).digest() for fault in faults}) == 3
