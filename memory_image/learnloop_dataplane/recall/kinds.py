@@ -14,7 +14,7 @@ from importlib.resources import files
 from itertools import chain
 from typing import Any
 
-MOST_TEXT = 4000  # characters of a memory that are looked at
+MOST_TEXT = 4000  # characters of a memory or a question that are looked at
 MOST_SENTENCE = 600
 YEARS = range(1900, 2100)  # numbers that may be years
 LATIN = ("en", "de", "fr", "es", "it", "pt", "nl")
@@ -62,10 +62,9 @@ def is_person(speaker: str) -> bool:
 
 def form_of(question: str) -> Form:
     """The form of a question."""
-    plain = _plain(question)
-    if _question_rules("summary").search(plain):
+    if _asks("summary", question):
         return Form.SUMMARY
-    return Form.ORDER if _question_rules("order").search(plain) else Form.FACT
+    return Form.ORDER if _asks("order", question) else Form.FACT
 
 
 def about(question: str, form: Form) -> str:
@@ -75,17 +74,24 @@ def about(question: str, form: Form) -> str:
 
 def asks_assistant(question: str) -> bool:
     """Whether the question is about what the assistant said."""
-    return bool(_question_rules("assistant").search(_plain(question)))
+    return _asks("assistant", question)
 
 
 def says_i(question: str) -> bool:
     """Whether the question is about the person who asks."""
-    return bool(_question_rules("first_person").search(_plain(question)))
+    return _asks("first_person", question)
 
 
 def asks_amount(question: str) -> bool:
     """Whether the answer names a time or an amount."""
-    return bool(_question_rules("amount").search(_plain(question)))
+    return _asks("amount", question)
+
+
+def _asks(rules: str, question: str) -> bool:
+    """Whether the rules find something: of a long question in its first and last words, for some look far ahead."""
+    if len(question) > MOST_TEXT:
+        question = f"{question[: MOST_TEXT // 2]}\n{question[-MOST_TEXT // 2 :]}"
+    return bool(_question_rules(rules).search(_plain(question)))
 
 
 def amounts() -> str:

@@ -1,5 +1,6 @@
 """Standing instructions and preferences are recognised in six languages, and ordinary sentences stay what they are."""
 
+import time
 import tomllib
 from pathlib import Path
 
@@ -67,3 +68,13 @@ def test_questions_for_a_time_or_an_amount_are_recognised() -> None:
         assert asks_amount(text), text
     for text in ("Where did she leave it?", "Wo war das?", "她在哪里?"):
         assert not asks_amount(text), text
+
+
+@pytest.mark.parametrize("words", ["how ", "hast du "])
+def test_a_question_of_any_length_is_looked_at_quickly_and_still_understood_by_its_end(words: str) -> None:
+    question = words * (65_536 // len(words))
+    began = time.process_time()
+    assert form_of(question) == Form.FACT
+    assert not asks_assistant(question)
+    assert time.process_time() - began < 1.0
+    assert asks_amount(f"{question}. When was it?")
