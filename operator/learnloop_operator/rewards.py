@@ -57,7 +57,12 @@ def decide(world: RewardPolicySnapshot) -> Plan:
         world, "Published", "Published", message, judged, ready=True, revision=number, publishedAt=published
     )
     news = (Notice("Normal", "Published", f"{message} for {world.agents} agents"),) if new else ()
-    return Plan(status=state, calls=(call,) if due else (), events=(*news, *_warnings(world, judged)))
+    return Plan(
+        status=state,
+        calls=(call,) if due else (),
+        events=(*news, *_warnings(world, judged)),
+        requeue_after=RETRY_SECONDS if new else None,  # of a revision that it did not know it could tell nothing
+    )
 
 
 def _status(

@@ -18,7 +18,7 @@ from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
 from learnloop_operator.reconcile.services import Services, read_spec
-from learnloop_operator.rewards import REPEAT_SECONDS, RewardPolicySnapshot, content_revision, decide
+from learnloop_operator.rewards import REPEAT_SECONDS, RETRY_SECONDS, RewardPolicySnapshot, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -54,6 +54,12 @@ def test_published_content_is_not_published_again_until_it_is_time() -> None:
     late = decide(world(status=dict(first.status), now=NOW + timedelta(seconds=REPEAT_SECONDS)))
     assert len(late.calls) == 1
     assert late.status == first.status, "repeating changes nothing in the status"
+
+
+def test_what_the_data_plane_can_only_tell_of_a_published_revision_is_asked_for_soon() -> None:
+    first = decide(world())
+    assert first.requeue_after == RETRY_SECONDS, "it knew no such revision before"
+    assert decide(world(status=dict(first.status))).requeue_after is None
 
 
 def suspicion(plan: Plan) -> dict[str, Any]:
