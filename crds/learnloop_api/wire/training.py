@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.evaluation import Dimension
@@ -340,12 +340,6 @@ class Manifest(WireModel):
     wall_seconds: float = Field(ge=0)
     versions: dict[str, str] = Field(default_factory=dict, max_length=32)
     created_at: Timestamp
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_samplers(cls, fields: Any) -> Any:
-        """Stored proofs have a field of samplers, which are gone."""
-        return {name: fields[name] for name in fields if name != "sampling"} if isinstance(fields, dict) else fields
 
 
 class CheckpointInfo(WireModel):

@@ -1,22 +1,11 @@
 """Names of training figures: the schema says exactly what the data plane takes."""
 
-import json
 import re
 
 import pytest
 from pydantic import ValidationError
 
-from learnloop_api.wire.training import (
-    ACTION_SHARE,
-    FIGURES,
-    LEARNED,
-    LONGEST_NAME,
-    MOST_ACTIONS,
-    RESOURCES,
-    Heartbeat,
-    Manifest,
-)
-from testing.training.training_builders import proof
+from learnloop_api.wire.training import ACTION_SHARE, FIGURES, LEARNED, LONGEST_NAME, MOST_ACTIONS, RESOURCES, Heartbeat
 
 NAMES = (*FIGURES, *RESOURCES, *LEARNED, *(f"{ACTION_SHARE}{number}" for number in range(MOST_ACTIONS)))
 SCHEMA = Heartbeat.model_json_schema()["properties"]["figures"]
@@ -44,8 +33,3 @@ def test_anything_else_is_refused_by_both(name: str) -> None:
     assert not by_schema(name)
     with pytest.raises(ValidationError, match="no figure of training: send those"):
         Heartbeat.model_validate({**BEAT, "figures": {name: 1.0}})
-
-
-def test_a_proof_of_a_time_with_samplers_stands() -> None:
-    stored = proof().model_dump(mode="json") | {"sampling": None}
-    assert Manifest.model_validate(stored) == Manifest.model_validate_json(json.dumps(stored)) == proof()
