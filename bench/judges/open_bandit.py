@@ -1,0 +1,145 @@
+"""Open Bandit Data: the off-policy gate estimates each of two real policies from the other one's log.
+
+Saito et al., 2021, arXiv 2008.07146: clicks on a shop's recommendations by a uniform policy and by Bernoulli Thompson
+sampling, two campaigns, 10,000 rows each. A row is an episode of one step: user, place on the page, item, click. Truth
+is the target's own mean click rate. FOLDER has obd/ of zr-obp and prior_bts.yaml of its obp/policy/conf.
+"""
+
+import csv
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from numpy.typing import NDArray
+
+from bench.arguments import parser
+from learnloop_environments.base import ActionSpace, Observations
+from learnloop_trainer.evaluation.off_policy import LoggedSteps, evaluate
+from learnloop_trainer.recordings import Mixture, Recording
+
+POSITIONS = 3
+USER = [f"user_feature_{number}" for number in range(4)]
+DRAWS = 100_000
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ByPosition:
+    """A policy whose probabilities [positions, items] depend on the place on the page alone."""
+
+    probability: Floats
+
+    def log_probability(self, observation: Observations, action: NDArray[Any]) -> Floats:
+        return np.asarray(np.log(self.probability[self._rows(observation), action]))
+
+    def mixture(self, observation: Observations) -> Mixture:
+        items = np.arange(self.probability.shape[1], dtype=np.int64)
+        return Mixture(np.tile(items, (len(observation), 1)), self.probability[self._rows(observation)])
+
+    @staticmethod
+    def _rows(observation: Observations) -> NDArray[np.int64]:
+        return np.asarray(np.asarray(observation)[:, :POSITIONS].argmax(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    observation: NDArray[np.float32]
+    action: NDArray[np.int64]
+    click: NDArray[np.float32]
+    propensity: NDArray[np.float32]
+
+    def steps(self, rows: NDArray[np.int64]) -> LoggedSteps:
+        ends = np.ones(len(rows), dtype=np.bool_)
+        log_prob = np.log(self.propensity[rows])
+        return LoggedSteps.of(
+            Recording(self.observation[rows], self.action[rows], self.click[rows], log_prob, ends, ends)
+        )
+
+
+def logs(folder: Path, campaign: str) -> dict[str, Log]:
+    """The logs of both policies, users' features as one of each kind that either log has."""
+    tables = {policy: _rows(folder / policy / campaign / f"{campaign}.csv") for policy in ("random", "bts")}
+    kinds = [(key, value) for key in USER for value in sorted({row[key] for table in tables.values() for row in table})]
+    column = {kind: POSITIONS + number for number, kind in enumerate(kinds)}
+    return {policy: _log(table, column) for policy, table in tables.items()}
+
+
+def policies(folder: Path, campaign: str, seed: int) -> dict[str, ByPosition]:
+    """The uniform policy, and Thompson sampling by the parameters that it had in production."""
+    prior = yaml.safe_load((folder / "prior_bts.yaml").read_text(encoding="utf-8"))[campaign]
+    alpha, beta = np.asarray(prior["alpha"]), np.asarray(prior["beta"])
+    drawn = np.random.default_rng(seed).beta(alpha, beta, (DRAWS, len(alpha)))
+    best = np.argsort(-drawn, axis=1)[:, :POSITIONS]
+    counted = np.stack([np.bincount(best[:, place], minlength=len(alpha)) for place in range(POSITIONS)])
+    return {
+        "random": ByPosition(np.full(counted.shape, 1 / len(alpha))),
+        "bts": ByPosition(np.maximum(counted, 0.5) / np.maximum(counted, 0.5).sum(axis=1, keepdims=True)),
+    }
+
+
+def main() -> int:
+    """A line for each campaign and target, one JSON object last; 1 when a goal is missed."""
+    known = parser(__doc__)
+    known.add_argument("folder", type=Path)
+    known.add_argument("resamples", type=int, nargs="?", default=200)
+    given = known.parse_args()
+    parts = {}
+    for campaign in ("men", "women"):
+        for target, logged in (("bts", "random"), ("random", "bts")):
+            parts[f"{campaign} {target} from {logged}"] = part = _part(
+                given.folder, campaign, target, logged, given.resamples
+            )
+            print(campaign, target, part, file=sys.stderr, flush=True)
+    total = {name: sum(part[name] for part in parts.values()) / len(parts) for name in ("covered", "verdicts")}
+    worse = sum(part["worse_promotions"] for part in parts.values())
+    print(json.dumps({"resamples": given.resamples, **total, "worse_promotions": worse, "parts": parts}))
+    return int(total["covered"] < 0.95 or total["verdicts"] < 0.5 or worse > 0)
+
+
+def _part(folder: Path, campaign: str, target: str, logged: str, resamples: int) -> dict[str, float]:
+    """Shares of resamples whose interval covers the truth, and that got a verdict; and how often worse would win."""
+    both, acting = logs(folder, campaign), policies(folder, campaign, 1)
+    log, truth, baseline = both[logged], float(both[target].click.mean()), float(both[logged].click.mean())
+    space, device = ActionSpace(acting[target].probability.shape[1]), torch.device("cpu")
+    results = []
+    for seed in range(resamples):
+        drawn = np.random.default_rng(seed).integers(0, len(log.action), len(log.action))
+        proof, others = (log.steps(half) for half in np.array_split(drawn, 2))
+        results.append(evaluate(acting[target], proof, others, space, 1.0, seed, device))
+    judged = [result.corrected for result in results if result.verdict and result.corrected is not None]
+    return {
+        "truth": truth,
+        "mean_estimate": float(np.mean([one.value for one in judged])) if judged else float("nan"),
+        "mean_width": float(np.mean([one.high - one.low for one in judged])) if judged else float("nan"),
+        "covered": sum(one.low <= truth <= one.high for one in judged) / max(1, len(judged)),
+        "verdicts": len(judged) / resamples,
+        "worse_promotions": sum(one.gain_low > 0 for one in judged) if truth < baseline else 0,
+    }
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _log(table: list[dict[str, str]], column: dict[tuple[str, str], int]) -> Log:
+    observation = np.zeros((len(table), POSITIONS + len(column)), dtype=np.float32)
+    for number, row in enumerate(table):
+        observation[number, int(row["position"]) - 1] = 1
+        observation[number, [column[key, row[key]] for key in USER]] = 1
+    read = {key: np.asarray([float(row[key]) for row in table]) for key in ("item_id", "click", "propensity_score")}
+    return Log(
+        observation,
+        read["item_id"].astype(np.int64),
+        read["click"].astype(np.float32),
+        read["propensity_score"].astype(np.float32),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
