@@ -33,6 +33,10 @@ from learnloop_operator.rollout.status import status
 from learnloop_operator.rollout.transitions import move
 
 
+SETTLED_SECONDS = 0.2
+"""After a move: the fast lane learns the new weight, and pods whose arm has left the table go."""
+
+
 def current(snapshot: Snapshot) -> State:
     """The persisted state with the arms' readiness as it is now."""
     state = load(snapshot.before, snapshot.spec.rollout.steps)
@@ -74,6 +78,9 @@ def decide(snapshot: Snapshot) -> Plan:
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
+    raised = result.state.weight > before.weight or _challengers(result.state) < _challengers(before)
+    if result.events or raised:
+        again = _sooner(again, SETTLED_SECONDS)
     arms = drawn_arms(snapshot, shown)
     outside = tensorzero.registered(snapshot, arms)
     deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
@@ -94,7 +101,7 @@ def decide(snapshot: Snapshot) -> Plan:
             *tensorzero.refused(snapshot),
         ),
         requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),
-        status_first=result.state.weight > before.weight or _challengers(result.state) < _challengers(before),
+        status_first=raised,
     )
 
 
