@@ -60,7 +60,6 @@ SUCCEEDED: dict[str, Any] = {
     "job": {
         **ENDED,
         "succeeded": 1,
-        "completedIndexes": "0",
         "completionTime": AT,
         "conditions": said("SuccessCriteriaMet", "Complete", reason="CompletionsReached"),
     },
