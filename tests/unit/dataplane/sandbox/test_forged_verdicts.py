@@ -44,10 +44,8 @@ FORGED = {
     "    while frame:\n        found += [v for v in frame.f_locals.values() if isinstance(v, (int, float))]\n"
     "        frame = frame.f_back\n    return found",
     "reads the environment and the input": "import os\ndef f(x): return [dict(os.environ), os.read(0, 10**6).decode()]",
-    "writes to all that others have open": "import os\ndef f(x):\n    for one in os.listdir('/proc'):\n"
-    "        for pipe in range(12):\n            try:\n"
-    f"                if int(one) != os.getpid(): os.write(os.open(f'/proc/{{one}}/fd/{{pipe}}', 1), {PASSED!r})\n"
-    "            except (OSError, ValueError): pass\n",
+    "writes to all that its runner has open": "import os\ndef f(x):\n    for pipe in range(12):\n        try: "
+    f"os.write(os.open(f'/proc/{{os.getppid()}}/fd/{{pipe}}', 1), {PASSED!r})\n        except OSError: pass\n",
     "returns what is no JSON": "def f(x): return float('nan')",
 }
 WRITTEN: tuple[Any, ...] = (
