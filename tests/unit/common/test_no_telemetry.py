@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,15 @@ except ValueError as error:
 """
 
 
-@pytest.mark.parametrize("first", ["learnloop_trainer.export", "learnloop_serving", "learnloop_dataplane.embedding"])
+WITH_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch, which `make unit` installs")
+FIRST = [
+    pytest.param("learnloop_trainer.export", marks=WITH_TORCH),
+    "learnloop_serving",
+    "learnloop_dataplane.embedding",
+]
+
+
+@pytest.mark.parametrize("first", FIRST)
 def test_a_process_that_runs_policies_leaves_no_id_of_the_machine(first: str, tmp_path: Path) -> None:
     ours = ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
     environ = {key: value for key, value in os.environ.items() if key not in ours} | {"HOME": str(tmp_path)}
