@@ -32,7 +32,6 @@ from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray
 from learnloop_operator.rollout.status import status
 from learnloop_operator.rollout.transitions import move
 
-
 SETTLED_SECONDS = 0.2
 """After a move: the fast lane learns the new weight, and pods whose arm has left the table go."""
 
