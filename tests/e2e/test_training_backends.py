@@ -17,8 +17,8 @@ BACKENDS = tuple(
     for name in os.environ.get("BACKEND", "job,pytorchjob,trainjob").split(",")
 )
 """A list with commas."""
-STEPS = 600_000
-"""Three times the quickstart's, so that there is time to be killed in."""
+STEPS = 1_600_000
+"""Eight times the quickstart's, by half a core: there has to be time to be killed in."""
 
 
 def quickstart(backend: str) -> Json:
@@ -26,15 +26,18 @@ def quickstart(backend: str) -> Json:
     documents = yaml.safe_load_all((ROOT / "examples" / "quickstart" / "quickstart.yaml").read_text(encoding="utf-8"))
     agent = next(item for item in documents if item["kind"] == "LearningAgent")
     template: dict[str, Any] = agent["spec"]["training"]["template"]
-    changed = {"backend": backend, "workers": 0 if backend == "job" else 1, "totalSteps": STEPS}
+    changed: Json = {"backend": backend, "workers": 0 if backend == "job" else 1, "totalSteps": STEPS}
     data = {"environment": agent["spec"]["task"]["environment"]["name"]}
-    return learnloop("TrainingJob", "run", {**template, **changed, "checkpoint": {"everySeconds": 1}, "data": data})
+    changed |= {"checkpoint": {"everySeconds": 1}, "pod": {"resources": {"limits": {"cpu": "500m"}}}}
+    return learnloop("TrainingJob", "run", {**template, **changed, "data": data})
 
 
 def kill_9(world: World, namespace: str) -> str:
-    """The main process of one rank, as the machine's own kernel may end it. Returns the pod's name."""
+    """The main process of one rank, as the machine's own kernel may end it. Returns the pod's name; "" without one."""
     pods = world.api.pods(namespace, "learnloop.dev/training-job=run")
-    rank = next(pod for pod in pods if pod["status"]["phase"] == "Running")
+    rank = next((pod for pod in pods if pod["status"]["phase"] == "Running"), None)
+    if rank is None:
+        return ""
     uid = str(rank["metadata"]["uid"])
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -44,7 +47,7 @@ def kill_9(world: World, namespace: str) -> str:
                 return str(rank["metadata"]["name"])
         except (FileNotFoundError, ProcessLookupError):
             continue
-    raise AssertionError(f"no process of pod {rank['metadata']['name']} on this machine")
+    return ""
 
 
 def evict_one(world: World, namespace: str) -> None:
@@ -64,25 +67,28 @@ def test_training_outlives_a_drained_node_kill_9_of_everything_and_another_numbe
     def status() -> Json:
         return world.status(namespace, "trainingjobs", "run")
 
-    def reaches(step: int) -> int | None:
-        now = int(status().get("step") or 0)
-        return now if now >= step else None
+    def step() -> int:
+        return int(status().get("step") or 0)
+
+    def progress(what: str) -> None:
+        before = step()
+        world.until(what, lambda: step() >= before + 30_000, 240)
 
     world.apply(namespace, quickstart(backend))
-    world.until("progress", lambda: reaches(30_000), 240)
+    progress("progress")
     evict_one(world, namespace)
     world.until("the disruption on record", lambda: status().get("preemptions") == 1, 60)
-    world.until("progress of the next gang", lambda: reaches(60_000), 240)
+    progress("progress of the next gang")
 
     data_plane = ("-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=data-plane")
     world.api.run("delete", "pod", *data_plane, "--grace-period=0", "--force", "--wait=false")
     world.kill_operator()
-    before = world.until("progress reported by the next operator", lambda: reaches(120_000), 120)
-    kill_9(world, namespace)
+    progress("progress that the next operator reports")
+    world.until("a rank to kill", lambda: kill_9(world, namespace), 60)
     # The training operator replaces a lost pod, and the ranks meet again; the others end with their first lost pod.
     attempts = 1 if backend == "pytorchjob" else 2
     world.until("the attempt", lambda: status().get("attempts") == attempts, 120)
-    world.until("progress without the rank", lambda: reaches(before + 30_000), 240)
+    progress("progress without the rank")
     if backend != "job":
         assert status()["worldSize"] == 2
         world.patch(namespace, "tjob", "run", {"spec": {"workers": 0}})
