@@ -76,24 +76,25 @@ def policies(folder: Path, campaign: str, seed: int) -> dict[str, ByPosition]:
     drawn = np.random.default_rng(seed).beta(alpha, beta, (DRAWS, len(alpha)))
     best = np.argsort(-drawn, axis=1)[:, :POSITIONS]
     counted = np.stack([np.bincount(best[:, place], minlength=len(alpha)) for place in range(POSITIONS)])
+    often = np.maximum(counted, 0.5)  # an item that was never drawn is rare, not impossible
     return {
         "random": ByPosition(np.full(counted.shape, 1 / len(alpha))),
-        "bts": ByPosition(np.maximum(counted, 0.5) / np.maximum(counted, 0.5).sum(axis=1, keepdims=True)),
+        "bts": ByPosition(often / often.sum(axis=1, keepdims=True)),
     }
 
 
 def main() -> int:
     """A line for each campaign and target, one JSON object last; 1 when a goal is missed."""
-    known = parser(__doc__)
-    known.add_argument("folder", type=Path)
-    known.add_argument("resamples", type=int, nargs="?", default=200)
-    given = known.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("resamples", type=int, nargs="?", default=200)
+    given = arguments.parse_args()
     parts = {}
     for campaign in ("men", "women"):
+        both, acting = logs(given.folder, campaign), policies(given.folder, campaign, 1)
         for target, logged in (("bts", "random"), ("random", "bts")):
-            parts[f"{campaign} {target} from {logged}"] = part = _part(
-                given.folder, campaign, target, logged, given.resamples
-            )
+            part = _part(acting[target], both[logged], float(both[target].click.mean()), given.resamples)
+            parts[f"{campaign} {target} from {logged}"] = part
             print(campaign, target, part, file=sys.stderr, flush=True)
     total = {name: sum(part[name] for part in parts.values()) / len(parts) for name in ("covered", "verdicts")}
     worse = sum(part["worse_promotions"] for part in parts.values())
@@ -101,16 +102,14 @@ def main() -> int:
     return int(total["covered"] < 0.95 or total["verdicts"] < 0.5 or worse > 0)
 
 
-def _part(folder: Path, campaign: str, target: str, logged: str, resamples: int) -> dict[str, float]:
+def _part(target: ByPosition, log: Log, truth: float, resamples: int) -> dict[str, float]:
     """Shares of resamples whose interval covers the truth, and that got a verdict; and how often worse would win."""
-    both, acting = logs(folder, campaign), policies(folder, campaign, 1)
-    log, truth, baseline = both[logged], float(both[target].click.mean()), float(both[logged].click.mean())
-    space, device = ActionSpace(acting[target].probability.shape[1]), torch.device("cpu")
+    space, device = ActionSpace(target.probability.shape[1]), torch.device("cpu")
     results = []
     for seed in range(resamples):
         drawn = np.random.default_rng(seed).integers(0, len(log.action), len(log.action))
         proof, others = (log.steps(half) for half in np.array_split(drawn, 2))
-        results.append(evaluate(acting[target], proof, others, space, 1.0, seed, device))
+        results.append(evaluate(target, proof, others, space, 1.0, seed, device))
     judged = [result.corrected for result in results if result.verdict and result.corrected is not None]
     return {
         "truth": truth,
@@ -118,7 +117,7 @@ def _part(folder: Path, campaign: str, target: str, logged: str, resamples: int)
         "mean_width": float(np.mean([one.high - one.low for one in judged])) if judged else float("nan"),
         "covered": sum(one.low <= truth <= one.high for one in judged) / max(1, len(judged)),
         "verdicts": len(judged) / resamples,
-        "worse_promotions": sum(one.gain_low > 0 for one in judged) if truth < baseline else 0,
+        "worse_promotions": sum(one.gain_low > 0 for one in judged) if truth < log.click.mean() else 0,
     }
 
 

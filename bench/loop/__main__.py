@@ -54,7 +54,7 @@ def document(name: str, turn: int, episodes: int = 0) -> str:
 
 def measure(api: Api, narrator: Narrator, context: str | None, turns: int, episodes: int) -> list[Turn]:
     """All turns of all agents; those that did not happen are missing."""
-    world, users, found = World(api), Users(NAMESPACE, context), list[Turn]()
+    world, users, results = World(api), Users(NAMESPACE, context), list[Turn]()
     actor: dict[str, Any] | None = None
     # An external agent's pod is as the actors of an agent before it.
     wanted = {AGENTS[0]: 0, external_agent.OF_MANY: turns} if episodes else dict.fromkeys(AGENTS, turns)
@@ -72,20 +72,20 @@ def measure(api: Api, narrator: Narrator, context: str | None, turns: int, episo
             assert actor is not None, "the agents before it have actors"
             world.apply(NAMESPACE, external_agent.deployment(actor, AGENTS[0], name))
         try:
-            follow(Agent(world, users, narrator, NAMESPACE, name), wanted[name], prepare, found)
+            follow(Agent(world, users, narrator, NAMESPACE, name), wanted[name], prepare, results)
         except StoryFailedError as error:
             narrator.say(f"{name}: {error}")
         if actor is None:
             path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}-actor"
             actor = until("the actors' Deployment", lambda path=path: api.get(path), 60)  # type: ignore[misc]
         api.run("delete", "-n", NAMESPACE, "learningagent", name, "--wait=true", "--timeout=120s")
-    return found
+    return results
 
 
-def follow(agent: Agent, turns: int, prepare: Callable[[int], None], found: list[Turn]) -> None:
-    """Adds the agent's turns to `found`, each as soon as it is over."""
+def follow(agent: Agent, turns: int, prepare: Callable[[int], None], results: list[Turn]) -> None:
+    """Adds the agent's turns to `results`, each as soon as it is over."""
     for number in range(1, turns + 1):
-        found.append(agent.turn(number, prepare))
+        results.append(agent.turn(number, prepare))
 
 
 def apply(api: Api, text: str) -> None:
@@ -101,9 +101,9 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     with connect(kubectl) as api:
         for _ in own_namespace(api, NAMESPACE):
-            found = measure(api, narrator, settings.context, asked.turns, episodes)
-    figures = summary(found, COMPLETE)
-    goals = log_was_read(found, asked.turns, episodes) if episodes else missed(figures, len(AGENTS), asked.turns)
+            results = measure(api, narrator, settings.context, asked.turns, episodes)
+    figures = summary(results, COMPLETE)
+    goals = log_was_read(results, asked.turns, episodes) if episodes else missed(figures, len(AGENTS), asked.turns)
     figures |= {
         "goals_missed": goals,
         "total_seconds": round(time.monotonic() - began, 1),

@@ -122,9 +122,9 @@ class Agent:
         prepare(number + 1)
         self._since = datetime.now(UTC)
         read, sha256 = self._users.read_by(job), artifact.get("sha256")
-        found = Turn(self.name, number, proven, previous, served, seconds, sha256, why[:200], read)
-        self._narrator.say(f"{job}: {found.told()}")
-        return found
+        turn = Turn(self.name, number, proven, previous, served, seconds, sha256, why[:200], read)
+        self._narrator.say(f"{job}: {turn.told()}")
+        return turn
 
     def _verdict(self, job: str) -> dict[str, Any] | None:
         status = self._world.status(self._namespace, "trainingjobs", job)

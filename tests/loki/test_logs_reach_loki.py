@@ -60,7 +60,7 @@ class Leading:
 
 
 async def operator_lines() -> list[str]:
-    """What the operator writes on standard error of a failed pass."""
+    """Lines of the operator's standard error about a failed pass."""
     root = logging.getLogger()
     before, level, said = list(root.handlers), root.level, io.StringIO()
     json_logs.set_up("INFO", "json", "", said)
@@ -106,8 +106,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> NodeLogs:
 
 @pytest.fixture(scope="module")
 def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shipped]:
-    said = asyncio.run(operator_lines())
-    node.write(OPERATOR, "operator", *said)
+    lines = asyncio.run(operator_lines())
+    node.write(OPERATOR, "operator", *lines)
     node.write(DATA, "data", *map(sealer.line_of, chain()), stream="stdout")
     node.write(DATA, "data", json.dumps({"level": "warning", "message": LONG}), "{no JSON, whatever it looks like")
     node.write("learnloop-system_learnloop-postgres-0", "postgres", "LOG:  checkpoint complete")
@@ -115,9 +115,9 @@ def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("loki")
     with loki(shipping()["loki.yaml"], folder) as server:
         collector = shipping(endpoint=f"{server.url}/otlp")["collector.yaml"]
-        found = Shipped(server, collector, node, folder, said)
+        found = Shipped(server, collector, node, folder, lines)
         with collecting(collector, node.folder, folder):
-            wanted = len(said) + 3 + 2 + 1
+            wanted = len(lines) + 3 + 2 + 1
 
             def there() -> bool:
                 return len(server.found(EVERYTHING)) >= wanted

@@ -34,8 +34,8 @@ IN_HAND = 256
 """Messages of one namespace that wait for their acknowledgement; the SDK sends 64 together."""
 WAIT_SECONDS = 5.0
 PENDING_BYTES = 64 * 2**20
-"""What nats-py holds of the tenants' subjects before it drops; what is dropped is not acknowledged. The relay holds as
-much until it is acknowledged, and then waits."""
+"""Bound on messages that nats-py buffers before it drops them unacknowledged, and on those that the relay has published
+and JetStream has not acknowledged: at the bound the relay waits."""
 MESSAGE_ID = "Nats-Msg-Id"
 
 

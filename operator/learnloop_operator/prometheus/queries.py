@@ -207,7 +207,7 @@ class _Sums:
     lately: float | None = None
     gap: float = 0.0
     opened: dict[str, float] = field(default_factory=dict)
-    """What became of opened episodes, by signal."""
+    """Counts of opened episodes by their fate, the signal."""
     broken: str = ""
 
 

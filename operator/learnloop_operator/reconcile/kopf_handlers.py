@@ -108,7 +108,7 @@ class RelatedObjects:
         self._out: dict[ObjectKey, dict[ObjectKey, str]] = {}
         self._in: defaultdict[ObjectKey, set[ObjectKey]] = defaultdict(set)
         self._shown: dict[ObjectKey, str] = {}
-        """What FOLLOWED fields were at the last event."""
+        """Values of the FOLLOWED fields at the last event."""
 
     def changed(self, key: ObjectKey, body: Mapping[str, Any], *, deleted: bool) -> set[ObjectKey]:
         """Keys to mark: the object, its owners, objects that name it, and those that it began or ceased to name, or
@@ -228,9 +228,10 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects,
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
         spec = hash((metadata.get("generation"), canonical(metadata.get("annotations") or {})))
         news = learn(cache, kind, event) or key not in runtime.known or specs.get(key, spec) != spec
-        specs[key] = spec
         if deleted:
-            del specs[key]
+            specs.pop(key, None)
+        else:
+            specs[key] = spec
         for other in relations.changed(key, body, deleted=deleted):
             if other == key or other not in runtime.known:
                 continue

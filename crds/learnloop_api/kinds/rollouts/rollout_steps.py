@@ -150,7 +150,7 @@ class PastModel(Resource):
 
 
 Instead = Literal["fixed", "fallback", "stop"]
-"""What is done instead of what the policy would do."""
+"""Action in place of the policy's."""
 MOST_OVERRIDES = 64
 LONGEST_ANSWER, LONGEST_REASON, MOST_NUMBERS = 512, 200, 64
 
