@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # As many processes as cores run the tests: a second thread of one only waits for a core, and busily.
 unit rollouts service ranks learn api: export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-resume bench-gateway bench-gates audit check-manifests
+.PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-resume bench-gateway bench-gates audit check-manifests judges
 
 help: ## this list
 	@hack/help Makefile
@@ -106,6 +106,9 @@ crds: $(VENV)/.ready ## write crds/*.yaml from the models
 
 lock: ## pin requirements/*.txt anew
 	hack/lock
+
+judges: $(VENV)/.ready ## suites that others made over what is served, shipped and rendered, an hour; ONLY=name,…: some
+	@PYTHONPATH=hack $(PYTHON) -m bench.judges $(ONLY)
 
 bench-failover: $(VENV)/.ready ## how long nobody leads when the leader ends, is killed, or is stopped
 	@$(PYTHON) -m bench.operator.failover

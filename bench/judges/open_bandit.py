@@ -2,11 +2,10 @@
 
 Saito et al., 2021, arXiv 2008.07146: clicks on a shop's recommendations by a uniform policy and by Bernoulli Thompson
 sampling, two campaigns, 10,000 rows each. A row is an episode of one step: user, place on the page, item, click. Truth
-is the target's own mean click rate. FOLDER has obd/ of zr-obp and prior_bts.yaml of its obp/policy/conf.
+is the target's own mean click rate.
 """
 
 import csv
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,24 @@ import torch
 import yaml
 from numpy.typing import NDArray
 
-from bench.arguments import parser
+from bench.arguments import numbers
+from bench.judges.cases import Suite, finish
+from bench.judges.documents import Documents
 from learnloop_environments.base import ActionSpace, Observations
 from learnloop_trainer.evaluation.off_policy import LoggedSteps, evaluate
 from learnloop_trainer.recordings import Mixture, Recording
 
+DATA = Documents(
+    "st-tech/zr-obp",
+    "8cbd5fa4558b7ad2ba4781546d6604e4cc3e07c4",
+    {
+        "obd/random/men/men.csv": "ede6d08c6877f99cd3770f7d09e26c738e6aa6de4445ccccfb1356ba5d06b1eb",
+        "obd/random/women/women.csv": "e65f3bd3beb17664fa69cc129bf7bf852a775f8ffa630506e505fc905315bb34",
+        "obd/bts/men/men.csv": "db6d1f7ed2d591ba521533e45286d4c1fba7fe57a8ad2e80342210335f43c527",
+        "obd/bts/women/women.csv": "e5d1b49a39b608585a2f3014a3f54970430cd37a495c1b73fceb85cdf428a5b8",
+        "obp/policy/conf/prior_bts.yaml": "81a54fbdc184021ccc62ab97de81ec35461c032e3d7f99ccaa0a9745f732d251",
+    },
+)
 POSITIONS = 3
 USER = [f"user_feature_{number}" for number in range(4)]
 DRAWS = 100_000
@@ -63,7 +75,7 @@ class Log:
 
 def logs(folder: Path, campaign: str) -> dict[str, Log]:
     """The logs of both policies, users' features as one of each kind that either log has."""
-    tables = {policy: _rows(folder / policy / campaign / f"{campaign}.csv") for policy in ("random", "bts")}
+    tables = {policy: _rows(folder / "obd" / policy / campaign / f"{campaign}.csv") for policy in ("random", "bts")}
     kinds = [(key, value) for key in USER for value in sorted({row[key] for table in tables.values() for row in table})]
     column = {kind: POSITIONS + number for number, kind in enumerate(kinds)}
     return {policy: _log(table, column) for policy, table in tables.items()}
@@ -71,7 +83,8 @@ def logs(folder: Path, campaign: str) -> dict[str, Log]:
 
 def policies(folder: Path, campaign: str, seed: int) -> dict[str, ByPosition]:
     """The uniform policy, and Thompson sampling by the parameters that it had in production."""
-    prior = yaml.safe_load((folder / "prior_bts.yaml").read_text(encoding="utf-8"))[campaign]
+    written = (folder / "obp" / "policy" / "conf" / "prior_bts.yaml").read_text(encoding="utf-8")
+    prior = yaml.safe_load(written)[campaign]
     alpha, beta = np.asarray(prior["alpha"]), np.asarray(prior["beta"])
     drawn = np.random.default_rng(seed).beta(alpha, beta, (DRAWS, len(alpha)))
     best = np.argsort(-drawn, axis=1)[:, :POSITIONS]
@@ -84,22 +97,22 @@ def policies(folder: Path, campaign: str, seed: int) -> dict[str, ByPosition]:
 
 
 def main() -> int:
-    """A line for each campaign and target, one JSON object last; 1 when a goal is missed."""
-    arguments = parser(__doc__)
-    arguments.add_argument("folder", type=Path)
-    arguments.add_argument("resamples", type=int, nargs="?", default=200)
-    given = arguments.parse_args()
-    parts = {}
+    """A line for each campaign and target; 1 when a goal is missed."""
+    resamples = numbers(__doc__, sys.argv[1:], resamples=200).resamples
+    suite, folder, parts = Suite("Open Bandit Data", DATA.version), DATA.folder(), []
     for campaign in ("men", "women"):
-        both, acting = logs(given.folder, campaign), policies(given.folder, campaign, 1)
+        both, acting = logs(folder, campaign), policies(folder, campaign, 1)
         for target, logged in (("bts", "random"), ("random", "bts")):
-            part = _part(acting[target], both[logged], float(both[target].click.mean()), given.resamples)
-            parts[f"{campaign} {target} from {logged}"] = part
-            print(campaign, target, part, file=sys.stderr, flush=True)
-    total = {name: sum(part[name] for part in parts.values()) / len(parts) for name in ("covered", "verdicts")}
-    worse = sum(part["worse_promotions"] for part in parts.values())
-    print(json.dumps({"resamples": given.resamples, **total, "worse_promotions": worse, "parts": parts}))
-    return int(total["covered"] < 0.95 or total["verdicts"] < 0.5 or worse > 0)
+            part = _part(acting[target], both[logged], float(both[target].click.mean()), resamples)
+            parts.append(part)
+            suite.cases += resamples
+            print(campaign, target, "from", logged, part, file=sys.stderr, flush=True)
+            if part["worse_promotions"]:
+                suite.fails(f"{campaign}: the log of {logged} promotes {target}, which is worse: {part}")
+    for name, least in (("covered", 0.95), ("verdicts", 0.5)):
+        if (share := sum(part[name] for part in parts) / len(parts)) < least:
+            suite.fails(f"{name}: {share:.3f}, expected {least} or more")
+    return finish(suite)
 
 
 def _part(target: ByPosition, log: Log, truth: float, resamples: int) -> dict[str, float]:

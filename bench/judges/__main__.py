@@ -1,0 +1,51 @@
+"""`make judges`: suites that others made, over what learnloop serves, ships and renders. ONLY=openai,manifests: some.
+
+A section is a process, one after another; a suite's packages are in an environment of their own. A table goes to
+stderr. The last line of stdout is JSON: {section, suite, version, cases, failures} for each suite. Exit code 1 when
+one has failures. `docs/measurements/judges.md` says what each one found.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+from bench.arguments import parser
+
+SECTIONS = {
+    "open-bandit": ["bench.judges.open_bandit"],
+}
+LONGEST_SECONDS = 1200
+
+
+def main() -> int:
+    """Run the sections; 1 when a suite has failures."""
+    arguments = parser(__doc__)
+    arguments.add_argument("only", nargs="?", default=",".join(SECTIONS), help="sections, with commas (%(default)s)")
+    names = arguments.parse_args().only.split(",")
+    if unknown := set(names) - SECTIONS.keys():
+        arguments.error(f"{', '.join(sorted(unknown))}: not a section: name some of {', '.join(SECTIONS)}")
+    rows = [row for name in names for row in _section(name)]
+    print(json.dumps(rows))
+    return int(any(row["failures"] for row in rows))
+
+
+def _section(name: str) -> list[dict[str, Any]]:
+    """A row for each suite of a section; one that ends without its line of JSON is a failure itself."""
+    began = time.monotonic()
+    try:
+        command = [sys.executable, "-m", *SECTIONS[name]]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LONGEST_SECONDS)
+        suites = json.loads(done.stdout.splitlines()[-1])
+    except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        suites = [{"suite": name, "version": "", "cases": 0, "failures": [f"the section did not end well: {error}"]}]
+    for suite in suites:
+        words = f"{name:20} {suite['suite']:32} {suite['version']:14} {suite['cases']:>6} cases"
+        print(f"{words} {len(suite['failures']):>4} failures", file=sys.stderr, flush=True)
+    print(f"{name:20} {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return [{"section": name} | suite | {"failures": len(suite["failures"])} for suite in suites]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
