@@ -36,7 +36,7 @@ GOALS: tuple[tuple[str, float, float], ...] = (
     ("decisions_per_minute", 1_000_000.0, math.inf),
     *(
         (f"{name}_{graph}", goal, goal)
-        for graph in ("sequential", "threshold", "steered", "step")
+        for graph in ("sequential", "threshold", "steered")
         for name, goal in (
             ("false_passes", 0.0),
             ("explored_broken_promises", 0.0),

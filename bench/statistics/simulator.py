@@ -248,7 +248,7 @@ def _missing(world: World, fault: str, old: State, after: NextState) -> list[str
     tested = any(item.test == "sequential" for item in world.spec.analysis.metrics)
     proven = bool(trials) and trials[0].memory.fine >= math.log(1.0 / ALPHA) - 1e-9
     said = (
-        (fault in MUTE, f"without evidence at this look ({fault})"),
+        (fault in (MUTE - {"no stable"} if old.weight == 100 else MUTE), f"without evidence at this look ({fault})"),
         (passed < MIN_EPISODES, f"on {passed} of {MIN_EPISODES} episodes"),
         (bool(n) and (1.0 - good / n) / 4.0 > MOST_ERRORS, "with too many errors"),
         (tested and not proven, "without proof"),

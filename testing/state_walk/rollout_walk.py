@@ -23,6 +23,7 @@ from testing.state_walk.breadth_first import Found, Graph, walk
 from testing.state_walk.rollout_graph import (
     ALPHA,
     BLIND,
+    DUMB,
     LEAST_RATIO,
     MIN_EPISODES,
     MUTE,
@@ -121,7 +122,7 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
     wrong = [
         why
         for why, is_wrong in (
-            ("no evidence at this look", seen in MUTE),
+            ("no evidence at this look", seen in (DUMB if old.get("weight") == 100 else MUTE)),
             ("too many errors", seen == "errors"),
             (f"{episodes:g} episodes at this step", episodes < MIN_EPISODES),
             (f"log e-value {logs}", tested and (logs is None or logs[1] < math.log(1 / ALPHA) - 1e-9)),

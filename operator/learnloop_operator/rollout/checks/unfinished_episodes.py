@@ -21,7 +21,7 @@ from learnloop_operator.rollout.metrics.metric_types import level_text
 from learnloop_operator.statistics.betting import Counts, mean_interval
 from learnloop_operator.statistics.latency import quantile_of, total
 
-BUDGET = 0.1
+BUDGET = 0.25
 """Share of analysis.alpha that this may err with, in addition to the checks' alpha, as the fast lane may."""
 TIMES = 3
 """It is asked of the canary, of the promoted arm, and of either again when its counters started over."""

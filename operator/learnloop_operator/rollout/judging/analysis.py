@@ -296,11 +296,12 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     if pairing.guarded:
         # What the world does to the promoted arm alone proves nothing against it, and what was proven of it stands.
         return replace(plain, sentence=f"{plain.sentence}, not comparable: {pairing.apart}")
-    if torn := lost(reference.gap if reference else 0, "stable"):
+    if not pairing.finished and (torn := lost(reference.gap if reference else 0, "stable")):
         return hold(f"{metric.name}: {torn.text}", torn.reason)
     if comparison is None or not comparison.begun:
         return hold(f"{metric.name}: no look at both arms yet")
-    if reference is None or type_of(metric).outcomes(metric, reference, comparison.measure) is None:
+    counted = type_of(metric).outcomes(metric, reference, comparison.measure) if reference else None
+    if not pairing.finished and counted is None:
         return hold(f"{metric.name}: no number for stable at this look, what is known waits", reasons.EMPTY_RESULT)
     per_second = episode_rate(snapshot, state, pairing.subject)
     return weigh(metric, comparison, snapshot.spec.analysis, state.weight / 100.0, per_second)

@@ -184,7 +184,7 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         if gated is not None:
             return _at_gates(snapshot, gated, canary)
     if state.weight != wanted.weight:
-        return _to_weight(snapshot, state, canary, step, wanted)
+        return _to_last_weight(snapshot, state, canary, step, wanted, verdict)
     if wanted.shadow is not None:
         return _in_shadow(snapshot, state, canary, step, wanted, wanted.shadow)
     return _hold(snapshot, state, canary, step, wanted, verdict) or _pass(snapshot, state, canary, step)
@@ -211,6 +211,21 @@ def _in_shadow(
         return wait(state, verdict.hold_reason, f"in shadow: {verdict.hold}", interval, missing)
     patience = wait_for_time_and_people(snapshot, state, canary, step, wanted, f"in shadow: {verdict.passed}")
     return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
+
+
+def _to_last_weight(
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, verdict: Judgement
+) -> NextState:
+    """Raise to 100 % with the evidence of both arms only: stable plays no more then, and nothing can be compared. A
+    person, late pods or lost ones may have brought the canary to this step without it."""
+    lower = [item for item in snapshot.spec.rollout.steps[:step] if 0 < item.weight < 100]
+    if wanted.weight < 100 or not lower or not verdict.hold:
+        return _to_weight(snapshot, state, canary, step, wanted)
+    if not state.weight:
+        return _to_weight(snapshot, state, canary, step, lower[-1])
+    sentence = f"holding at {state.weight} %, the last weight at which arms are compared: {verdict.hold}"
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    return wait(state, verdict.hold_reason, sentence, interval, snapshot.evidence.unavailable or verdict.hold)
 
 
 def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep) -> NextState:
