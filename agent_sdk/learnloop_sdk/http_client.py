@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 
 from learnloop_api import names
-from learnloop_common.tls.contexts import client_context
+from learnloop_common.tls import client_context
 from learnloop_sdk.errors import LearnloopError
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from learnloop_api import names
-from learnloop_common.tls.contexts import scheme, with_scheme
+from learnloop_common.tls import scheme, with_scheme
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
 from learnloop_sdk.errors import Counters
 from learnloop_sdk.http_client import Http, Identity, namespace_of

@@ -13,7 +13,7 @@ import nats
 from bench.adversary.found import Found
 from bench.adversary.world import ATTACKER, VICTIM, World
 from learnloop_api import names
-from learnloop_dataplane.nats.streams import STREAMS
+from learnloop_dataplane.nats.connection import STREAMS
 from testing.servers.tenants_nats import PASSWORD
 
 VERBS = ("PURGE", "DELETE", "MSG.DELETE", "UPDATE", "RESTORE", "SNAPSHOT", "INFO")

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.gates.gate import Gate
 from bench.gates.models import GOOD
-from learnloop_gates.settings import SuiteSettings
+from learnloop_gates.model_client import SuiteSettings
 from learnloop_operator.rollout.suite_verdict import GRACE, JobPhase, SuiteFinding
 
 ROOT = Path(__file__).resolve().parents[2]

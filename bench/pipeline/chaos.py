@@ -27,7 +27,7 @@ from bench.arguments import numbers
 from bench.pipeline.player import AGENTS
 from bench.pipeline.world import pipeline
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
-from learnloop_dataplane.nats.streams import TRAJECTORIES
+from learnloop_dataplane.nats.connection import TRAJECTORIES
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse
 from testing.servers.clickhouse_server import ClickHouseServer
 from testing.servers.data_plane_process import Product

@@ -25,7 +25,7 @@ from bench.arguments import numbers
 from bench.pipeline.world import pipeline
 from learnloop_api import events, names
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
-from learnloop_dataplane.nats.streams import TRAJECTORIES
+from learnloop_dataplane.nats.connection import TRAJECTORIES
 from testing.messages.fuzzed_events import AGENT, doubtful, event, fuzzed
 
 COUNT, EVERY, SEED = 2000, 20, 7

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_common import process_end
 from learnloop_common.settings import ConfigurationError
-from learnloop_common.tls.contexts import own_context
+from learnloop_common.tls import own_context
 
 
 def encoding_problem(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -16,7 +16,7 @@ import torch
 
 from learnloop_api import names
 from learnloop_api.kinds.training.algorithms import hyperparameters
-from learnloop_common.tls.contexts import with_scheme
+from learnloop_common.tls import with_scheme
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export.language import BASE, TEMPLATE, exported

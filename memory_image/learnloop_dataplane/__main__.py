@@ -15,8 +15,8 @@ from uvicorn.config import LOGGING_CONFIG
 
 from learnloop_common.http_server import CONNECTIONS, DrainingServer, closing, serve_both
 from learnloop_common.settings import ConfigurationError
-from learnloop_common.telemetry.json_logs import set_up
-from learnloop_common.tls.contexts import own_context
+from learnloop_common.telemetry import set_up
+from learnloop_common.tls import own_context
 from learnloop_dataplane.api.app import create_app, probes_app
 from learnloop_dataplane.config import Config
 

@@ -21,7 +21,7 @@ from learnloop_common.encryption import DataKey, Unreadable, seal, unseal
 from learnloop_common.key_lines import KeyLines
 from learnloop_common.settings import EnvironmentSettings
 from learnloop_dataplane.errors import KeyMissing
-from learnloop_dataplane.text.analysis import LANGUAGES
+from learnloop_dataplane.text import LANGUAGES
 
 
 class QuotaLimits(BaseModel):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
+from learnloop_common.bounded_labels import OTHER, BoundedLabels, Labels
 from learnloop_dataplane.telemetry.agent_metrics import SECONDS_BUCKETS, AgentMetrics, RunMetrics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that nothing here reads

@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from learnloop_common.telemetry.json_logs import set_up, style_of
+from learnloop_common.telemetry import set_up, style_of
 from learnloop_operator.kube.http_transport import NoCluster
 from learnloop_operator.reconcile.operator_process import operate
 from learnloop_operator.settings import Settings

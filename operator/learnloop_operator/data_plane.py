@@ -12,8 +12,7 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.deployment import DeploymentOutcomes
-from learnloop_api.wire.gate_reports import GateReports
+from learnloop_api.wire.deployment import DeploymentOutcomes, GateReports
 from learnloop_api.wire.reward import AgentStats, BiasFigures, DryRunFigures, RewardSignals
 from learnloop_api.wire.training import TrainingRun
 from learnloop_api.wire.training_request import StudyState

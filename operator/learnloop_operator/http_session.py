@@ -5,7 +5,7 @@ from typing import Any
 
 import aiohttp
 
-from learnloop_common.tls.contexts import client_context
+from learnloop_common.tls import client_context
 
 
 class HttpSession:

@@ -12,7 +12,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
+from learnloop_common.bounded_labels import OTHER, BoundedLabels, Labels
 from learnloop_operator.core.counted_transitions import NOBODY, Happening, evidence_missing_since, new_anomalies
 from learnloop_operator.core.plan import Plan
 

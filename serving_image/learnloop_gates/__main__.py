@@ -8,11 +8,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from learnloop_api import names
-from learnloop_api.wire.gate_reports import MOST_REPORT_BYTES
+from learnloop_api.wire.deployment import MOST_REPORT_BYTES
 from learnloop_common.settings import ConfigurationError
 from learnloop_gates.cases import SuiteError
-from learnloop_gates.model_client import Unanswered, answered, client_of, token_of
-from learnloop_gates.settings import DeliverySettings, SuiteSettings
+from learnloop_gates.model_client import DeliverySettings, SuiteSettings, Unanswered, answered, client_of, token_of
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, *[15.0] * 7)
 

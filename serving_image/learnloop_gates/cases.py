@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from learnloop_api.wire.gate_reports import DetectorReport
+from learnloop_api.wire.deployment import DetectorReport
 
 
 class SuiteError(Exception):

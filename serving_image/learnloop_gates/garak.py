@@ -16,12 +16,11 @@ from typing import Any
 import orjson
 
 from learnloop_api import names
-from learnloop_api.wire.gate_reports import DetectorReport, GateReport
+from learnloop_api.wire.deployment import DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_common.settings import ConfigurationError
 from learnloop_gates.cases import DATA, SuiteError, detector_report, rows
-from learnloop_gates.model_client import token_of
-from learnloop_gates.settings import SuiteSettings
+from learnloop_gates.model_client import SuiteSettings, token_of
 
 BYPASS = "mitigation.MitigationBypass"
 """Flags what does not refuse."""

@@ -22,8 +22,7 @@ from learnloop_gates.cases import (
     rows,
     tried,
 )
-from learnloop_gates.model_client import Unanswered, answered, client_of
-from learnloop_gates.settings import SuiteSettings
+from learnloop_gates.model_client import SuiteSettings, Unanswered, answered, client_of
 
 _DIGEST = digest_of("replay.py", "suites.json")
 FACTS = ("expected", "contains", "pattern", "call")

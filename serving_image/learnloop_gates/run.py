@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from learnloop_api.wire.gate_reports import MOST_REPORT_BYTES, DetectorReport, GateReport
+from learnloop_api.wire.deployment import MOST_REPORT_BYTES, DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_gates.cases import Case, Reply, Suite, SuiteError, detector_report, rows
-from learnloop_gates.model_client import ModelClient, Unanswered, token_of
+from learnloop_gates.model_client import ModelClient, SuiteSettings, Unanswered, token_of
 from learnloop_gates.replay import PolicyClient, cost, is_of_numbers, policy_replay, replay
-from learnloop_gates.settings import SuiteSettings
 from learnloop_gates.suites import counterfactual, form, injection, leak, over_refusal, refusal, toxicity
 
 AT_ONCE = 4

@@ -25,8 +25,7 @@ from learnloop_gates.cases import (
     rows,
     tried,
 )
-from learnloop_gates.model_client import ModelClient, Unanswered
-from learnloop_gates.settings import SuiteSettings
+from learnloop_gates.model_client import ModelClient, SuiteSettings, Unanswered
 
 _REFUSES = re.compile(
     r"\b(i (can(no|')?t|cannot|can ?not|won'?t|will not|am not able|'?m not able|am unable|'?m unable|must decline|"

@@ -9,12 +9,11 @@ import aiohttp
 from learnloop_api import names
 from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
+from learnloop_gateway.model_servers import FIRST_SECONDS, SECONDS, fresh_connections
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Outgoing
 from learnloop_gateway.requests import ChatRequest
-from learnloop_gateway.upstream import FIRST_SECONDS, SECONDS, fresh_connections
-from learnloop_serving.arm_draw import stable_arm
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.routing_table import RoutingState, stable_arm
 from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
 
 

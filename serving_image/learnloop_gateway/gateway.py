@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.routing import EndEpisode, Override
 from learnloop_gateway.arms import Arms, Forwarding, Place, Unreachable, say_fixed, stopped
-from learnloop_gateway.model_servers import Upstream
+from learnloop_gateway.model_servers import Upstream, UpstreamDown
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions
 from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
 from learnloop_gateway.requests import ChatRequest, read_chat
@@ -20,7 +20,6 @@ from learnloop_gateway.session import Session
 from learnloop_gateway.settings import GatewaySettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
-from learnloop_gateway.upstream import UpstreamDown
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Callers, Refusal

@@ -6,14 +6,13 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.base import MOST
-from learnloop_gateway.answer_reader import MOST_CALLS
-from learnloop_gateway.model_servers import OpenAiChat
+from learnloop_gateway.chat_template import MOST_CALLS
+from learnloop_gateway.model_servers import OpenAiChat, UpstreamBusy, UpstreamDown, UpstreamRefused
 from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.replies import DONE, ApiError, Outgoing, event
 from learnloop_gateway.requests import ChatRequest
 from learnloop_gateway.session import Session, newest
 from learnloop_gateway.token_turns import text_step
-from learnloop_gateway.upstream import UpstreamBusy, UpstreamDown, UpstreamRefused
 
 PATH = "/v1/chat/completions"
 OURS = ("metadata", "store")

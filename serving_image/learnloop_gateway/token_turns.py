@@ -11,15 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, Usage
-from learnloop_gateway.answer_reader import StopTexts, ToolCallReader
-from learnloop_gateway.chat_template import ChatTokens, NoContinuation
-from learnloop_gateway.model_servers import TokenServer
+from learnloop_gateway.chat_template import ChatTokens, NoContinuation, StopTexts, ToolCallReader
+from learnloop_gateway.model_servers import Drawn, TokenServer, UpstreamBusy, UpstreamDown, UpstreamRefused
 from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, call
 from learnloop_gateway.requests import ChatMessage, ChatRequest, canonical
 from learnloop_gateway.session import Row, Session, newest, results
 from learnloop_gateway.settings import GatewaySettings
-from learnloop_gateway.upstream import Drawn, UpstreamBusy, UpstreamDown, UpstreamRefused
 
 Shown = list[str | ToolCall]
 

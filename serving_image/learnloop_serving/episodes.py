@@ -23,11 +23,10 @@ from learnloop_api.wire.routing import (
     agent_tag,
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide
-from learnloop_serving.arm_draw import CreditBank, choose_arm, stable_arm
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.other_arms import Reach, StandIn
 from learnloop_serving.refusal import Refusal, invalid, ordered
-from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.routing_table import CreditBank, RoutingState, choose_arm, stable_arm
 from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
 from learnloop_serving.shadow import MirrorQueue, Shadow
 

@@ -20,7 +20,7 @@ from learnloop_common.acting.policy import Observations, Policy, PolicyError
 from learnloop_serving.refusal import Refusal, read_body
 
 if TYPE_CHECKING:
-    from learnloop_serving.app import Arm
+    from learnloop_serving.server import Arm
 
 MAX_BATCH = 8192
 MAX_ELEMENTS = 4_194_304

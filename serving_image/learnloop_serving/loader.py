@@ -17,7 +17,7 @@ from learnloop_api.kinds.behaviour import SAMPLED
 from learnloop_api.uniform_policy import UniformSpaces, parse
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import ModelError, Numbers, Observations, Policy, Results
-from learnloop_common.tls.contexts import client_context
+from learnloop_common.tls import client_context
 from learnloop_serving.settings import Settings
 
 

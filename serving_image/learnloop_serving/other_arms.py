@@ -9,10 +9,9 @@ from starlette.responses import Response
 
 from learnloop_api.names import HEADER_ARM
 from learnloop_api.wire.routing import Arm, RoutingTable
-from learnloop_common.tls.contexts import client_context
-from learnloop_serving.arm_draw import stable_arm
+from learnloop_common.tls import client_context
 from learnloop_serving.refusal import Refusal
-from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.routing_table import RoutingState, stable_arm
 from learnloop_serving.shadow import Shadow
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class Reach:
 
     Its pods are ready a second or more before every node routes its Service's address to them. The first episodes of
     each rollout would fail in that gap, in no pod's metrics. Until then stable gets the canary's episodes, and the
-    canary earns no credit for them (arm_draw.py). One answer is enough: later failures are evidence.
+    canary earns no credit for them (CreditBank). One answer is enough: later failures are evidence.
     """
 
     def __init__(self, routing: RoutingState) -> None:

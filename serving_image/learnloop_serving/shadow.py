@@ -20,15 +20,14 @@ from starlette.routing import Route
 from learnloop_api import names
 from learnloop_api.wire.routing import MAX_ITEMS, Arm, ShadowBatch, ShadowDecision
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
-from learnloop_common.tls.contexts import client_context
-from learnloop_serving.arm_draw import stable_arm
+from learnloop_common.tls import client_context
 from learnloop_serving.metrics import ShadowMetrics
 from learnloop_serving.refusal import Refusal, invalid, read_body, refused
-from learnloop_serving.routing_table import RoutingState
+from learnloop_serving.routing_table import RoutingState, stable_arm
 from learnloop_serving.server_seal import Seal
 
 if TYPE_CHECKING:
-    from learnloop_serving.app import Arm as Server
+    from learnloop_serving.server import Arm as Server
 
 log = logging.getLogger(__name__)
 PATH = "/v1/shadow"

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from learnloop_common.tls.contexts import server_context
+from learnloop_common.tls import server_context
 from testing.certificates import authority, folder
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_serving.app import build_app
 from learnloop_serving.loader import load_policy
+from learnloop_serving.server import build_app
 from testing.servers.policy_servers import STABLE, LiveServer, settings, table
 
 

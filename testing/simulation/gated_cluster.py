@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.wire.gate_reports import GateReport, StoredReport
+from learnloop_api.wire.deployment import GateReport, StoredReport
 from learnloop_operator.rollout.children.gate_jobs import suite_runs
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from testing.simulation.rollout_cluster import Cluster

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_common.telemetry import json_logs
+from learnloop_common import telemetry
 from learnloop_dataplane.audit import chain as sealer
 from learnloop_dataplane.audit.chain import GENESIS, Entry, Sealed, seal
 from learnloop_operator.core.counted_transitions import of_object
@@ -63,7 +63,7 @@ async def operator_lines() -> list[str]:
     """Lines of the operator's standard error about a failed pass."""
     root = logging.getLogger()
     before, level, said = list(root.handlers), root.level, io.StringIO()
-    json_logs.set_up("INFO", "json", "", said)
+    telemetry.set_up("INFO", "json", "", said)
     metrics = OperatorMetrics()
     try:
         runtime = Runtime([Failing()], None, None, Leading(), metrics, workers=1, resync_seconds=60)  # type: ignore[arg-type]

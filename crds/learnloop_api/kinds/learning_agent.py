@@ -23,7 +23,7 @@ from learnloop_api.kinds.model_deployment import DeploymentTemplate
 from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, REWARD_MODELS
-from learnloop_api.kinds.training.logged_data import LoggedData
+from learnloop_api.kinds.training.evaluation import LoggedData
 from learnloop_api.kinds.training_job import SPOKEN, TrainingTemplate
 
 

@@ -10,8 +10,7 @@ from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Safety, Shaping
-from learnloop_api.kinds.training.evaluation import Evaluation, TrainingGates
-from learnloop_api.kinds.training.logged_data import LoggedData
+from learnloop_api.kinds.training.evaluation import Evaluation, LoggedData, TrainingGates
 from learnloop_api.kinds.training.recipe import Recipe
 from learnloop_api.uniform_policy import COARSE
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.http_server import encoding_problem
-from learnloop_common.telemetry.json_logs import about, trace_of
+from learnloop_common.telemetry import about, trace_of
 from learnloop_dataplane.access.callers import RequestShare
 from learnloop_dataplane.agents import routes as agents
 from learnloop_dataplane.api import requests as responses
@@ -31,7 +31,7 @@ from learnloop_dataplane.experience import routes as experience
 from learnloop_dataplane.lifecycle import routes as lifecycle
 from learnloop_dataplane.memories import routes as memories
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.privacy import redaction
+from learnloop_dataplane.privacy import people
 from learnloop_dataplane.registry import routes as registry
 from learnloop_dataplane.rewards import routes as rewards
 from learnloop_dataplane.rewards.routes import Calculate
@@ -91,7 +91,7 @@ ROUTERS = (
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
-    redaction.use_keys(config.lines("pseudonym_key"))
+    people.use_keys(config.lines("pseudonym_key"))
     plane = DataPlane(config)
 
     @asynccontextmanager

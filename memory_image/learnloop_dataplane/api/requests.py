@@ -29,7 +29,7 @@ from learnloop_dataplane.concurrency.limits import body_bytes, in_thread_if_larg
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.kubernetes.api_client import Resource, Verb
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.redaction import redact_text
+from learnloop_dataplane.privacy.people import redact_text
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 from learnloop_dataplane.strict_json import StrictReader
 

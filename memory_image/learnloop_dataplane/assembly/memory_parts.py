@@ -16,13 +16,12 @@ from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Distil
 from learnloop_dataplane.lifecycle.forgetting import BudgetFile, Budgets
 from learnloop_dataplane.memories.episode_summaries import EpisodeMemories
 from learnloop_dataplane.memories.indexing import Indexing
-from learnloop_dataplane.memories.memory_writes import MemoryWrites
+from learnloop_dataplane.memories.memory_store import MemoryWrites
 from learnloop_dataplane.recall.candidates import Candidates
 from learnloop_dataplane.recall.memory_groups import Groups
 from learnloop_dataplane.recall.outcomes import Outcomes
-from learnloop_dataplane.recall.recall import Ask, Recall, Recaller
-from learnloop_dataplane.recall.recall_log import FLUSH_SECONDS, RecallLog
-from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.recall.recall import FLUSH_SECONDS, Ask, Recall, Recaller, RecallLog
+from learnloop_dataplane.text import Analyzer
 from learnloop_dataplane.vectors.vector_store import Following, open_vectors
 
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
@@ -108,7 +107,7 @@ def _distiller(config: Config) -> Distiller:
     if not model:
         return CountingDistiller()
     # What talks by HTTP is imported where a setting has it talk.
-    from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, ModelDistiller
+    from learnloop_dataplane.lifecycle.distillation import MOST_ANSWER_BYTES, ModelDistiller
     from learnloop_dataplane.model_servers.openai_api import ModelServer, chat_probe
 
     key = config.distiller_key.get_secret_value() if config.distiller_key else None

@@ -19,7 +19,7 @@ from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.privacy import people
 from learnloop_dataplane.privacy.people import Users
-from learnloop_dataplane.recall.recall_log import RecallLog
+from learnloop_dataplane.recall.recall import RecallLog
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
 from learnloop_dataplane.vectors.vector_store import VectorStore
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse

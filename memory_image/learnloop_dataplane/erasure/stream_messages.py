@@ -17,8 +17,7 @@ from nats.js.errors import APIError, NotFoundError
 from learnloop_api import names
 from learnloop_dataplane.erasure.rows import Scope
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.nats.connection import Bus
-from learnloop_dataplane.nats.streams import REWARDS
+from learnloop_dataplane.nats.connection import REWARDS, Bus
 from learnloop_dataplane.privacy.people import digest_of
 
 log = logging.getLogger(__name__)

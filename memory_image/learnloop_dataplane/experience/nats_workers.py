@@ -26,13 +26,11 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories, prepare, safe_version, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
-from learnloop_dataplane.nats.connection import Bus
+from learnloop_dataplane.nats.connection import ROOM_SECONDS, TRAINING, TRAJECTORIES, Bus, Room
 from learnloop_dataplane.nats.event_outbox import RefusedMessage, invalid, split_subject
 from learnloop_dataplane.nats.relay import Relay, TenantConnection
-from learnloop_dataplane.nats.streams import ROOM_SECONDS, TRAINING, TRAJECTORIES, Room
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import Users
-from learnloop_dataplane.privacy.redaction import redact_text
+from learnloop_dataplane.privacy.people import Users, redact_text
 from learnloop_dataplane.strict_json import StrictReader
 
 log = logging.getLogger(__name__)

@@ -21,12 +21,10 @@ from learnloop_dataplane.experience.datasets import digest, explored, note_explo
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import tenants_id
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import METADATA_KEY, Users, hold_off, refused
-from learnloop_dataplane.privacy.redaction import redact, redact_text
+from learnloop_dataplane.privacy.people import METADATA_KEY, Users, hold_off, redact, redact_text, refused
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.nats.connection import Bus
-    from learnloop_dataplane.nats.streams import Room
+    from learnloop_dataplane.nats.connection import Bus, Room
 
 BASELINE_EPISODES = 100
 

@@ -24,11 +24,11 @@ from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.redaction import redact_text
+from learnloop_dataplane.privacy.people import redact_text
 from learnloop_dataplane.recall.memory_groups import AGENTS
 from learnloop_dataplane.recall.memory_types import POLICIES
-from learnloop_dataplane.recall.recall_log import RecallLog
-from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.recall.recall import RecallLog
+from learnloop_dataplane.text import Analyzer
 
 log = logging.getLogger(__name__)
 MOST = 20_000  # memories of one pass, the newest

@@ -14,7 +14,7 @@ import orjson
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.memories.memory_store import USER, NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.text import Analyzer
 
 BATCH = 200
 MOST = 2000  # characters in all: a memory is searched as a whole

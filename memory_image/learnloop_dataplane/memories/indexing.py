@@ -17,7 +17,7 @@ from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.recall.questions import index
-from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.text import Analyzer
 
 log = logging.getLogger(__name__)
 BATCH = 500

@@ -24,11 +24,11 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.memories.memory_store import NewMemory
-from learnloop_dataplane.privacy.redaction import redact
+from learnloop_dataplane.privacy.people import redact
 from learnloop_dataplane.recall.memory_groups import ScopeOfRecall
 from learnloop_dataplane.recall.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.recall.recall import Ask
-from learnloop_dataplane.text.tokenizer import question_of
+from learnloop_dataplane.text import question_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000

@@ -14,9 +14,31 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_common.redaction.redactor import user_as_sent
+from learnloop_common.key_lines import KeyLines
+from learnloop_common.redaction.redactor import Redaction, user_as_sent
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.postgres.database import Database
+
+_rules = Redaction()
+
+
+def use_keys(keys: KeyLines | None) -> None:
+    """From now on pseudonyms are made with the one of these that is in use; None: none are made.
+
+    Raises:
+        ValueError: a key is shorter than 16 bytes.
+    """
+    global _rules
+    _rules = Redaction(keys)
+
+
+def redact_text(value: str) -> str:
+    return _rules.text(value)
+
+
+def redact(value: Any) -> Any:
+    return _rules.value(value)
+
 
 METADATA_KEY = "user_id"
 _HASHED = re.compile(r"user:[0-9a-f]{32}")

@@ -14,7 +14,7 @@ import orjson
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.recall.recall_log import RecallLog
+from learnloop_dataplane.recall.recall import RecallLog
 
 BATCH = 100
 PATIENCE_SECONDS = 60  # a recall that another replica logged a moment ago may not be written yet

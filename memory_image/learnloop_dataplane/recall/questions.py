@@ -22,8 +22,7 @@ from learnloop_dataplane.recall.kinds import (
     says_i,
 )
 from learnloop_dataplane.recall.ranking import NOBODY, Question
-from learnloop_dataplane.text.analysis import Analyzer
-from learnloop_dataplane.text.tokenizer import pack, term_hash, text_of, thread_of, words
+from learnloop_dataplane.text import Analyzer, pack, term_hash, text_of, thread_of, words
 
 MOST_STEMS = 64  # of a question: those at its beginning and those at its end
 MOST_NAME = 64

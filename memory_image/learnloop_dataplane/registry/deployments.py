@@ -9,8 +9,16 @@ import orjson
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.wire.deployment import ModelDeployed, RolloutDecision, ServedModel, Validation
-from learnloop_api.wire.gate_reports import GateReport, GateReports, JudgedGates, StoredReport
+from learnloop_api.wire.deployment import (
+    GateReport,
+    GateReports,
+    JudgedGates,
+    ModelDeployed,
+    RolloutDecision,
+    ServedModel,
+    StoredReport,
+    Validation,
+)
 from learnloop_dataplane.audit.chain import note, note_once
 from learnloop_dataplane.blobs.blob_store import Spooled
 from learnloop_dataplane.errors import ApiError

@@ -11,13 +11,15 @@ from learnloop_api.wire.base import Identifier, Name, Sha256
 from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.deployment import (
     LONGEST_SECONDS,
+    MOST_REPORT_BYTES,
     MOST_REVISIONS,
     AwaitedApproval,
     DeploymentOutcomes,
+    GateReports,
+    JudgedGates,
     ModelDeployed,
     RolloutDecision,
 )
-from learnloop_api.wire.gate_reports import MOST_REPORT_BYTES, GateReports, JudgedGates
 from learnloop_dataplane.api.requests import (
     Caller,
     Callers,

@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from learnloop_api.wire.training import ACTION_SHARE, FIGURES, RESOURCES, Heartbeat
-from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels, Labels
+from learnloop_common.bounded_labels import OTHER, BoundedLabels, Labels
 
 MOST_VERSIONS = 4
 """Of one agent: what serves, what is on trial, what is kept warm, and the one before. The oldest one goes."""

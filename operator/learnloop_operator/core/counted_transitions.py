@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api import names
-from learnloop_common.telemetry.json_logs import trace_id
+from learnloop_common.telemetry import trace_id
 from learnloop_operator.core.conditions import FALSE, TRUE, find
 from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, Plan, parse_time
 

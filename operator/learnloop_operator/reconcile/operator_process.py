@@ -15,8 +15,8 @@ from kubernetes_asyncio.client import Configuration
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from learnloop_common import process_end
-from learnloop_common.telemetry.tracing import NAMESPACE, SERVICE_INSTANCE
-from learnloop_common.tls.contexts import authorities, own_context
+from learnloop_common.telemetry import NAMESPACE, SERVICE_INSTANCE
+from learnloop_common.tls import authorities, own_context
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube import http_transport
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads

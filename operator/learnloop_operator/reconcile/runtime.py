@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from learnloop_common.telemetry.json_logs import about, tell
+from learnloop_common.telemetry import about, tell
 from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable

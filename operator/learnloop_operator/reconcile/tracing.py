@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags
 
-from learnloop_common.telemetry import tracing as named
-from learnloop_common.telemetry.json_logs import trace_id
+from learnloop_common import telemetry as named
+from learnloop_common.telemetry import trace_id
 from learnloop_operator.core.conditions import find
 from learnloop_operator.core.counted_transitions import Status, agent_of, of_object, under_way
 from learnloop_operator.core.plan import Manifest, Notice

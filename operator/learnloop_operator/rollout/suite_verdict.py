@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from learnloop_api.kinds.rollouts.gates import GateSuite
-from learnloop_api.wire.gate_reports import GateReport, StoredReport
+from learnloop_api.wire.deployment import GateReport, StoredReport
 from learnloop_operator.statistics.fixed_sample_bounds import (
     gap_upper,
     paired_rate_upper,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.rollouts.gates import GateSuite
-from learnloop_api.wire.gate_reports import GateReport, StoredReport
+from learnloop_api.wire.deployment import GateReport, StoredReport
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_operator.rollout.suite_verdict import SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate, served

@@ -15,7 +15,7 @@ import asyncpg
 import httpx
 import pytest
 
-from learnloop_common.tls.contexts import client_context
+from learnloop_common.tls import client_context
 from learnloop_sdk import Learnloop
 from testing.certificates import Pair, authority, folder
 from testing.servers.policy_servers import clean_environment, table

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from learnloop_api.crd.schema import spec_schema
+from learnloop_api.crd.definition import spec_schema
 from learnloop_api.kinds.behaviour import GREEDY, SAMPLED, usual
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, Parameters, hyperparameters
 from learnloop_api.kinds.training.recipe import Hyperparameters

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.nats.streams import TRAJECTORIES
+from learnloop_dataplane.nats.connection import TRAJECTORIES
 
 from .conftest import Rejected, Release, Render
 

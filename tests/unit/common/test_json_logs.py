@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_common.telemetry.json_logs import about, set_up, style_of, tell, trace_id, trace_of
+from learnloop_common.telemetry import about, set_up, style_of, tell, trace_id, trace_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-from learnloop_common.telemetry.tracing import tracer_provider
+from learnloop_common.telemetry import tracer_provider
 from testing.servers.otlp_receiver import Receiver
 
 
@@ -60,7 +60,7 @@ def test_an_endpoint_that_is_not_an_http_url_is_refused(endpoint: str) -> None:
 
 def test_opentelemetry_is_not_imported_where_nothing_is_traced() -> None:
     code = (
-        "import sys, threading, learnloop_common.telemetry.tracing;"
+        "import sys, threading, learnloop_common.telemetry;"
         "loaded = [m for m in sys.modules if m.startswith(('opentelemetry', 'google.protobuf'))];"
         "print(loaded, threading.active_count())"
     )

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import Normalisation, RewardComponent, RewardPolicySpec
+from learnloop_common.bounded_labels import MOST_SETS
 from learnloop_common.reward_rules.components import LIMIT, Episode, component_value, evaluate
 from learnloop_common.settings import ConfigurationError
-from learnloop_common.telemetry.bounded_labels import MOST_SETS
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import RefusedMessage, split_subject
-from learnloop_dataplane.privacy.redaction import redact, redact_text
+from learnloop_dataplane.privacy.people import redact, redact_text
 from learnloop_dataplane.rewards.reward_tables import Running, normalise
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)

@@ -12,8 +12,8 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.conversations.tool_lookup import PRIVATE
 from learnloop_environments.randomness import Split
+from learnloop_gates.model_client import SuiteSettings
 from learnloop_gates.replay import replay
-from learnloop_gates.settings import SuiteSettings
 from learnloop_gates.suites import refusal
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "tiny-language-model"

@@ -26,7 +26,7 @@ from learnloop_gates.garak import (
     main,
     read_report,
 )
-from learnloop_gates.settings import SuiteSettings
+from learnloop_gates.model_client import SuiteSettings
 
 SETTINGS = SuiteSettings(
     suite="red-team",

@@ -11,15 +11,15 @@ import pytest
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, turn_of
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_gateway.app import build_app
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.chat_template import ChatTokens
 from learnloop_gateway.gateway import Gateway
+from learnloop_gateway.model_servers import Drawn, UpstreamDown
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
+from learnloop_gateway.server import build_app
 from learnloop_gateway.settings import GatewaySettings, ServerSettings
 from learnloop_gateway.text_turns import Relaying
 from learnloop_gateway.token_turns import Answering
-from learnloop_gateway.upstream import Drawn, UpstreamDown
 from learnloop_sdk.outbox import Parcel
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics

@@ -10,9 +10,9 @@ from unittest.mock import Mock
 import pytest
 from tests.unit.gateway.conftest import Bench, Kept, build, turns
 
+from learnloop_gateway.model_servers import UpstreamDown
 from learnloop_gateway.recording import Recording
 from learnloop_gateway.session import Journal
-from learnloop_gateway.upstream import UpstreamDown
 from learnloop_sdk.outbox import PAGE_BYTES
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 

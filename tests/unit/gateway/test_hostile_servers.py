@@ -10,7 +10,7 @@ from tests.unit.gateway.scripted_chat import Chat
 from tests.unit.gateway.test_turns import LOOKUP, USER
 
 from learnloop_gateway import model_servers
-from learnloop_gateway.upstream import UpstreamDown
+from learnloop_gateway.model_servers import UpstreamDown
 
 STAND_IN = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "I stand in"}}]}
 

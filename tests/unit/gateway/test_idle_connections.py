@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from learnloop_gateway.arms import Forwarding, Unreachable
+from learnloop_gateway.model_servers import ModelServer, UpstreamDown
 from learnloop_gateway.replies import Outgoing
-from learnloop_gateway.upstream import ModelServer, UpstreamDown
 
 PATH = "/v1/completions"
 

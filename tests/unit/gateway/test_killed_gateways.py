@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.unit.gateway.conftest import Bench, build, turns
 from tests.unit.gateway.scripted_chat import Chat
 
-from learnloop_gateway.upstream import UpstreamDown
+from learnloop_gateway.model_servers import UpstreamDown
 
 ADDRESS = "bob@example.com"
 

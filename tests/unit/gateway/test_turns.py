@@ -8,7 +8,7 @@ import pytest
 from tests.unit.gateway.conftest import Bench, build, turns
 from tests.unit.gateway.scripted_chat import Chat
 
-from learnloop_gateway.upstream import UpstreamBusy, UpstreamDown
+from learnloop_gateway.model_servers import UpstreamBusy, UpstreamDown
 
 USER = {"role": "user", "content": "hi"}
 LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.wire.routing import Arm, RoutingTable
-from learnloop_serving.arm_draw import CreditBank, choose_arm
+from learnloop_serving.routing_table import CreditBank, choose_arm
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
 
 weights = st.integers(0, 100)

@@ -18,7 +18,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.language import Preference, PreferencePage
 from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
 from learnloop_api.wire.trajectory import EpisodePage, EpisodeSelection, LoggedEpisode
-from learnloop_common.tls.contexts import client_context
+from learnloop_common.tls import client_context
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, SavedCheckpoint, digest, parsed, verified
 

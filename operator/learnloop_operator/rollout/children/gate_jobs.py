@@ -12,7 +12,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus, seconds_of
-from learnloop_api.wire.gate_reports import REPORT_FILE, StoredReport, gates_account
+from learnloop_api.wire.deployment import REPORT_FILE, StoredReport, gates_account
 from learnloop_api.wire.routing import arm_name
 from learnloop_operator.core.manifest_parts import child, controller_uid, standard_labels
 from learnloop_operator.core.plan import Manifest, ObjectRef

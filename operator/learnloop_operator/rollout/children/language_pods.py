@@ -13,7 +13,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.language_model import BASE_SCHEME, KeyRef, LanguageServer
-from learnloop_api.wire.gate_reports import gates_account
+from learnloop_api.wire.deployment import gates_account
 from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main, base_model, restricted, variables
 from learnloop_operator.rollout.model.rollout_state import ArmState
 from learnloop_operator.rollout.model.snapshot import Snapshot, Spoken

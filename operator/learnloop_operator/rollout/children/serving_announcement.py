@@ -5,8 +5,14 @@ from hashlib import sha256
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.kinds.rollouts.gates import GatesStatus, seconds_of
-from learnloop_api.wire.deployment import AwaitedApproval, ModelDeployed, RolloutDecision, ScheduledStep
-from learnloop_api.wire.gate_reports import JudgedGates, SuiteVerdict
+from learnloop_api.wire.deployment import (
+    AwaitedApproval,
+    JudgedGates,
+    ModelDeployed,
+    RolloutDecision,
+    ScheduledStep,
+    SuiteVerdict,
+)
 from learnloop_operator.core.plan import Announcement, Call
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons

@@ -17,11 +17,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.embedder import Vector, open_embedder
+from learnloop_dataplane.embedding.embedder import HttpEmbedder, Vector, open_embedder
 from learnloop_dataplane.embedding.onnx_model import BATCH, MAX_TOKENS, OnnxEmbedder
-from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
-from learnloop_dataplane.privacy.redaction import use_keys
+from learnloop_dataplane.privacy.people import use_keys
 from learnloop_dataplane.vectors.vector_store import open_vectors
 
 from ..conftest import eventually, running, settings

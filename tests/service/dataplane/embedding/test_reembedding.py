@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from learnloop_dataplane.memories import indexing
 from learnloop_dataplane.memories.indexing import Indexing
-from learnloop_dataplane.text.analysis import Analyzer
+from learnloop_dataplane.text import Analyzer
 
 from ..conftest import Api, eventually, running, settings
 from ..recall.test_recall import ask, store

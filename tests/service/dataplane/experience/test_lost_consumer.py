@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
-from learnloop_dataplane.nats.streams import TRAJECTORIES
+from learnloop_dataplane.nats.connection import TRAJECTORIES
 
 from ..conftest import Nats, eventually, running, settings, trajectory
 

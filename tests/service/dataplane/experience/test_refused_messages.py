@@ -13,7 +13,7 @@ import nats as nats_client
 import pytest
 
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
-from learnloop_dataplane.nats.streams import TRAJECTORIES
+from learnloop_dataplane.nats.connection import TRAJECTORIES
 from testing.messages.fuzzed_events import fuzzed
 
 from ..conftest import START_SECONDS, Api, Nats, eventually, running, settings, superuser, trajectory

@@ -9,7 +9,7 @@ import nats
 import pytest
 
 from learnloop_api import names
-from learnloop_dataplane.nats.streams import STREAMS, TRAJECTORIES
+from learnloop_dataplane.nats.connection import STREAMS, TRAJECTORIES
 from testing.failover.nats_cluster import NatsCluster, nats_cluster
 
 from ..conftest import Api, eventually, running, settings, superuser, trajectory

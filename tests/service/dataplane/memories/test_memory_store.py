@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop_dataplane.text.analysis import Analyzer
-from learnloop_dataplane.text.tokenizer import MAX_TEXT, text_of
+from learnloop_dataplane.text import MAX_TEXT, Analyzer, text_of
 
 from ..conftest import Api
 

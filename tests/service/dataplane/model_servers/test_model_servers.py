@@ -20,10 +20,15 @@ import pytest
 from learnloop_common.circuit_breaker import Breaker
 from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.openai_compatible import HttpEmbedder
+from learnloop_dataplane.embedding.embedder import HttpEmbedder
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
-from learnloop_dataplane.lifecycle.model_distiller import MOST_ANSWER_BYTES, TASKS, ModelDistiller
+from learnloop_dataplane.lifecycle.distillation import (
+    MOST_ANSWER_BYTES,
+    TASKS,
+    CountingDistiller,
+    Episode,
+    ModelDistiller,
+)
 from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
 
 from ..conftest import running, settings

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 
 from learnloop_api import names
-from learnloop_dataplane.nats.streams import STREAMS, TRAJECTORIES
+from learnloop_dataplane.nats.connection import STREAMS, TRAJECTORIES
 from testing.servers.nats_server import Nats
 from testing.servers.tenants_nats import PASSWORD, connected
 from testing.servers.token_issuer import Cluster

@@ -13,8 +13,7 @@ from nats.js.errors import APIError
 
 from learnloop_api import names
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.nats.connection import FULL, Bus
-from learnloop_dataplane.nats.streams import TRAJECTORIES
+from learnloop_dataplane.nats.connection import FULL, TRAJECTORIES, Bus
 from testing.servers.nats_server import Nats
 
 from ..conftest import Api, eventually, running, settings, superuser, trajectory

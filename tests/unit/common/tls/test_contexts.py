@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_common.tls.contexts import client_context, scheme, server_context, with_scheme
+from learnloop_common.tls import client_context, scheme, server_context, with_scheme
 from testing.certificates import Folder, authority, folder, read
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.backup.steps import (
+from learnloop_dataplane.backup import (
     ARTIFACTS,
     DUMP,
     BackupError,

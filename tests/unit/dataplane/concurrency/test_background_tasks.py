@@ -13,8 +13,8 @@ import pytest
 from learnloop_dataplane.concurrency.loop import AWAY_SECONDS, FAILED_SECONDS, TURN, Background, Work
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.recall import recall_log
-from learnloop_dataplane.recall.recall_log import Recalled, RecallLog
+from learnloop_dataplane.recall import recall
+from learnloop_dataplane.recall.recall import Recalled, RecallLog
 
 
 class Naps:
@@ -195,7 +195,7 @@ async def test_a_flush_that_fails_half_way_loses_nothing_and_keeps_the_order(err
     broken = True
 
     def judge(namespace: str, ids: list[UUID]) -> None:
-        if broken and namespace == "a" and ids[0].int >= recall_log.TOGETHER:
+        if broken and namespace == "a" and ids[0].int >= recall.TOGETHER:
             raise error
 
     db = Refusing(judge)
@@ -213,7 +213,7 @@ async def test_a_flush_that_fails_half_way_loses_nothing_and_keeps_the_order(err
 
 
 async def test_a_long_outage_costs_the_newest_recalls_of_a_busy_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall_log, "MAX_WAITING", 100)
+    monkeypatch.setattr(recall, "MAX_WAITING", 100)
     away = True
 
     def judge(namespace: str, ids: list[UUID]) -> None:

@@ -4,8 +4,8 @@ import asyncio
 from unittest.mock import AsyncMock, Mock
 
 from learnloop_api import names
+from learnloop_dataplane.nats.connection import MAX_MESSAGE
 from learnloop_dataplane.nats.relay import PENDING_BYTES, Relay
-from learnloop_dataplane.nats.streams import MAX_MESSAGE
 
 
 async def test_large_messages_that_are_not_acknowledged_hold_the_next_ones_back() -> None:

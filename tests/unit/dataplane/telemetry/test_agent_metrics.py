@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from learnloop_common.telemetry.bounded_labels import OTHER, BoundedLabels
+from learnloop_common.bounded_labels import OTHER, BoundedLabels
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.rewards.reward_tables import Running
 from learnloop_dataplane.telemetry.agent_metrics import MOST_VERSIONS, STALE_SECONDS, AgentMetrics, Recent

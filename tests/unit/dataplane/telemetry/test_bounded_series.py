@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from learnloop_api.wire.training import Heartbeat
-from learnloop_common.telemetry.bounded_labels import IDLE_SECONDS, MOST_SETS, OTHER
+from learnloop_common.bounded_labels import IDLE_SECONDS, MOST_SETS, OTHER
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.telemetry.agent_metrics import Recent
 

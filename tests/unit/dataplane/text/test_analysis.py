@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.text.analysis import LANGUAGES, NONE, Analyzer
-from learnloop_dataplane.text.tokenizer import words
+from learnloop_dataplane.text import LANGUAGES, NONE, Analyzer, words
 
 ENV = {"LEARNLOOP_DSN": "postgresql://x/y", "LEARNLOOP_ARTIFACTS": "file:///tmp/x"}
 

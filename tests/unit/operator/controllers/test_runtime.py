@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_common.telemetry.json_logs import set_up
+from learnloop_common.telemetry import set_up
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.data_plane import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from grids import RIGHT
 from learnloop_api.kinds.base import LocalRef
-from learnloop_api.kinds.training.logged_data import EpisodeFilter
+from learnloop_api.kinds.training.evaluation import EpisodeFilter
 from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outcome, Step, Trajectory
 from learnloop_environments import make
 from learnloop_environments.randomness import Split

@@ -1,1 +1,0 @@
-"""Telemetry that all servers share."""

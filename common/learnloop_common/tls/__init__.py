@@ -1,1 +1,0 @@
-"""TLS between the parts: contexts that follow their files, and certificates."""
