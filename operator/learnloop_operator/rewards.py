@@ -8,8 +8,7 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
 from learnloop_common.reward_rules.components import asked_values
 from learnloop_operator.core import conditions, times
-from learnloop_operator.core.manifest_parts import revision
-from learnloop_operator.core.plan import BaseSnapshot, Call, Notice, Plan
+from learnloop_operator.core.plan import BaseSnapshot, Call, Notice, Plan, revision
 
 REVISION_DIGITS = 12
 SUSPECTED = "RewardHackingSuspected"

@@ -36,8 +36,7 @@ from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
-from learnloop_operator.reconcile.runtime import ObjectKey, Runtime, WorkQueue
-from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.runtime import ObjectKey, Runtime, Services, WorkQueue
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.model.snapshot import revision_of

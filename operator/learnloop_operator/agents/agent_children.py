@@ -14,8 +14,7 @@ from learnloop_operator.agents.agent_snapshot import AgentSnapshot
 from learnloop_operator.agents.model_to_serve import spaces, world_of
 from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.triggers import NOTE_WITHOUT_GAIN, Trigger, note_without_gain
-from learnloop_operator.core.manifest_parts import child, standard_labels
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import Manifest, child, standard_labels
 from learnloop_operator.core.pod_templates import Main, pod_template
 from learnloop_operator.core.workload_network import DNS, addresses, data_plane, pods, policy, ports
 

@@ -25,8 +25,8 @@ from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
 from learnloop_operator.core.allowed_pods import forbidden
 from learnloop_operator.core.anomalies import news
-from learnloop_operator.core.manifest_parts import revision as digest
 from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest, Notice, ObjectRef, Plan
+from learnloop_operator.core.plan import revision as digest
 from learnloop_operator.core.times import ever_later, parse, seconds_since
 
 BUSY, IDLE, RESTING = 2.0, 20.0, 60.0

@@ -9,7 +9,7 @@ from croniter import croniter
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
-from learnloop_operator.core.manifest_parts import revision
+from learnloop_operator.core.plan import revision
 from learnloop_operator.core.times import parse, seconds_since
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")

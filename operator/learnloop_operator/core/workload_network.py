@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, StrictBool, StrictInt
 
 from learnloop_api import names
-from learnloop_operator.core.manifest_parts import child, standard_labels
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import Manifest, child, standard_labels
 
 Rule = Mapping[str, Any]
 Port = Annotated[StrictInt, Field(gt=0, lt=65536)]

@@ -10,8 +10,7 @@ import orjson
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_api import names
-from learnloop_operator.core.manifest_parts import quantity
-from learnloop_operator.core.plan import Manifest, ObjectRef
+from learnloop_operator.core.plan import Manifest, ObjectRef, quantity
 from learnloop_operator.kube.errors import Conflict, Gone, NotFound
 from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.kube.kinds import ResourceKind, kind_of

@@ -10,8 +10,7 @@ from learnloop_api.kinds.learning_agent import Memory
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.wire.memory import ToldAgent, budgets_config_map
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.manifest_parts import canonical, standard_labels
-from learnloop_operator.core.plan import BaseSnapshot, Manifest
+from learnloop_operator.core.plan import BaseSnapshot, Manifest, canonical, standard_labels
 from learnloop_operator.core.workload_network import WorkloadNetwork
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from learnloop_operator.core import conditions
 from learnloop_operator.core.counted_transitions import agent_of, happenings
-from learnloop_operator.core.manifest_parts import controller_uid
-from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan
+from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan, controller_uid
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import (

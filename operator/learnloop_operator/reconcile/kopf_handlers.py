@@ -12,7 +12,7 @@ from typing import Any
 import kopf
 
 from learnloop_api import names
-from learnloop_operator.core.manifest_parts import canonical
+from learnloop_operator.core.plan import canonical
 from learnloop_operator.kube.fenced_client import PAGE
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,

@@ -16,8 +16,7 @@ from learnloop_operator.agents.agent_children import ACTOR
 from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
 from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.model_to_serve import number_of
-from learnloop_operator.core.manifest_parts import controller_uid, revision
-from learnloop_operator.core.plan import Call, Plan
+from learnloop_operator.core.plan import Call, Plan, controller_uid, revision
 from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
 from learnloop_operator.kube.events import with_events
 from learnloop_operator.kube.kinds import (
@@ -31,7 +30,7 @@ from learnloop_operator.kube.kinds import (
     TRAINING_JOB,
     ResourceKind,
 )
-from learnloop_operator.reconcile.services import Services, answer, read_spec, read_status
+from learnloop_operator.reconcile.runtime import Services, answer, read_spec, read_status
 
 
 class LearningAgentController:

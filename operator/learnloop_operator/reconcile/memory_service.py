@@ -23,7 +23,7 @@ from learnloop_operator.kube.kinds import (
 from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.memory_services.decide_service import decide
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json, budgets_of
-from learnloop_operator.reconcile.services import Services, read_spec
+from learnloop_operator.reconcile.runtime import Services, read_spec
 
 
 class MemoryServiceController:

@@ -28,7 +28,7 @@ from learnloop_operator.kube.kinds import (
 )
 from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.prometheus.pod_counters import targets
-from learnloop_operator.reconcile.services import Services, read_spec, read_status
+from learnloop_operator.reconcile.runtime import Services, read_spec, read_status
 from learnloop_operator.rollout.children import tensorzero
 from learnloop_operator.rollout.children.gate_jobs import suite_runs
 from learnloop_operator.rollout.children.http_route import read_route

@@ -37,8 +37,7 @@ from learnloop_operator.reconcile.learning_agent import LearningAgentController
 from learnloop_operator.reconcile.memory_service import MemoryServiceController
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
-from learnloop_operator.reconcile.runtime import Controller, Runtime
-from learnloop_operator.reconcile.services import Services, utc_now
+from learnloop_operator.reconcile.runtime import Controller, Runtime, Services, utc_now
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.settings import Settings
 

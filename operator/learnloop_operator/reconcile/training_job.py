@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.core.manifest_parts import controller_uid
-from learnloop_operator.core.plan import Call, Manifest, Plan
+from learnloop_operator.core.plan import Call, Manifest, Plan, controller_uid
 from learnloop_operator.kube.cached_reads import Reader
 from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
 from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
@@ -23,7 +22,7 @@ from learnloop_operator.kube.kinds import (
     kind_of,
 )
 from learnloop_operator.kube.object_cache import Object
-from learnloop_operator.reconcile.services import Services, answer, read_spec
+from learnloop_operator.reconcile.runtime import Services, answer, read_spec
 from learnloop_operator.training.attempts import run_path
 from learnloop_operator.training.backends import CONTAINERS, Backends, candidates, job_of_ranks
 from learnloop_operator.training.decide_run import decide

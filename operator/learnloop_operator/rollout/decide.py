@@ -5,8 +5,7 @@ from dataclasses import replace
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.manifest_parts import controller_uid
-from learnloop_operator.core.plan import Manifest, ObjectRef, Plan
+from learnloop_operator.core.plan import Manifest, ObjectRef, Plan, controller_uid
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout.children import tensorzero
 from learnloop_operator.rollout.children.gate_jobs import gate_objects, stray_jobs
@@ -24,9 +23,9 @@ from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers
 from learnloop_operator.rollout.children.serving_announcement import announcements, verdict_calls
 from learnloop_operator.rollout.experiments import outcome
 from learnloop_operator.rollout.judging.analysis import DRAIN_SECONDS, replicas
-from learnloop_operator.rollout.model import orders
+from learnloop_operator.rollout.model import orders_and_overrides
 from learnloop_operator.rollout.model.experiment_state import asked_for
-from learnloop_operator.rollout.model.overrides import hear, next_end, with_overrides
+from learnloop_operator.rollout.model.orders_and_overrides import hear, next_end, with_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
 from learnloop_operator.rollout.status import status
@@ -67,7 +66,7 @@ def decide(snapshot: Snapshot) -> Plan:
     snapshot = replace(snapshot, desired=outcome(snapshot))
     alarms = hear(snapshot, before)
     result = move(snapshot, alarms)
-    decided = orders.fresh(before, result.state)
+    decided = orders_and_overrides.fresh(before, result.state)
     shown = before if result.keep_table else result.state
     table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
     wanted = _arms(snapshot, result.state)
@@ -96,7 +95,7 @@ def decide(snapshot: Snapshot) -> Plan:
         announcements=announcements(snapshot, result),
         events=(
             *result.events,
-            *orders.notices(decided),
+            *orders_and_overrides.notices(decided),
             *tensorzero.refused(snapshot),
         ),
         requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),

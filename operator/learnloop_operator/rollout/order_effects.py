@@ -10,7 +10,14 @@ from learnloop_operator.rollout.experiments import let_win, take_out
 from learnloop_operator.rollout.judging.analysis import judge_canary, observed, young
 from learnloop_operator.rollout.judging.release_gates import canary_waits, closed, gates_of, untimely_word
 from learnloop_operator.rollout.judging.shadow import judge_shadow
-from learnloop_operator.rollout.model.orders import OrderAnnotation, Outcome, noted, one_pair, unanswered, who
+from learnloop_operator.rollout.model.orders_and_overrides import (
+    OrderAnnotation,
+    Outcome,
+    noted,
+    one_pair,
+    unanswered,
+    who,
+)
 from learnloop_operator.rollout.model.rollout_state import (
     ArmState,
     NextState,

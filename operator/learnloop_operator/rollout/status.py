@@ -14,7 +14,7 @@ from learnloop_operator.rollout.judging.release_gates import canary_waits
 from learnloop_operator.rollout.judging.shadow import figures, mirror_for
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.experiment_state import asked_for, save_experiment
-from learnloop_operator.rollout.model.overrides import in_force, sentence
+from learnloop_operator.rollout.model.orders_and_overrides import in_force, sentence
 from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_operator.core import times
-from learnloop_operator.core.manifest_parts import child, standard_labels
-from learnloop_operator.core.plan import Manifest, ObjectRef
+from learnloop_operator.core.plan import Manifest, ObjectRef, child, standard_labels
 from learnloop_operator.core.pod_templates import Main, base_model, pod_template
 from learnloop_operator.core.workload_network import DNS, WorkloadNetwork, addresses, data_plane, pods, policy
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest

@@ -15,8 +15,7 @@ from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training_request import RUNGS, StudyState, Trial
 from learnloop_operator.core.conditions import TRUE, find
-from learnloop_operator.core.manifest_parts import child, standard_labels
-from learnloop_operator.core.plan import Call, Manifest, Notice
+from learnloop_operator.core.plan import Call, Manifest, Notice, child, standard_labels
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 

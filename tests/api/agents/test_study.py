@@ -21,7 +21,7 @@ from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
-from learnloop_operator.reconcile.services import Services
+from learnloop_operator.reconcile.runtime import Services
 from learnloop_operator.reconcile.training_job import TrainingJobController
 from learnloop_operator.settings import Settings
 from testing.operators.api_access import from_kubeconfig

@@ -14,8 +14,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus, seconds_of
 from learnloop_api.wire.deployment import REPORT_FILE, StoredReport, gates_account
 from learnloop_api.wire.routing import arm_name
-from learnloop_operator.core.manifest_parts import child, controller_uid, standard_labels
-from learnloop_operator.core.plan import Manifest, ObjectRef
+from learnloop_operator.core.plan import Manifest, ObjectRef, child, controller_uid, standard_labels
 from learnloop_operator.core.pod_templates import Main, container, pod_template
 from learnloop_operator.core.pod_trouble import first_trouble
 from learnloop_operator.core.times import parse

@@ -11,8 +11,7 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import HEADER_ARM, PORT_SERVING
 from learnloop_api.wire.routing import RoutingTable, arm_name
-from learnloop_operator.core.manifest_parts import child
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import Manifest, child
 from learnloop_operator.core.workload_network import namespace, policy
 from learnloop_operator.rollout.children.manifests import COMPONENT, labels, policy_account
 from learnloop_operator.rollout.children.routing_table import read_blocked, write_blocked

@@ -8,8 +8,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
-from learnloop_operator.core.manifest_parts import child, controller_uid, standard_labels
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import Manifest, child, controller_uid, standard_labels
 from learnloop_operator.core.pod_templates import (
     CERTIFICATE_ENV,
     CERTIFICATE_MOUNT,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, Limits, RoutingTable, arm_name
-from learnloop_operator.core.manifest_parts import noted
+from learnloop_operator.core.plan import noted
 from learnloop_operator.rollout.judging.analysis import replicas
 from learnloop_operator.rollout.judging.release_gates import first_at_gates
 from learnloop_operator.rollout.judging.shadow import mirror_for

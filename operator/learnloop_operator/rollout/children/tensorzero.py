@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from learnloop_api import names
 from learnloop_api.kinds.language_model import LanguageFallback
 from learnloop_api.wire.routing import Arm, arm_name
-from learnloop_operator.core.manifest_parts import child, controller_uid, standard_labels
-from learnloop_operator.core.plan import Manifest, Notice, ObjectRef
+from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, child, controller_uid, standard_labels
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 

@@ -5,11 +5,11 @@ from dataclasses import asdict, replace
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
 from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.manifest_parts import revision as digest_of
 from learnloop_operator.core.plan import Notice
+from learnloop_operator.core.plan import revision as digest_of
 from learnloop_operator.core.times import duration, seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.model.orders import OrderAnnotation, noted, unanswered, who
+from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, noted, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.suite_verdict import SuiteFinding, SuiteRun, judge_suite

@@ -24,7 +24,7 @@ from learnloop_operator.rollout.judging.analysis import (
 )
 from learnloop_operator.rollout.judging.release_gates import canary_waits, closed, pass_gates
 from learnloop_operator.rollout.judging.shadow import judge_shadow
-from learnloop_operator.rollout.model.orders import noted, who
+from learnloop_operator.rollout.model.orders_and_overrides import noted, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back

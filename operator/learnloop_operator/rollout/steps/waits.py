@@ -10,7 +10,7 @@ from learnloop_operator.core.times import duration, parse, rough, seconds_since,
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Missing, untimely
 from learnloop_operator.rollout.judging.analysis import SHORTEST, SOON, Judgement, episodes, settled, young
-from learnloop_operator.rollout.model.orders import OrderAnnotation, one_pair, unanswered
+from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, one_pair, unanswered
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
-from learnloop_operator.core.manifest_parts import revision
-from learnloop_operator.core.plan import Plan
+from learnloop_operator.core.plan import Plan, revision
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
-from learnloop_operator.reconcile.services import Services, read_spec
+from learnloop_operator.reconcile.runtime import Services, read_spec
 from learnloop_operator.rewards import REPEAT_SECONDS, RETRY_SECONDS, RewardPolicySnapshot, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -26,7 +26,7 @@ from learnloop_operator.prometheus.pod_counters import (
 )
 from learnloop_operator.reconcile import fast_lane_reader
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
-from learnloop_operator.reconcile.services import utc_now
+from learnloop_operator.reconcile.runtime import utc_now
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
 from learnloop_operator.rollout.judging.analysis import Subject
 from learnloop_serving.metrics import Metrics as ServerMetrics

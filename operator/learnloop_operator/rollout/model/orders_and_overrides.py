@@ -1,34 +1,157 @@
-"""A person decides in the policy's place: the annotation learnloop.dev/override, read, answered and remembered.
-
-The annotation's WHAT is a query string, e.g. `instead=stop&agent=cart&until=2026-01-31T13:00:00Z&reason=it+hurts`:
-
-    instead   fixed, fallback, stop, or none, which ends what was ordered for the same agent
-    agent     its agent; left out: all
-    for       the seconds until it ends by itself, from when it is obeyed, a week at most; or
-    until     when it ends, RFC 3339, within a week
-    reason    why
-    choice, numbers, answer   of fixed, one of the three: an action, numbers parted by commas, or words
-
-It is answered whatever the rollout does, suspended or not. All its times are by the API server's clock, which servers
-and every leader read alike: so no node's own clock makes it void, or longer.
-"""
+"""Orders of people: annotations as read, answers on record, four eyes, and overrides in the policy's place."""
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 
-from learnloop_api.kinds.rollouts.rollout_steps import MOST_OVERRIDES, OverrideStatus
-from learnloop_api.names import ANNOTATION_OVERRIDE
+from learnloop_api.kinds.rollouts.rollout_steps import MOST_OVERRIDES, AnsweredDecision, OverrideStatus, Verb
+from learnloop_api.names import ANNOTATION_AUTHOR, ANNOTATION_OVERRIDE, VERBS, verb_annotation
 from learnloop_api.wire.routing import Override, RoutingTable
-from learnloop_operator.core.plan import LONGEST_NOTE
+from learnloop_operator.core.plan import LONGEST_NOTE, Notice
 from learnloop_operator.core.times import parse, seconds_since, stamp
-from learnloop_operator.rollout.model.orders import OrderAnnotation, noted
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by
+
+_REVISION = re.compile(r"[0-9a-f]{8}")
+_STEP = re.compile(r"[1-9][0-9]{0,2}")
+_ANNOTATIONS = tuple((verb, verb_annotation(verb)) for verb in VERBS)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderAnnotation:
+    """One annotation's value. `revision` is None where it names none; `step` counts from 1."""
+
+    verb: Verb
+    value: str
+    revision: str | None = None
+    step: int | None = None
+    by: str | None = None
+    everything: bool = False
+    """retry: all that is blocked, not one."""
+    problem: str = ""
+    """Why it cannot be obeyed, whatever the rollout does."""
+
+
+def read(verb: Verb, value: str) -> OrderAnnotation:
+    """The value's parts. Everything after the first ` by ` is the name: the admission policy compares just that."""
+    head, _, by = value.partition(" by ")
+    what = head.partition(" at ")[0].strip()
+    revision, slash, step = what.partition("/")
+    who = by[:256] or None
+    if verb == "retry":
+        recorded = revision if _REVISION.fullmatch(revision) else None
+        return OrderAnnotation(verb, value, recorded, by=who, everything=what == "all")
+    if not _REVISION.fullmatch(revision):
+        return OrderAnnotation(
+            verb, value, by=who, problem=f"{what[:64]!r} names no revision: set REVISION or REVISION/STEP"
+        )
+    if slash and not _STEP.fullmatch(step):
+        problem = f"{step[:64]!r} is not a step: set a number from 1, or the revision alone"
+        return OrderAnnotation(verb, value, revision, by=who, problem=problem)
+    return OrderAnnotation(verb, value, revision, int(step) if slash else None, who)
+
+
+def unanswered(annotations: Mapping[str, str], decisions: Iterable[AnsweredDecision]) -> list[OrderAnnotation]:
+    """The values that were not answered yet, most cautious first."""
+    if not annotations:
+        return []
+    answered = {decision.verb: decision.value for decision in decisions}
+    result = []
+    for verb, annotation in _ANNOTATIONS:
+        value = annotations.get(annotation)
+        if value is not None and value != answered.get(verb):  # type: ignore[call-overload]
+            result.append(read(verb, value))  # type: ignore[arg-type]
+    return result
+
+
+# The record of what people decided: kept short, never without the last answer to each verb.
+
+
+NEWEST = 10
+Outcome = Literal["obeyed", "ignored", "refused"]
+EVENT: Mapping[str, str] = {"obeyed": "DecisionObeyed", "ignored": "DecisionIgnored", "refused": "DecisionRefused"}
+
+
+def noted(snapshot: Snapshot, state: State, word: OrderAnnotation, outcome: Outcome, message: str) -> State:
+    """The state with one more decision on record."""
+    verified = True if word.by and snapshot.defaults.names_are_verified else None
+    decision = AnsweredDecision(
+        verb=word.verb,
+        revision=word.revision,
+        step=word.step,
+        by=word.by,
+        verified=verified,
+        at=stamp(snapshot.now),
+        outcome=outcome,
+        message=message[:1024],
+        value=word.value,
+    )
+    return replace(state, decisions=_kept((*state.decisions, decision)))
+
+
+def who(snapshot: Snapshot, word: OrderAnnotation) -> str:
+    """The person in a sentence; an unverified name is called a claim."""
+    if not word.by:
+        return "somebody who gave no name"
+    return word.by if snapshot.defaults.names_are_verified else f"{word.by} (as claimed)"
+
+
+def fresh(before: State, after: State) -> tuple[AnsweredDecision, ...]:
+    """Decisions made between the two."""
+    return tuple(decision for decision in after.decisions if decision not in before.decisions)
+
+
+def notices(decisions: Iterable[AnsweredDecision]) -> tuple[Notice, ...]:
+    """Events."""
+    return tuple(
+        Notice("Normal" if item.outcome == "obeyed" else "Warning", EVENT[item.outcome], _told(item)[:1024])
+        for item in decisions
+    )
+
+
+def _told(decision: AnsweredDecision) -> str:
+    by = f" by {decision.by}" if decision.by else ""
+    claim = " (as claimed)" if decision.by and not decision.verified else ""
+    return f"{decision.verb} {decision.revision or ''}{by}{claim}: {decision.message}".replace("  ", " ")
+
+
+def _kept(decisions: tuple[AnsweredDecision, ...]) -> tuple[AnsweredDecision, ...]:
+    last = {decision.verb: index for index, decision in enumerate(decisions)}
+    first = len(decisions) - NEWEST
+    return tuple(item for index, item in enumerate(decisions) if index >= first or last[item.verb] == index)
+
+
+# Four eyes: who has written what is rolled out does not let it on.
+#
+# The API server does not tell an operator who wrote a spec. As with decisions, an annotation carries the name, and the
+# chart's admission policy lets no one write another's (docs/decisions/0011-verified-authors-of-decisions.md).
+
+
+RAISING = ("approve", "promote", "skip")
+"""What lets a canary on without evidence, or past a pause. Rolling back needs no second person."""
+
+
+def one_pair(snapshot: Snapshot, word: OrderAnnotation) -> str:
+    """Why two people have not looked yet; "" when they have, or need not."""
+    if not snapshot.defaults.four_eyes or word.verb not in RAISING:
+        return ""
+    author = snapshot.annotations.get(ANNOTATION_AUTHOR, "")
+    if not author:
+        return (
+            f"approvals.fourEyes is on, and the spec is not signed: its author sets {ANNOTATION_AUTHOR} to "
+            "their name first"
+        )
+    if not word.by:
+        return "approvals.fourEyes is on, and this names no one: use kubectl learnloop, or end it with ' by NAME'"
+    if word.by == author:
+        return f"approvals.fourEyes is on, and {author} wrote this spec: somebody else must let it on"
+    return ""
+
 
 VERB: Final = "override"
 MOST_IN_FORCE = 16
