@@ -20,19 +20,17 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, Field, Json, ValidationError
 
 from learnloop_common import process_end
-from learnloop_sdk.environments import EpisodeResult, StepResult, ended
+from learnloop_sdk import environments, memory, trajectory
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.errors import EnvironmentBroken, LearnloopError
 from learnloop_sdk.loop import ENV_ENDPOINT, Learnloop
-from learnloop_sdk.memory import Recall
-from learnloop_sdk.trajectory import Decision, plain
 
 log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 10.0
 FLUSH_SECONDS = 20.0
 LONGEST_PAUSE = 10.0
 PREFIX = "LEARNLOOP_ACTOR_"
-NewPlayer = Callable[[], Callable[[], Awaitable[EpisodeResult]]]
+NewPlayer = Callable[[], Callable[[], Awaitable[environments.EpisodeResult]]]
 """Makes a player, which plays one episode at each call."""
 T = TypeVar("T")
 
@@ -71,7 +69,7 @@ class Options(BaseModel):
 
 
 @dataclass(frozen=True)
-class TeamStep(StepResult):
+class TeamStep(environments.StepResult):
     """Result of the members' actions: observations by member, and `rewards` by member."""
 
     rewards: list[float] = field(default_factory=list)
@@ -135,7 +133,7 @@ class World:
 
 async def play(
     loop: Learnloop, world: World, *, task: str = "", recall: int = 0, success_return: float | None = None
-) -> EpisodeResult:
+) -> environments.EpisodeResult:
     """Play one episode with the served policy. One arm decides for all members, so an outcome belongs to one revision.
 
     Each member acts on its own observation; its steps are recorded in turn, each with its share of the team's mean
@@ -144,8 +142,8 @@ async def play(
     observations = world.reset()
     team = {"agents": str(world.agents)} if world.agents > 1 else {}
     async with loop.episode(task, metadata=team) as episode:
-        context = {"task": task} if team else {"task": task, "observation": plain(observations[0])}
-        memories = await episode.recall(context, recall) if recall else Recall()
+        context = {"task": task} if team else {"task": task, "observation": trajectory.plain(observations[0])}
+        memories = await episode.recall(context, recall) if recall else memory.Recall()
         while True:
             decisions = await _all_act(episode, observations)
             step = world.step([decision[1] for decision in decisions])
@@ -158,10 +156,10 @@ async def play(
                 episode.record(None, share, last and step.terminated, last and step.truncated, next_observation=after)
             observations = step.observation
             if over:
-                return ended(episode, step, success_return, memories)
+                return environments.ended(episode, step, success_return, memories)
 
 
-async def _all_act(episode: Episode, observations: list[Any]) -> list[Decision]:
+async def _all_act(episode: Episode, observations: list[Any]) -> list[trajectory.Decision]:
     """Ask for every member's action by one arm: where it is withdrawn in between, all are asked again."""
     while True:
         arm, decisions = episode.episode_id, []
@@ -205,7 +203,7 @@ class Tally:
         print(json.dumps(line), flush=True)
 
 
-async def _play_on(episode: Callable[[], Awaitable[EpisodeResult]], tally: Tally, pace: Pace) -> None:
+async def _play_on(episode: Callable[[], Awaitable[environments.EpisodeResult]], tally: Tally, pace: Pace) -> None:
     """Play episode after episode, backing off while no model answers."""
     pause = 0.5
     while not tally.limit or tally.started < tally.limit:
@@ -273,7 +271,7 @@ async def run(options: Options) -> int:
     """Play with the served policy."""
     loop = Learnloop(options.agent, options.endpoint)
 
-    def new_player() -> Callable[[], Awaitable[EpisodeResult]]:
+    def new_player() -> Callable[[], Awaitable[environments.EpisodeResult]]:
         world, recall = World(options), options.recall
         return lambda: play(loop, world, task=options.environment, recall=recall, success_return=options.success_return)
 

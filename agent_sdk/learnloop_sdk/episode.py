@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from learnloop_api.wire.routing import EndEpisode, OpenedEpisode, OpenEpisode
-from learnloop_api.wire.trajectory import JOINT_TASK, MAX_STEPS
+from learnloop_api.wire import routing, trajectory
 from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
 from learnloop_sdk.memory import Recall
 from learnloop_sdk.trajectory import Decision, flat, plain, step
@@ -34,7 +33,7 @@ class Segment:
 
     episode_id: str
     revision: str
-    opened: OpenedEpisode | None
+    opened: routing.OpenedEpisode | None
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     steps: list[dict[str, Any]] = field(default_factory=list)
     length: int = 0
@@ -72,7 +71,7 @@ class Episode:
         if joint_task is not None:
             if not joint_task or "<" in joint_task or ">" in joint_task:
                 raise ValueError(f"joint_task: {joint_task!r} is not an id; give `joint_task` of the episode it helps")
-            self._metadata[JOINT_TASK] = joint_task
+            self._metadata[trajectory.JOINT_TASK] = joint_task
         self._segment: Segment | None = None
         self._decision: Decision | None = None
         self._reopenings = 0
@@ -99,7 +98,7 @@ class Episode:
     def joint_task(self) -> str:
         """Id of the task that this episode is part of. Give it to the agents that help, for their own episodes: they
         then learn from the credit in this episode's `result`."""
-        return self._metadata.setdefault(JOINT_TASK, uuid.uuid4().hex)
+        return self._metadata.setdefault(trajectory.JOINT_TASK, uuid.uuid4().hex)
 
     @property
     def trajectory_id(self) -> str:
@@ -170,7 +169,7 @@ class Episode:
                 self._loop.counters.actions += 1
                 return answer.action
 
-    async def _leave_to_person(self, numbers: list[float], revision: str, opened: OpenedEpisode | None) -> None:
+    async def _leave_to_person(self, numbers: list[float], revision: str, opened: routing.OpenedEpisode | None) -> None:
         """Close the part that the policy has played; later steps are not recorded."""
         old = self.segment
         old.see(numbers)
@@ -216,12 +215,12 @@ class Episode:
         self.episode_return += value
         if not self._recorded or segment.overridden:
             return
-        if segment.length <= MAX_STEPS:
+        if segment.length <= trajectory.MAX_STEPS:
             segment.steps.append(step(decision, value, terminated, truncated))
             segment.last = None if next_observation is None else self._as_seen(next_observation)
-        elif segment.length == MAX_STEPS + 1:
+        elif segment.length == trajectory.MAX_STEPS + 1:
             segment.last = decision[0]
-            log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, MAX_STEPS)
+            log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, trajectory.MAX_STEPS)
 
     def _as_seen(self, observation: Any) -> Any:
         """Encode as steps do: numbers where a policy decides, the agent's own format where it decides itself."""
@@ -287,7 +286,7 @@ class Episode:
     async def _begin(self, *, stable_only: bool, continues: str = "") -> Segment:
         if self._external is not None:
             return Segment(uuid.uuid4().hex, self._external, None, continues=continues)
-        request = OpenEpisode(agent=self._loop.agent, task=self.task[:1024], stable_only=stable_only)
+        request = routing.OpenEpisode(agent=self._loop.agent, task=self.task[:1024], stable_only=stable_only)
         try:
             opened = await self._loop.policy.open(request)
         except ArmWithdrawn:  # gateway mode: the route still leads to a withdrawn server for a moment
@@ -326,7 +325,7 @@ class Episode:
             await self._loop.publish(self._trajectory(segment, status, success))
         if segment.opened is None:
             return
-        ending = EndEpisode(status=status, episode_return=segment.total, length=segment.length, success=success)
+        ending = routing.EndEpisode(status=status, episode_return=segment.total, length=segment.length, success=success)
         try:
             await self._loop.policy.end(segment.opened, ending)
         except LearnloopError as error:

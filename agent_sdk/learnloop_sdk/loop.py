@@ -11,12 +11,9 @@ from typing import Any, TypeVar
 
 from learnloop_api import names
 from learnloop_common.tls import scheme, with_scheme
+from learnloop_sdk import errors, http_client, outbox, policy_client
 from learnloop_sdk.episode import EXTERNAL_REVISION, Episode
-from learnloop_sdk.errors import Counters
-from learnloop_sdk.http_client import Http, Identity, namespace_of
 from learnloop_sdk.memory import MemoryClient, People
-from learnloop_sdk.outbox import Recorder, Service, Spool
-from learnloop_sdk.policy_client import PolicyClient
 from learnloop_sdk.trajectory import default_redactor, encoded
 
 log = logging.getLogger(__name__)
@@ -62,31 +59,31 @@ class Learnloop:
     ) -> None:
         self.agent = agent
         self.fallback = fallback
-        self.counters = Counters()
+        self.counters = errors.Counters()
         self._redactor = default_redactor()
-        identity = Identity(namespace_of(namespace), token_file)
+        identity = http_client.Identity(http_client.namespace_of(namespace), token_file)
         address = with_scheme(endpoint or os.environ.get(ENV_ENDPOINT) or "") or _usual_endpoint(agent, identity)
-        self._http = Http()
+        self._http = http_client.Http()
         patience: dict[str, float] = {"timeout": timeout, "retry_seconds": retry_seconds}
-        self.policy = PolicyClient(address, self.counters, http=self._http, identity=identity, **patience)
+        self.policy = policy_client.PolicyClient(address, self.counters, http=self._http, identity=identity, **patience)
         data_url = with_scheme(data_url or os.environ.get(names.ENV_DATA_URL) or "").rstrip("/")
         memory_url = with_scheme(memory_url or os.environ.get(ENV_MEMORY_URL) or "").rstrip("/") or data_url
         remembering = identity
         if memory_url != data_url:  # a service that is shown this token cannot show it to the data plane
             file = memory_token_file or Path(os.environ.get(names.ENV_MEMORY_TOKEN_FILE) or names.MEMORY_TOKEN_FILE)
-            remembering = Identity(identity.namespace, file)
+            remembering = http_client.Identity(identity.namespace, file)
 
-        def spool(name: str) -> Spool:
-            return Spool(spool_directory / f"{name}.sqlite" if spool_directory else None)
+        def spool(name: str) -> outbox.Spool:
+            return outbox.Spool(spool_directory / f"{name}.sqlite" if spool_directory else None)
 
-        memory = Service(self._http, memory_url, remembering)
+        memory = outbox.Service(self._http, memory_url, remembering)
         # One after the other: a service that is back is not overloaded.
-        memories = Recorder(spool("memories"), memory.deliver, Counters(), batch=1)
+        memories = outbox.Recorder(spool("memories"), memory.deliver, errors.Counters(), batch=1)
         self.memory = MemoryClient(memory, memories, agent, self._redactor, self.counters)
-        data = Service(self._http, data_url, identity)
-        people = Recorder(spool("people"), data.deliver, Counters())
+        data = outbox.Service(self._http, data_url, identity)
+        people = outbox.Recorder(spool("people"), data.deliver, errors.Counters())
         self.people = People(people if data_url else None)
-        self.recorder = Recorder(spool("trajectories"), data.deliver, self.counters) if data_url else None
+        self.recorder = outbox.Recorder(spool("trajectories"), data.deliver, self.counters) if data_url else None
         if self.recorder is None:
             log.warning("no data_url: episodes are played but not recorded")
         self._recorders = [memories, people, *([self.recorder] if self.recorder else [])]
@@ -138,7 +135,7 @@ class Learnloop:
         await self.close()
 
 
-def _usual_endpoint(agent: str, identity: Identity) -> str:
+def _usual_endpoint(agent: str, identity: http_client.Identity) -> str:
     """A certificate names the Service in full; without TLS the short name does, wherever the cluster's domain is."""
     if scheme() == "http":
         return f"http://{agent}:{names.PORT_SERVING}"

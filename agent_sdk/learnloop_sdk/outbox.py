@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from learnloop_common.circuit_breaker import Breaker
-from learnloop_sdk.errors import Counters, LearnloopError, NotAsked, Refused, SinkDown
-from learnloop_sdk.http_client import EventLoopOwner, Http, Identity
+from learnloop_sdk import errors, http_client
 
 log = logging.getLogger(__name__)
 MEMORY_BYTES = 64 * 1024 * 1024
@@ -143,23 +142,23 @@ class Service:
         address: base URL; "": the service does not exist.
     """
 
-    def __init__(self, http: Http, address: str, identity: Identity) -> None:
+    def __init__(self, http: http_client.Http, address: str, identity: http_client.Identity) -> None:
         self._http, self.address, self._identity = http, address.rstrip("/"), identity
         self._breaker = Breaker(longest_rest=LONGEST_PAUSE)
 
     async def post(self, path: str, body: bytes) -> dict[str, Any]:
         """Try once, unless the breaker is open; returns the answer. Raises SinkDown and Refused."""
         if not self.address:
-            raise NotAsked("the service has no address")
+            raise errors.NotAsked("the service has no address")
         if not self._breaker.allows():
-            raise NotAsked(f"{self.address} did not answer lately")
+            raise errors.NotAsked(f"{self.address} did not answer lately")
         recording = path == TRAJECTORIES
         seconds = TRAJECTORY_SECONDS if recording else TIMEOUT
         try:
             answer = await self._http.post(f"{self.address}{path}", body, self._identity.headers(), seconds)
-        except (OSError, TimeoutError, LearnloopError) as error:
+        except (OSError, TimeoutError, errors.LearnloopError) as error:
             self._breaker.failed()
-            raise SinkDown(f"{self.address}: {str(error) or type(error).__name__}") from error
+            raise errors.SinkDown(f"{self.address}: {str(error) or type(error).__name__}") from error
         except BaseException:
             self._breaker.gave_up()
             raise
@@ -169,13 +168,13 @@ class Service:
             self._breaker.worked()
         # An address that leads elsewhere for a while answers 404, which must not cost an episode.
         if answer.status in REFUSALS and not (recording and answer.status == 404):
-            raise Refused(f"{self.address}: {answer.summary}")
+            raise errors.Refused(f"{self.address}: {answer.summary}")
         try:
             value = json.loads(answer.body) if answer.status < 300 else None
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            raise SinkDown(f"{self.address}: {answer.summary}")
+            raise errors.SinkDown(f"{self.address}: {answer.summary}")
         return value
 
     async def deliver(self, parcel: Parcel) -> None:
@@ -191,9 +190,9 @@ class Recorder:
         batch: parcels sent at the same time.
     """
 
-    def __init__(self, spool: Spool, send: Send, counters: Counters, *, batch: int = BATCH) -> None:
+    def __init__(self, spool: Spool, send: Send, counters: errors.Counters, *, batch: int = BATCH) -> None:
         self._spool, self._send, self._counters, self._batch = spool, send, counters, batch
-        self._owner = EventLoopOwner()
+        self._owner = http_client.EventLoopOwner()
         self._wake, self._progress = asyncio.Event(), asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
@@ -279,14 +278,14 @@ class Recorder:
         try:
             await self._send(parcel)
             self._counters.trajectories_delivered += 1
-        except SinkDown as error:
+        except errors.SinkDown as error:
             if str(error) != self._trouble:
                 log.warning("%d wait to be delivered: %s", self.pending, error)
             self._trouble = str(error)
             self._counters.delivery_failures += 1
             await self._spooled(self._spool.later, parcel)
             return False
-        except Refused as error:
+        except errors.Refused as error:
             self._counters.trajectories_rejected += 1
             log.error("%s was refused for good: %s", parcel.identity, error)
         await self._spooled(self._spool.done, parcel)

@@ -10,19 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.wire.base import WireModel
-from learnloop_api.wire.deployment import ModelDeployed
-from learnloop_api.wire.reward import Reward
-from learnloop_api.wire.training_request import TrainingRequest, TrainingStatus
-from learnloop_api.wire.trajectory import Trajectory
+from learnloop_api.wire import base, deployment, reward, training_request, trajectory
 
 FOLDER = Path(__file__).parent / "schemas" / "agent-rl"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NOON = "2026-01-31T12:00:00Z"
 
-EVENTS: dict[str, tuple[type[WireModel], dict[str, Any]]] = {
+EVENTS: dict[str, tuple[type[base.WireModel], dict[str, Any]]] = {
     names.SUBJECT_TRAJECTORY: (
-        Trajectory,
+        trajectory.Trajectory,
         {
             "trajectory_id": "0197c2f0-walker-1",
             "agent": "walker",
@@ -39,7 +35,7 @@ EVENTS: dict[str, tuple[type[WireModel], dict[str, Any]]] = {
         },
     ),
     names.SUBJECT_REWARD: (
-        Reward,
+        reward.Reward,
         {
             "trajectory_id": "0197c2f0-walker-1",
             "agent": "walker",
@@ -60,7 +56,7 @@ EVENTS: dict[str, tuple[type[WireModel], dict[str, Any]]] = {
         },
     ),
     names.SUBJECT_TRAINING_REQUEST: (
-        TrainingRequest,
+        training_request.TrainingRequest,
         {
             "request_id": "nightly-2026-01-31",
             "reason": "the new opponents arrived",
@@ -71,7 +67,7 @@ EVENTS: dict[str, tuple[type[WireModel], dict[str, Any]]] = {
         },
     ),
     names.SUBJECT_TRAINING_STATUS: (
-        TrainingStatus,
+        training_request.TrainingStatus,
         {
             "status": "running",
             "progress": 0.2,
@@ -87,7 +83,7 @@ EVENTS: dict[str, tuple[type[WireModel], dict[str, Any]]] = {
         },
     ),
     names.SUBJECT_MODEL_DEPLOYED: (
-        ModelDeployed,
+        deployment.ModelDeployed,
         {
             "model_deployment": "walker",
             "revision": "3f9a2c81",

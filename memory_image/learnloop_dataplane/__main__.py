@@ -13,9 +13,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from uvicorn.config import LOGGING_CONFIG
 
-from learnloop_common.http_server import CONNECTIONS, DrainingServer, closing, serve_both
-from learnloop_common.settings import ConfigurationError
-from learnloop_common.telemetry import set_up
+from learnloop_common import http_server, settings, telemetry
 from learnloop_common.tls import own_context
 from learnloop_dataplane.api.app import create_app, probes_app
 from learnloop_dataplane.config import Config
@@ -34,16 +32,16 @@ def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         config = Config.read()
-    except ConfigurationError as error:
+    except settings.ConfigurationError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
-    set_up(config.log_level, config.log_format, "%(asctime)s %(levelname)s %(name)s %(message)s")
+    telemetry.set_up(config.log_level, config.log_format, "%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.verb in ("migrate", "prepare"):
         return _migrate(config, prepare=options.verb == "prepare")
     try:
         app = create_app(config)
-    except ConfigurationError as error:
+    except settings.ConfigurationError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
     try:
@@ -59,16 +57,16 @@ def main(arguments: list[str]) -> int:
 async def _serve(app: FastAPI, config: Config, tls: ssl.SSLContext | None) -> int:
     """Serves tenants, and probes and metrics in the same event loop."""
     drain = app.state.data_plane.readiness.drain
-    ours = DrainingServer(
-        _listening(closing(app, drain), config, config.port, tls, limit_concurrency=MOST_CONNECTIONS), drain
+    ours = http_server.DrainingServer(
+        _listening(http_server.closing(app, drain), config, config.port, tls, limit_concurrency=MOST_CONNECTIONS), drain
     )
     of_their_own: uvicorn.Config | None = None
     if config.probes_port is not None:
         probes = probes_app(app.state.data_plane)
         of_their_own = _listening(
-            probes, config, config.probes_port, tls, limit_concurrency=CONNECTIONS, lifespan="off"
+            probes, config, config.probes_port, tls, limit_concurrency=http_server.CONNECTIONS, lifespan="off"
         )
-    status = await serve_both(ours, of_their_own)
+    status = await http_server.serve_both(ours, of_their_own)
     return status if ours.started else STARTUP_FAILED
 
 

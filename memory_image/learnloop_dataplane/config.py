@@ -15,11 +15,9 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from learnloop_api.names import TOKEN_AUDIENCE
-from learnloop_api.wire.base import MOST
-from learnloop_api.wire.memory import MOST_MEMORIES
-from learnloop_common.encryption import DataKey, Unreadable, seal, unseal
+from learnloop_api.wire import base, memory
+from learnloop_common import encryption, settings
 from learnloop_common.key_lines import KeyLines
-from learnloop_common.settings import EnvironmentSettings
 from learnloop_dataplane.errors import KeyMissing
 from learnloop_dataplane.text import LANGUAGES
 
@@ -30,9 +28,11 @@ class QuotaLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     artifact_bytes: int | None = Field(
-        default=None, ge=1, le=MOST, alias="artifactBytes", description="of artifacts and checkpoints"
+        default=None, ge=1, le=base.MOST, alias="artifactBytes", description="of artifacts and checkpoints"
     )
-    memories: int | None = Field(default=None, ge=1, le=MOST, description="of all agents, the forgotten not counted")
+    memories: int | None = Field(
+        default=None, ge=1, le=base.MOST, description="of all agents, the forgotten not counted"
+    )
     episodes_per_second: float | None = Field(
         default=None,
         gt=0,
@@ -121,7 +121,7 @@ class WrappingKeys:
 
     def wrap(self, secret: bytes, context: str) -> bytes:
         """Seals a data key by the newest key."""
-        return seal(secret, DataKey(_ID, self.secrets[self.newest]), context)
+        return encryption.seal(secret, encryption.DataKey(_ID, self.secrets[self.newest]), context)
 
     def unwrap(self, wrapped: bytes, name: str, context: str) -> bytes:
         """The data key that the key `name` has wrapped.
@@ -132,8 +132,8 @@ class WrappingKeys:
         if name not in self.secrets:
             raise KeyMissing(f"LEARNLOOP_ENCRYPTION_KEYS has no key {name}, which wraps data keys; put its line back")
         try:
-            return unseal(wrapped, DataKey(_ID, self.secrets[name]), context)
-        except Unreadable:
+            return encryption.unseal(wrapped, encryption.DataKey(_ID, self.secrets[name]), context)
+        except encryption.Unreadable:
             problem = f"the key {name} of LEARNLOOP_ENCRYPTION_KEYS is not the one that wrapped; put the old one back"
             raise KeyMissing(problem) from None
 
@@ -226,7 +226,7 @@ Seeds = Annotated[SecretStr, _that(_are_seeds)]
 """Lines of 32 random bytes in Base64, the newest first."""
 
 
-class Config(EnvironmentSettings):
+class Config(settings.EnvironmentSettings):
     """Each secret may come from a file that its variable with the suffix `_FILE` names."""
 
     dsn: Annotated[SecretStr, _that(_is_database)] = Field(
@@ -335,8 +335,8 @@ class Config(EnvironmentSettings):
     sandbox: str | None = Field(
         default=None, max_length=1024, pattern=r"^[a-z0-9-]{1,63}#\S+$", description="give NAMESPACE#IMAGE"
     )
-    memories_per_agent: int | None = Field(default=None, ge=1, le=MOST_MEMORIES)
-    memory_bytes_per_agent: int | None = Field(default=None, ge=1, le=MOST)
+    memories_per_agent: int | None = Field(default=None, ge=1, le=memory.MOST_MEMORIES)
+    memory_bytes_per_agent: int | None = Field(default=None, ge=1, le=base.MOST)
     notifications: str | None = Field(default=None, max_length=16_384)
     """JSON: the webhook and its events; absent: no notifications."""
     notifications_key_file: str = "/run/notifications/key"

@@ -15,10 +15,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from learnloop_operator.kube import http_transport
-from learnloop_operator.kube.errors import Conflict, KubeError
+from learnloop_operator.kube import errors, http_transport, kinds
 from learnloop_operator.kube.http_transport import KubeHttp
-from learnloop_operator.kube.kinds import SECRET
 
 ATTEMPTS = 5
 # Letters alone: nothing to escape in a URL, and NATS would read digits as a number (log2(52) * 40 = 228 bits).
@@ -71,17 +69,19 @@ async def fill(http: KubeHttp, namespace: str, name: str) -> bool:
     Raises:
         KubeError: the API server refuses; NotFound when the chart's Secret is missing.
     """
-    path = SECRET.path(namespace, name)
+    path = kinds.SECRET.path(namespace, name)
     for _ in range(ATTEMPTS):
         patch = completion(await http.request("GET", path))
         if patch is None:
             return False
         try:
             await http.request("PATCH", path, body=patch, content_type="application/merge-patch+json")
-        except Conflict:
+        except errors.Conflict:
             continue
         return True
-    raise Conflict(f"Secret {namespace}/{name} was changed {ATTEMPTS} times while its passwords were being added")
+    raise errors.Conflict(
+        f"Secret {namespace}/{name} was changed {ATTEMPTS} times while its passwords were being added"
+    )
 
 
 async def _main() -> int:
@@ -90,7 +90,7 @@ async def _main() -> int:
     http = KubeHttp(await http_transport.find_configuration())
     try:
         written = await fill(http, namespace, name)
-    except KubeError as error:
+    except errors.KubeError as error:
         print(f"Secret {namespace}/{name}: {error}", file=sys.stderr)
         return 1
     finally:

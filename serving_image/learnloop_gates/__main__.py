@@ -10,13 +10,12 @@ from pathlib import Path
 from learnloop_api import names
 from learnloop_api.wire.deployment import MOST_REPORT_BYTES
 from learnloop_common.settings import ConfigurationError
-from learnloop_gates.cases import SuiteError
-from learnloop_gates.model_client import DeliverySettings, SuiteSettings, Unanswered, answered, client_of, token_of
+from learnloop_gates import cases, model_client
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, *[15.0] * 7)
 
 
-def deliver(settings: DeliverySettings) -> str:
+def deliver(settings: model_client.DeliverySettings) -> str:
     """Puts the report where the operator reads it; returns its digest. Retries while the data plane is unavailable.
 
     Raises:
@@ -26,14 +25,14 @@ def deliver(settings: DeliverySettings) -> str:
     digest = sha256(content).hexdigest()
     url = f"{settings.data_url}/api/v1/models/{settings.model_deployment}/gates/{settings.gate_job}/report"
     headers = {"x-learnloop-sha256": digest, names.HEADER_NAMESPACE: settings.namespace}
-    with client_of("", token_of(settings.token_file), 10.0) as client:
+    with model_client.client_of("", model_client.token_of(settings.token_file), 10.0) as client:
         try:
-            answer = answered(client, url, PAUSES, method="PUT", content=content, headers=headers)
-        except Unanswered as error:
-            raise SuiteError(f"the data plane does not take the report: {error}") from None
+            answer = model_client.answered(client, url, PAUSES, method="PUT", content=content, headers=headers)
+        except model_client.Unanswered as error:
+            raise cases.SuiteError(f"the data plane does not take the report: {error}") from None
     if not answer.is_success:
         refusal = f"{answer.status_code} {answer.text[:500]}"
-        raise SuiteError(f"the data plane at {settings.data_url} refuses the report: {refusal}")
+        raise cases.SuiteError(f"the data plane at {settings.data_url} refuses the report: {refusal}")
     return digest
 
 
@@ -42,9 +41,9 @@ def _report(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MOST_REPORT_BYTES + 1)
     except OSError as error:
-        raise SuiteError(f"{path}: {error.strerror}: the suite's container must write its report there") from None
+        raise cases.SuiteError(f"{path}: {error.strerror}: the suite's container must write its report there") from None
     if not 0 < len(content) <= MOST_REPORT_BYTES:
-        raise SuiteError(f"{path}: {len(content)} bytes; a report has 1 to {MOST_REPORT_BYTES}")
+        raise cases.SuiteError(f"{path}: {len(content)} bytes; a report has 1 to {MOST_REPORT_BYTES}")
     return content
 
 
@@ -52,15 +51,15 @@ def main(arguments: list[str]) -> int:
     """Exit code 0: done; 1: the suite can say nothing, with the reason on standard error; 2: no such command."""
     try:
         if arguments == ["deliver"]:
-            print(f"handed in {deliver(DeliverySettings.read())}")
+            print(f"handed in {deliver(model_client.DeliverySettings.read())}")
             return 0
         if arguments == ["run"]:
             from learnloop_gates.run import run  # the other container needs nothing of it
 
-            report = run(SuiteSettings.read())
+            report = run(model_client.SuiteSettings.read())
             print(f"{report.suite}: {report.failed} of {report.n} failed, {report.errors} without an answer")
             return 0
-    except (SuiteError, ConfigurationError) as error:
+    except (cases.SuiteError, ConfigurationError) as error:
         print(error, file=sys.stderr)
         return 1
     print("usage: python -m learnloop_gates run|deliver", file=sys.stderr)

@@ -11,16 +11,14 @@ from pydantic import AfterValidator, Field
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import REPORT_FILE
-from learnloop_common.chat import ChatFields
-from learnloop_common.settings import EnvironmentSettings
-from learnloop_common.tls import client_context
+from learnloop_common import chat, settings, tls
 from learnloop_gates.cases import Case, Reply, ToolCall
 
 Url = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
 _JOB = "a suite runs in the Job that the operator makes for it"
 
 
-class DeliverySettings(EnvironmentSettings):
+class DeliverySettings(settings.EnvironmentSettings):
     """Settings of the container that hands the report in."""
 
     model_deployment: str = Field(description=_JOB)
@@ -31,7 +29,7 @@ class DeliverySettings(EnvironmentSettings):
     token_file: str = names.TOKEN_FILE
 
 
-class SuiteSettings(EnvironmentSettings, env_prefix="LEARNLOOP_GATE_"):
+class SuiteSettings(settings.EnvironmentSettings, env_prefix="LEARNLOOP_GATE_"):
     """Settings of the container that asks the candidate. `candidate` and `stable` are revisions."""
 
     suite: str = Field(description=_JOB)
@@ -83,7 +81,7 @@ def client_of(arm: str, key: str, seconds: float) -> httpx.Client:
     headers = {"content-type": "application/json"}
     headers |= {names.HEADER_ARM: arm} if arm else {}
     headers |= {"authorization": f"Bearer {key}"} if key else {}
-    return httpx.Client(verify=client_context(), trust_env=False, timeout=seconds, headers=headers)
+    return httpx.Client(verify=tls.client_context(), trust_env=False, timeout=seconds, headers=headers)
 
 
 class ModelClient:
@@ -99,7 +97,7 @@ class ModelClient:
     def __init__(self, url: str, model: str, *, arm: str = "", key: str = "", seconds: float = 60.0) -> None:
         base = url.rstrip("/")
         self._url = f"{base}/chat/completions" if base.endswith("/v1") else f"{base}/v1/chat/completions"
-        self._model, self._fields = model, ChatFields()
+        self._model, self._fields = model, chat.ChatFields()
         self._client = client_of(arm, key, seconds)
 
     def close(self) -> None:

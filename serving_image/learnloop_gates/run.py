@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 from learnloop_api.wire.deployment import MOST_REPORT_BYTES, DetectorReport, GateReport
 from learnloop_common.redaction.redactor import Redaction
+from learnloop_gates import model_client, suites
 from learnloop_gates.cases import Case, Reply, Suite, SuiteError, detector_report, rows
-from learnloop_gates.model_client import ModelClient, SuiteSettings, Unanswered, token_of
 from learnloop_gates.replay import PolicyClient, cost, is_of_numbers, policy_replay, replay
-from learnloop_gates.suites import counterfactual, form, injection, leak, over_refusal, refusal, toxicity
 
 AT_ONCE = 4
 EXAMPLES, EXAMPLE_LENGTH = 5, 400
@@ -21,20 +20,20 @@ SEED = 20_260_101
 _redacted = Redaction()
 
 
-SUITES: Mapping[str, Callable[[SuiteSettings], Suite]] = {
-    "refusal": refusal,
-    "over-refusal": over_refusal,
-    "toxicity": toxicity,
-    "counterfactual": counterfactual,
-    "injection": injection,
-    "leak": leak,
-    "format": form,
+SUITES: Mapping[str, Callable[[model_client.SuiteSettings], Suite]] = {
+    "refusal": suites.refusal,
+    "over-refusal": suites.over_refusal,
+    "toxicity": suites.toxicity,
+    "counterfactual": suites.counterfactual,
+    "injection": suites.injection,
+    "leak": suites.leak,
+    "format": suites.form,
     "replay": replay,
     "cost": cost,
 }
 
 
-def suite_of(settings: SuiteSettings) -> tuple[Suite, bool]:
+def suite_of(settings: model_client.SuiteSettings) -> tuple[Suite, bool]:
     """The suite, and whether it asks policy servers rather than a language model.
 
     Raises:
@@ -56,14 +55,14 @@ class Asked(Protocol):
         """Raises Unanswered."""
 
 
-def run(settings: SuiteSettings) -> GateReport:
+def run(settings: model_client.SuiteSettings) -> GateReport:
     """Plays the suite and writes its report.
 
     Raises:
         SuiteError: the suite cannot judge the candidate.
     """
     suite, of_numbers = suite_of(settings)
-    token = token_of(settings.token_file)
+    token = model_client.token_of(settings.token_file)
     arms = [(settings.candidate_url, settings.candidate)]
     if suite.kind == "pairs" and settings.stable_url:
         arms.append((settings.stable_url, settings.stable))
@@ -80,13 +79,13 @@ def run(settings: SuiteSettings) -> GateReport:
     return report
 
 
-def _client(settings: SuiteSettings, url: str, revision: str, token: str, of_numbers: bool) -> Any:
+def _client(settings: model_client.SuiteSettings, url: str, revision: str, token: str, of_numbers: bool) -> Any:
     if of_numbers:
         return PolicyClient(url, settings.deployment, revision, token)
-    return ModelClient(url, settings.deployment, arm=revision, key=token)
+    return model_client.ModelClient(url, settings.deployment, arm=revision, key=token)
 
 
-def play(settings: SuiteSettings, suite: Suite, clients: Sequence[Asked]) -> GateReport:
+def play(settings: model_client.SuiteSettings, suite: Suite, clients: Sequence[Asked]) -> GateReport:
     """The report on the first of `clients`; with a second one, compared with it task by task."""
     began = time.monotonic()
     detector = calibrated(suite)
@@ -99,7 +98,7 @@ def play(settings: SuiteSettings, suite: Suite, clients: Sequence[Asked]) -> Gat
         try:
             reply = client.ask(case, most_tokens=suite.most_tokens)
             return reply, suite.judge(case, reply)
-        except Unanswered:
+        except model_client.Unanswered:
             return None
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -125,7 +124,7 @@ def calibrated(suite: Suite) -> DetectorReport:
     """How the detector does on its labelled set. The operator decides whether that is good enough."""
     try:
         outcomes = [(item.fails, bool(suite.judge(item.case, item.reply))) for item in suite.labelled]
-    except Unanswered as error:
+    except model_client.Unanswered as error:
         raise SuiteError(f"the detector {suite.detector} does not answer on its calibration set: {error}") from None
     return detector_report(suite.detector, suite.digest, outcomes)
 

@@ -16,8 +16,7 @@ from tokenizers.decoders import DecodeStream
 
 from learnloop_api.wire.language import MAX_TEXT, ToolCall
 from learnloop_common.chat import ControlTokens, pieces
-from learnloop_gateway.replies import ApiError
-from learnloop_gateway.requests import too_deep
+from learnloop_gateway import replies, requests
 
 PLACEHOLDER = "learnloop-answer"
 QUESTION: dict[str, Any] = {"role": "user", "content": "learnloop-question"}
@@ -91,7 +90,7 @@ class ChatTokens:
             return self._encode_pieces(self._render(messages, tools))
         except TEMPLATE_ERRORS as error:
             text = f"messages: the model's chat template does not take them: {str(error)[:300]}"
-            raise ApiError(400, text, param="messages", code="template") from None
+            raise replies.ApiError(400, text, param="messages", code="template") from None
 
     def continuation(self, messages: Messages, tools: Tools, ended: bool) -> list[int]:
         """The ids to append to an answer before the model's next turn, in which the world says `messages`.
@@ -312,7 +311,7 @@ def _call(raw: str) -> ToolCall | None:
     except (ValueError, RecursionError):
         return None
     if (
-        too_deep(result)
+        requests.too_deep(result)
         or not isinstance(result, dict)
         or not isinstance(result.get("name"), str)
         or len(result["name"]) > 256

@@ -11,15 +11,11 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.routing import EndEpisode, Override
+from learnloop_gateway import model_servers, recording, requests, text_turns, token_turns
 from learnloop_gateway.arms import Arms, Forwarding, Place, Unreachable, say_fixed, stopped
-from learnloop_gateway.model_servers import Upstream, UpstreamDown
-from learnloop_gateway.recording import LanguageMetrics, OpenSessions
 from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
-from learnloop_gateway.requests import ChatRequest, read_chat
 from learnloop_gateway.session import Session
 from learnloop_gateway.settings import GatewaySettings
-from learnloop_gateway.text_turns import Relaying
-from learnloop_gateway.token_turns import Answering
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.refusal import Callers, Refusal
@@ -50,12 +46,12 @@ class Gateway:
         settings: GatewaySettings,
         arms: Arms,
         episodes: Episodes,
-        upstream: Upstream,
-        own: Answering | Relaying,
-        fallback: Relaying | None,
-        sessions: OpenSessions,
+        upstream: model_servers.Upstream,
+        own: token_turns.Answering | text_turns.Relaying,
+        fallback: text_turns.Relaying | None,
+        sessions: recording.OpenSessions,
         metrics: Metrics,
-        language: LanguageMetrics,
+        language: recording.LanguageMetrics,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -79,7 +75,7 @@ class Gateway:
             try:
                 await self._upstream.prepare()
                 self.loaded = True
-            except UpstreamDown as error:
+            except model_servers.UpstreamDown as error:
                 if str(error) != message:
                     message = str(error)
                     log.warning("the model server does not answer yet: %s", message)
@@ -89,7 +85,7 @@ class Gateway:
 
     async def complete(self, headers: Headers, body: bytes, out: Outgoing) -> None:
         """POST /v1/chat/completions. Raises ApiError and Refusal before an answer began."""
-        request = read_chat(body)
+        request = requests.read_chat(body)
         if request.model != self.settings.serving.model_deployment:
             text = f"model: {request.model!r} is not served here: {self.settings.serving.model_deployment!r} is"
             raise ApiError(404, text, param="model", code="model_not_found")
@@ -109,7 +105,7 @@ class Gateway:
     async def _by_person(
         self,
         override: Override,
-        request: ChatRequest,
+        request: requests.ChatRequest,
         headers: Headers,
         body: bytes,
         out: Outgoing,
@@ -166,7 +162,7 @@ class Gateway:
         place: Place,
         headers: Headers,
         body: bytes,
-        request: ChatRequest,
+        request: requests.ChatRequest,
         out: Outgoing,
     ) -> None:
         """Answer by the conversation's arm; if it does not answer, by the stable arm or the fallback."""
@@ -189,7 +185,7 @@ class Gateway:
                     await self._at(stable, headers, body, request, out)
                     return
             failure: Exception = error
-        except UpstreamDown as error:
+        except model_servers.UpstreamDown as error:
             if out.started:
                 return  # the stream has ended in an error
             failure = error
@@ -201,7 +197,7 @@ class Gateway:
         onward = {name: headers[name] for name in HANDED_ON if name in headers}
         return onward | {names.HEADER_EPISODE: place.shown, names.HEADER_HOP: "1"}
 
-    async def _here(self, place: Place, request: ChatRequest, body: bytes, out: Outgoing) -> None:
+    async def _here(self, place: Place, request: requests.ChatRequest, body: bytes, out: Outgoing) -> None:
         """Answer by the own arm's server, and count the turn as evidence."""
         if not place.pinned:
             self._count_decision(place)
@@ -215,7 +211,7 @@ class Gateway:
         session.busy += 1
         start = time.perf_counter()
         try:
-            if isinstance(self._own, Answering):
+            if isinstance(self._own, token_turns.Answering):
                 await self._own.answer(session, request, out)
             else:
                 await self._own.answer(session, request, orjson.loads(body), out)
@@ -223,7 +219,7 @@ class Gateway:
             if not place.pinned and error.status == 400:
                 self.metrics.apart["act", "invalid"].inc()
             raise
-        except UpstreamDown:
+        except model_servers.UpstreamDown:
             self._count(place, time.perf_counter() - start, failed=True)
             raise
         finally:
@@ -252,7 +248,7 @@ class Gateway:
             self.metrics.failed("act")
         self.metrics.observe["act"](seconds)
 
-    def _session(self, place: Place, request: ChatRequest, *, touched: bool) -> Session:
+    def _session(self, place: Place, request: requests.ChatRequest, *, touched: bool) -> Session:
         result = self._sessions.find(place.opening.episode_id)
         if result is None:
             result = self._sessions.open[place.opening.episode_id] = Session(
@@ -275,7 +271,7 @@ class Gateway:
             result.metadata["user_id"] = request.user
         return result
 
-    async def _stand_in(self, place: Place, request: ChatRequest, body: bytes, out: Outgoing) -> None:
+    async def _stand_in(self, place: Place, request: requests.ChatRequest, body: bytes, out: Outgoing) -> None:
         assert self._fallback is not None
         if session := self._sessions.find(place.opening.episode_id):
             session.evidence = False
@@ -286,11 +282,11 @@ class Gateway:
         out.headers.pop(names.HEADER_TRAJECTORY, None)
         await self._ask_fallback(request, body, out)
 
-    async def _ask_fallback(self, request: ChatRequest, body: bytes, out: Outgoing) -> None:
+    async def _ask_fallback(self, request: requests.ChatRequest, body: bytes, out: Outgoing) -> None:
         assert self._fallback is not None
         try:
             await self._fallback.stand_in(request, orjson.loads(body), out)
-        except UpstreamDown as error:
+        except model_servers.UpstreamDown as error:
             if out.started:
                 return
             text = f"neither the model server nor the fallback answers: {error}"
@@ -348,7 +344,7 @@ def _account(subject: str) -> str:
     return subject.removeprefix("system:serviceaccount:").replace(":", "/", 1)
 
 
-def has_answers(request: ChatRequest) -> bool:
+def has_answers(request: requests.ChatRequest) -> bool:
     """Does the history have an answer?"""
     return any(one.role == "assistant" for one in request.messages)
 

@@ -11,8 +11,7 @@ import aiohttp
 import orjson
 
 from learnloop_api.wire.language import TokenSampling
-from learnloop_common.circuit_breaker import Breaker
-from learnloop_common.tls import client_context
+from learnloop_common import circuit_breaker, tls
 
 
 class UpstreamDown(Exception):
@@ -73,7 +72,7 @@ FAILURES = 3
 
 def fresh_connections() -> aiohttp.TCPConnector:
     """A connection for each request: an idle one may be closed by its server as the next request arrives."""
-    return aiohttp.TCPConnector(limit=0, ssl=client_context(), force_close=True)
+    return aiohttp.TCPConnector(limit=0, ssl=tls.client_context(), force_close=True)
 
 
 class ModelServer:
@@ -92,7 +91,7 @@ class ModelServer:
         self.url = url.rstrip("/")
         self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
         self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=3.0, sock_read=first_seconds)
-        self._breaker = Breaker(after=FAILURES)
+        self._breaker = circuit_breaker.Breaker(after=FAILURES)
         self._session: aiohttp.ClientSession | None = None
 
     def _client(self) -> aiohttp.ClientSession:

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from learnloop_api import names
 from learnloop_gateway.session import Journal, Session
-from learnloop_sdk.errors import Counters, SinkDown
-from learnloop_sdk.outbox import Parcel, Recorder, Send, Spool
+from learnloop_sdk import errors, outbox
 from learnloop_sdk.trajectory import default_redactor, encoded, step
 from learnloop_serving.metrics import Families
 
@@ -32,15 +31,15 @@ class Recording:
         send: delivers a trajectory; None: nothing is recorded.
     """
 
-    def __init__(self, folder: Path, agent: str, model_deployment: str, send: Send | None) -> None:
+    def __init__(self, folder: Path, agent: str, model_deployment: str, send: outbox.Send | None) -> None:
         self._agent, self._model_deployment = agent, model_deployment
         self._redactor = default_redactor()
         # The same system prompt comes with every conversation.
         self._is_clean = lru_cache(maxsize=512)(lambda text: self._redactor(text) == text)
-        self.counters = Counters()
+        self.counters = errors.Counters()
         self.on = bool(agent) and send is not None
         self._journal = Journal(folder)
-        self._recorder = Recorder(Spool(folder / "spool.sqlite"), send or _nowhere, self.counters)
+        self._recorder = outbox.Recorder(outbox.Spool(folder / "spool.sqlite"), send or _nowhere, self.counters)
 
     def start(self) -> list[Session]:
         """Begin to deliver; returns the conversations that an earlier process did not end."""
@@ -129,8 +128,8 @@ class Recording:
         return await self._recorder.close(patience)
 
 
-async def _nowhere(parcel: Parcel) -> None:
-    raise SinkDown("recording is off")
+async def _nowhere(parcel: outbox.Parcel) -> None:
+    raise errors.SinkDown("recording is off")
 
 
 SWEEP_SECONDS = 5.0

@@ -12,12 +12,11 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from learnloop_api.wire.base import MOST
-from learnloop_api.wire.language import MAX_TEXT, MAX_TOKENS, MAX_TURNS
+from learnloop_api.wire import base, language
 from learnloop_gateway.replies import ApiError, invalid
 
 MAX_TOOLS = 128
-Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Text = Annotated[str, Field(max_length=language.MAX_TEXT)]
 Short = Annotated[str, Field(max_length=256)]
 _NEUTRAL: dict[str, Any] = {
     "frequency_penalty": 0,
@@ -180,7 +179,7 @@ class StreamOptions(_Obeyed):
 class ChatRequest(_Obeyed):
     """POST /v1/chat/completions"""
 
-    messages: list[ChatMessage] = Field(min_length=1, max_length=MAX_TURNS)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=language.MAX_TURNS)
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Any = None
     model: Short
@@ -189,10 +188,10 @@ class ChatRequest(_Obeyed):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=language.MAX_TOKENS)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=language.MAX_TOKENS)] | None = None
     stop: Short | Annotated[list[Annotated[Short, Field(min_length=1)]], Field(max_length=4)] | None = None
-    seed: Annotated[int, Field(ge=-MOST, le=MOST)] | None = None
+    seed: Annotated[int, Field(ge=-base.MOST, le=base.MOST)] | None = None
     user: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     metadata: (
         Annotated[

@@ -21,17 +21,13 @@ from learnloop_common.http_server import (
 )
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls import with_scheme
+from learnloop_gateway import chat_template, replies, text_turns, token_turns
 from learnloop_gateway.arms import Arms
-from learnloop_gateway.chat_template import ChatTokens, TokeniserError
 from learnloop_gateway.gateway import CHAT, Gateway, refused
 from learnloop_gateway.model_servers import LlamaCpp, ModelServer, OpenAiChat, TokenServer, Upstream, Vllm
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
-from learnloop_gateway.replies import ApiError, Outgoing, of_refusal
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings
-from learnloop_gateway.text_turns import Relaying
-from learnloop_gateway.token_turns import Answering
-from learnloop_sdk.http_client import Http, Identity
-from learnloop_sdk.outbox import Service
+from learnloop_sdk import http_client, outbox
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
 from learnloop_serving.refusal import read_body
@@ -49,14 +45,14 @@ def build_app(gateway: Gateway) -> ASGIApp:
     async def api(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        out = Outgoing(send)
+        out = replies.Outgoing(send)
         try:
             if scope["method"] == "POST":
                 await _post(gateway, scope, receive, out)
             elif scope["method"] in ("GET", "HEAD"):
                 await _get(gateway, scope["path"], out)
             else:
-                raise ApiError(405, f"{scope['method']} is not served here")
+                raise replies.ApiError(405, f"{scope['method']} is not served here")
         except Exception as error:  # a request that fails must not end the gateway
             failure = refused(error)
             if out.started:
@@ -68,26 +64,28 @@ def build_app(gateway: Gateway) -> ASGIApp:
     return closing(Router(routes, redirect_slashes=False, default=api), gateway)
 
 
-async def _get(gateway: Gateway, path: str, out: Outgoing) -> None:
+async def _get(gateway: Gateway, path: str, out: replies.Outgoing) -> None:
     if path == MODELS:
         await out.whole(200, orjson.dumps({"object": "list", "data": gateway.models()}))
     elif path.startswith(f"{MODELS}/"):
         result = next((model for model in gateway.models() if model["id"] == path[len(MODELS) + 1 :]), None)
         if result is None:
-            raise ApiError(404, f"model: {path[len(MODELS) + 1 :][:80]!r} is not served here", code="model_not_found")
+            raise replies.ApiError(
+                404, f"model: {path[len(MODELS) + 1 :][:80]!r} is not served here", code="model_not_found"
+            )
         await out.whole(200, orjson.dumps(result))
     else:
-        raise ApiError(404, f"{path[:200]}: nothing is served there")
+        raise replies.ApiError(404, f"{path[:200]}: nothing is served there")
 
 
-async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing) -> None:
+async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: replies.Outgoing) -> None:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     authorization = headers.get("authorization", "").encode("latin-1")
     if refusal := await gateway.callers.refusal(authorization):
         gateway.metrics.strangers[refusal.reason].inc()
-        raise of_refusal(refusal)
+        raise replies.of_refusal(refusal)
     if problem := encoding_problem(scope["headers"]):
-        raise ApiError(415, problem, code="unsupported_encoding")
+        raise replies.ApiError(415, problem, code="unsupported_encoding")
     path = scope["path"]
     body = await read_body(Request(scope, receive), MOST_BYTES)
     if path == CHAT:
@@ -95,7 +93,7 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: Outgoing)
     elif path.startswith(f"{EPISODES}/") and path.endswith("/end"):
         await gateway.end(path[len(EPISODES) + 1 : -len("/end")], headers, body, out)
     else:
-        raise ApiError(404, f"{path[:200]}: nothing is served there")
+        raise replies.ApiError(404, f"{path[:200]}: nothing is served there")
 
 
 async def _unless_gone(work: Awaitable[None], receive: Receive) -> None:
@@ -128,7 +126,7 @@ def model_server(server: ServerSettings) -> ModelServer:
     return ModelServer(server.url, server.key())
 
 
-def token_upstream(server: ServerSettings, tokens: ChatTokens) -> TokenServer:
+def token_upstream(server: ServerSettings, tokens: chat_template.ChatTokens) -> TokenServer:
     """A server of tokens."""
     connection = model_server(server)
     if server.kind == "llama.cpp":
@@ -137,13 +135,13 @@ def token_upstream(server: ServerSettings, tokens: ChatTokens) -> TokenServer:
     return Vllm(connection, server.model, adapter, tuple(tokens.stops))
 
 
-def read_tokens(settings: GatewaySettings) -> ChatTokens | None:
+def read_tokens(settings: GatewaySettings) -> chat_template.ChatTokens | None:
     """Tokeniser and template; None for a server of text. Raises ConfigurationError."""
     if settings.tokeniser is None or settings.server.kind == "openai":
         return None
     try:
-        tokens = ChatTokens(settings.tokeniser)
-    except TokeniserError as error:
+        tokens = chat_template.ChatTokens(settings.tokeniser)
+    except chat_template.TokeniserError as error:
         raise ConfigurationError(f"{ENV_TOKENISER}: {error}") from None
     wanted = settings.model.template_sha256
     if wanted and tokens.template_sha256 != wanted:
@@ -164,24 +162,24 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     routing = RoutingState(own.model_deployment, metrics)
     episodes = Episodes(own.model_deployment, own.revision, own.routing_mode, routing, metrics, seal)
     arms = Arms(own.model_deployment, own.revision, episodes, routing, seal, settings.agent)
-    identity = Identity(own.namespace, own.token_file)
-    http, data_url = Http(), with_scheme(own.data_url)
-    send = Service(http, data_url, identity).deliver if data_url else None
+    identity = http_client.Identity(own.namespace, own.token_file)
+    http, data_url = http_client.Http(), with_scheme(own.data_url)
+    send = outbox.Service(http, data_url, identity).deliver if data_url else None
     recording = Recording(settings.turns, settings.agent, own.model_deployment, send)
     sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds, touched=arms.touched)
     fallback = stand_in = None
     if settings.fallback is not None:
         stand_in = OpenAiChat(model_server(settings.fallback), settings.fallback.model)
-        fallback = Relaying(stand_in, recording, language)
-    answering: Answering | Relaying
+        fallback = text_turns.Relaying(stand_in, recording, language)
+    answering: token_turns.Answering | text_turns.Relaying
     if tokens is None:
         relayed = OpenAiChat(model_server(settings.server), settings.server.model)
         upstream: Upstream = relayed
-        answering = Relaying(relayed, recording, language)
+        answering = text_turns.Relaying(relayed, recording, language)
     else:
         drawn = token_upstream(settings.server, tokens)
         upstream = drawn
-        answering = Answering(settings, tokens, drawn, recording, language)
+        answering = token_turns.Answering(settings, tokens, drawn, recording, language)
     gateway = Gateway(settings, arms, episodes, upstream, answering, fallback, sessions, metrics, language)
     sessions.restore()
     app = build_app(gateway)

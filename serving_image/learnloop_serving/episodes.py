@@ -23,12 +23,9 @@ from learnloop_api.wire.routing import (
     agent_tag,
 )
 from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide
+from learnloop_serving import other_arms, routing_table, server_seal, shadow
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.other_arms import Reach, StandIn
 from learnloop_serving.refusal import Refusal, invalid, ordered
-from learnloop_serving.routing_table import CreditBank, RoutingState, choose_arm, stable_arm
-from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
-from learnloop_serving.shadow import MirrorQueue, Shadow
 
 MOST_AGENTS = 4096
 LONGEST_WAIT = 60
@@ -55,7 +52,9 @@ class Bucket:
 class DecisionBuckets:
     """The buckets of the arm `revision` on this server; a change of the table's limits changes their rates."""
 
-    def __init__(self, revision: str, routing: RoutingState, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, revision: str, routing: routing_table.RoutingState, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._revision, self._routing, self._clock = revision, routing, clock
         self._buckets: OrderedDict[str | None, Bucket] = OrderedDict()
 
@@ -132,21 +131,21 @@ class Episodes:
         model_deployment: str,
         revision: str,
         mode: str,
-        routing: RoutingState,
+        routing: routing_table.RoutingState,
         metrics: Metrics,
-        seal: Seal,
+        seal: server_seal.Seal,
     ) -> None:
         self._model_deployment = model_deployment
         self._revision = revision
         self._mode = mode
         self._routing = routing
         self._metrics = metrics
-        self.ids = EpisodeIds(model_deployment, seal, routing.clock)
-        self.mirror = MirrorQueue(revision, routing, metrics.shadow, seal)
-        self.shadow = Shadow(revision, routing, metrics.shadow, seal)
-        self.reach = Reach(routing)
-        self.stand_in = StandIn(revision, routing, self.shadow)
-        self._bank = CreditBank()
+        self.ids = server_seal.EpisodeIds(model_deployment, seal, routing.clock)
+        self.mirror = shadow.MirrorQueue(revision, routing, metrics.shadow, seal)
+        self.shadow = shadow.Shadow(revision, routing, metrics.shadow, seal)
+        self.reach = other_arms.Reach(routing)
+        self.stand_in = other_arms.StandIn(revision, routing, self.shadow)
+        self._bank = routing_table.CreditBank()
         self._random = random.Random()
         self._limits = DecisionBuckets(revision, routing)
         self._throttled = Remembered()
@@ -176,7 +175,7 @@ class Episodes:
             raise ordered(override)
         stable_only = request.stable_only or self._routing.expired
         if self._mode == "service":
-            arm = choose_arm(table, self._bank, stable_only=stable_only, reached=self.reach.reached)
+            arm = routing_table.choose_arm(table, self._bank, stable_only=stable_only, reached=self.reach.reached)
         else:
             arm = self._routed_arm(table, stable_only)
         if arm is None:
@@ -203,12 +202,12 @@ class Episodes:
         """
         own = next((arm for arm in table.arms if arm.revision == self._revision), None)
         if stable_only:
-            return stable_arm(table)
+            return routing_table.stable_arm(table)
         if own is None:
             raise self._withdrawn(self._revision)
         return own
 
-    def act(self, opening: Opening, arm: str | None, body: bytes) -> Decision:
+    def act(self, opening: server_seal.Opening, arm: str | None, body: bytes) -> Decision:
         """Decide for one observation by the behaviour in the policy's file; greedily where the caller asks for it.
 
         Raises Refusal and PolicyError.
@@ -222,7 +221,7 @@ class Episodes:
         self.mirror.decided(opening.episode_id, request.observation, advice.action)
         return decision
 
-    def by_person(self, opening: Opening) -> Override | None:
+    def by_person(self, opening: server_seal.Opening) -> Override | None:
         """Override of an episode, where it fixes the action.
 
         Raises:
@@ -233,7 +232,7 @@ class Episodes:
             raise ordered(override)
         return override
 
-    def count_decision(self, opening: Opening | None) -> None:
+    def count_decision(self, opening: server_seal.Opening | None) -> None:
         """Take one of the decisions that this server may give; None: of a request that knows no episodes.
 
         Raises:
@@ -246,7 +245,7 @@ class Episodes:
                 self._throttled.is_new(opening.episode_id)
             raise
 
-    def touched(self, opening: Opening) -> bool:
+    def touched(self, opening: server_seal.Opening) -> bool:
         """Was it a person who decided, at any moment since the episode was opened?"""
         return self._routing.overrides.touched(opening.tag, opening.at)
 
@@ -265,7 +264,7 @@ class Episodes:
             raise Refusal(400, "InvalidInput", "observation: a number is beyond the range of float32 (3.4e38)")
         return request, observation
 
-    def end(self, opening: Opening, arm: str | None, body: bytes) -> bool:
+    def end(self, opening: server_seal.Opening, arm: str | None, body: bytes) -> bool:
         """Count the outcome of an episode, once; says whether it was counted now. Open to withdrawn arms too."""
         self._check_arm(opening, arm)
         try:
@@ -288,7 +287,7 @@ class Episodes:
         self._metrics.ended(_outcome(ending), ending.episode_return, lasted)
         return True
 
-    def fails_first(self, opening: Opening) -> bool:
+    def fails_first(self, opening: server_seal.Opening) -> bool:
         """Is this the episode's first request that failed here? Repeating it makes no further bad episode."""
         return self._failed.is_new(opening.episode_id)
 
@@ -315,11 +314,11 @@ class Episodes:
             message = f"revision {self._revision} of {self._model_deployment} is in shadow: reopen on stable"
             raise Refusal(410, "ArmWithdrawn", message)
 
-    def _check(self, opening: Opening, arm: str | None) -> Policy:
+    def _check(self, opening: server_seal.Opening, arm: str | None) -> Policy:
         self._check_arm(opening, arm)
         return self.loaded()
 
-    def _check_arm(self, opening: Opening, arm: str | None) -> None:
+    def _check_arm(self, opening: server_seal.Opening, arm: str | None) -> None:
         """The arm that the caller names, and the one that the episode belongs to, must be this one."""
         for named in (arm, opening.revision):
             if named and named != self._revision:

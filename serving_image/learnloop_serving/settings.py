@@ -8,8 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from learnloop_api import names
 from learnloop_api.wire.routing import routing_config_map
-from learnloop_common.service_accounts import NAMESPACE, KeySource
-from learnloop_common.settings import EnvironmentSettings
+from learnloop_common import service_accounts, settings
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Url = Annotated[str, AfterValidator(lambda url: url.rstrip("/"))]
@@ -27,7 +26,7 @@ def _kubernetes_url() -> str:
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
-class Settings(EnvironmentSettings):
+class Settings(settings.EnvironmentSettings):
     """Configuration of one arm. Durations in seconds."""
 
     model_deployment: str = Field(
@@ -77,16 +76,16 @@ class Settings(EnvironmentSettings):
                 "cluster, or give anybody on a network that you trust"
             )
         for name in sorted(self.served_namespaces - {self.namespace}):
-            if not NAMESPACE.fullmatch(name):
+            if not service_accounts.NAMESPACE.fullmatch(name):
                 raise ValueError(f"{names.ENV_CALLER_NAMESPACES}: {name[:80]!r} is not the name of a namespace")
         return self
 
     @property
-    def caller_keys(self) -> KeySource | None:
+    def caller_keys(self) -> service_accounts.KeySource | None:
         """Keys that verify callers' tokens; None: everybody is served."""
         if self.callers == "anybody":
             return None
-        return KeySource(
+        return service_accounts.KeySource(
             f"{self.kubernetes_url}/openid/v1/jwks",
             str(self.service_account / "token"),
             str(self.service_account / "ca.crt"),

@@ -3,13 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
-from learnloop_api.kinds.memory_service import MemoryServiceSpec, MemoryServiceStatus
-from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
-from learnloop_api.kinds.reward_policy import RewardPolicySpec, RewardPolicyStatus
+from learnloop_api.kinds import base, learning_agent, memory_service, model_deployment, reward_policy, training_job
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
-from learnloop_api.kinds.training_job import TrainingJobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +35,8 @@ class Kind:
     plural: str
     short_name: str
     description: str
-    spec: type[Resource]
-    status: type[Resource]
+    spec: type[base.Resource]
+    status: type[base.Resource]
     columns: tuple[Column, ...]
     name_limit: int = 50
     """Longest metadata.name: what the operator derives from it must still be a DNS label of 63 characters."""
@@ -71,8 +66,8 @@ LEARNING_AGENT = Kind(
         " TrainingJob when a trigger fires. It serves the newest proven model through a ModelDeployment "
         "of the same name."
     ),
-    spec=LearningAgentSpec,
-    status=LearningAgentStatus,
+    spec=learning_agent.LearningAgentSpec,
+    status=learning_agent.LearningAgentStatus,
     columns=(
         PHASE,
         Column("Episodes", ".status.rewarded", "integer", description="Rewarded episodes so far."),
@@ -103,7 +98,7 @@ TRAINING_JOB = Kind(
         "proves the exported model. It is Trained when the manifest is durable, and Validated when the "
         "gates passed. Its recipe is immutable."
     ),
-    spec=TrainingJobSpec,
+    spec=training_job.TrainingJobSpec,
     status=TrainingJobStatus,
     columns=(
         PHASE,
@@ -132,8 +127,8 @@ REWARD_POLICY = Kind(
         "A RewardPolicy says how an episode becomes a number: weighted components, then normalisation. Every change "
         "is published as a new immutable revision, and every reward names the revision it was computed by."
     ),
-    spec=RewardPolicySpec,
-    status=RewardPolicyStatus,
+    spec=reward_policy.RewardPolicySpec,
+    status=reward_policy.RewardPolicyStatus,
     columns=(
         PHASE,
         Column("Revision", ".status.revision"),
@@ -165,8 +160,8 @@ MODEL_DEPLOYMENT = Kind(
         "A ModelDeployment serves a policy and rolls a new one out in steps. Each step needs evidence; without it the "
         "weight holds. A canary that is worse is rolled back and stays blocked, with the reason in status."
     ),
-    spec=ModelDeploymentSpec,
-    status=ModelDeploymentStatus,
+    spec=model_deployment.ModelDeploymentSpec,
+    status=model_deployment.ModelDeploymentStatus,
     columns=(
         PHASE,
         Column("Step", ".status.stepText", description="Step of the rollout, e.g. 2/4."),
@@ -194,8 +189,8 @@ MEMORY_SERVICE = Kind(
         "A MemoryService is a namespace's own memory and experience service: PostgreSQL with pgvector, run by "
         "learnloop on a volume or by you, and the pods in front of it."
     ),
-    spec=MemoryServiceSpec,
-    status=MemoryServiceStatus,
+    spec=memory_service.MemoryServiceSpec,
+    status=memory_service.MemoryServiceStatus,
     columns=(
         PHASE,
         Column("Ready", ".status.readyReplicas", "integer", description="Pods that answer."),

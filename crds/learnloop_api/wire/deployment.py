@@ -6,9 +6,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from learnloop_api.kinds.rollouts.rollout_steps import Verb
+from learnloop_api.wire import training, trajectory
 from learnloop_api.wire.base import MOST, Name, Sentence, Sha256, Timestamp, WireModel
-from learnloop_api.wire.training import Interval, ReturnEstimate
-from learnloop_api.wire.trajectory import MAX_REVISION
 
 Percent = Annotated[int, Field(ge=0, le=100)]
 
@@ -158,9 +157,9 @@ class Validation(WireModel):
     """The proof behind a model: what its training run showed on held-out episodes."""
 
     job: Name = Field(description="the TrainingJob")
-    evaluation: ReturnEstimate
-    baseline: ReturnEstimate
-    difference: Interval | None = None
+    evaluation: training.ReturnEstimate
+    baseline: training.ReturnEstimate
+    difference: training.Interval | None = None
 
 
 class ModelDeployed(WireModel):
@@ -252,7 +251,7 @@ LONGEST_SECONDS = 31_536_000
 class RevisionOutcomes(WireModel, extra="ignore"):
     """Episodes that one revision played and that arrived in the asked time. Withdrawn ones count for nothing."""
 
-    revision: str = Field(max_length=MAX_REVISION)
+    revision: str = Field(max_length=trajectory.MAX_REVISION)
     episodes: int = Field(ge=0, description="that arrived")
     rewarded: int = Field(ge=0, description="of these, those that have a reward")
     reward_sum: float = Field(

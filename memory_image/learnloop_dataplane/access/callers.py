@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from learnloop_api import names
-from learnloop_common.service_accounts import NAMESPACE, KeySource, KeysUnavailable, account_of
-from learnloop_common.token_verification import Tokens
+from learnloop_common import service_accounts, token_verification
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
 
@@ -69,7 +68,7 @@ class Authenticator:
             ApiError: 401 without a valid token; 403 for a namespace that is not the caller's; 400 for a bad name.
             Unavailable: the cluster's keys cannot be had.
         """
-        if asked is not None and not NAMESPACE.fullmatch(asked):
+        if asked is not None and not service_accounts.NAMESPACE.fullmatch(asked):
             raise ApiError(400, "not the name of a namespace", field=names.HEADER_NAMESPACE, value=asked)
         if self._config.auth == "none":
             return Identity(asked or "default", "anonymous")
@@ -90,21 +89,21 @@ class Authenticator:
         if scheme.lower() != "bearer" or not token or self._tokens is None:
             raise _unauthorized(f"send a service-account token with audience {self._config.audience} as a Bearer token")
         try:
-            account = account_of(await self._tokens.claims(token))
+            account = service_accounts.account_of(await self._tokens.claims(token))
         except ValueError as error:
             raise _unauthorized(str(error)) from None
-        except KeysUnavailable as error:
+        except service_accounts.KeysUnavailable as error:
             raise Unavailable(error.what, retry_after=error.retry_after) from error
         # Who has both is an agent: it could take the wider one.
         bearer = None if self._config.audience in account.audiences else bearer_of(account.audiences)
         return Identity(account.namespace, account.subject, account.pod, account.pod_uid, bearer)
 
 
-def _tokens(config: Config) -> Tokens:
-    source = KeySource(
+def _tokens(config: Config) -> token_verification.Tokens:
+    source = service_accounts.KeySource(
         config.jwks_url, config.jwks_token_file, config.jwks_ca_file, config.issuer, accepted_audiences(config)
     )
-    return Tokens(source)
+    return token_verification.Tokens(source)
 
 
 def accepted_audiences(config: Config) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_common.http_server import encoding_problem
-from learnloop_common.telemetry import about, trace_of
+from learnloop_common import http_server, telemetry
 from learnloop_dataplane.access.callers import RequestShare
 from learnloop_dataplane.agents import routes as agents
 from learnloop_dataplane.api import requests as responses
@@ -247,7 +246,7 @@ class RequestLimits:
             await self._app(scope, receive, send)
             return
         trace = _trace(scope)
-        with about(trace_id=trace) if trace else nullcontext():
+        with telemetry.about(trace_id=trace) if trace else nullcontext():
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -273,7 +272,7 @@ class RequestLimits:
             await send(message)
 
         try:
-            if problem := encoding_problem(scope["headers"]):
+            if problem := http_server.encoding_problem(scope["headers"]):
                 raise ApiError(415, problem, field="body")
             if _declared(scope) > limit:
                 raise _too_large(limit)
@@ -300,7 +299,7 @@ def is_upload(scope: Scope) -> bool:
 def _trace(scope: Scope) -> str:
     """The caller's trace, for the log lines of this request."""
     header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
-    return trace_of(header.decode("latin-1")) if header else ""
+    return telemetry.trace_of(header.decode("latin-1")) if header else ""
 
 
 def _declared(scope: Scope) -> int:

@@ -21,9 +21,8 @@ from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
 from learnloop_common.service_accounts import NAMESPACE
 from learnloop_dataplane.access.callers import Identity, require_open
+from learnloop_dataplane.assembly import memory_parts, parts
 from learnloop_dataplane.assembly.data_plane import CallerChecks, DataPlane
-from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
-from learnloop_dataplane.assembly.parts import ExperienceParts, TrainingParts
 from learnloop_dataplane.audit.chain import actor
 from learnloop_dataplane.concurrency.limits import body_bytes, in_thread_if_large
 from learnloop_dataplane.errors import ApiError, Invalid
@@ -128,10 +127,10 @@ def _part(pick: Callable[[DataPlane], Any]) -> Any:
 
 Db = Annotated[Database, _part(lambda plane: plane.shared.db)]
 Callers = Annotated[CallerChecks, _part(lambda plane: plane.callers)]
-Experience = Annotated[ExperienceParts, _part(lambda plane: plane.experience)]
-Memory = Annotated[MemoryParts, _part(lambda plane: plane.memory)]
-Training = Annotated[TrainingParts, _part(lambda plane: plane.training)]
-Privacy = Annotated[PrivacyParts, _part(lambda plane: plane.privacy)]
+Experience = Annotated[parts.ExperienceParts, _part(lambda plane: plane.experience)]
+Memory = Annotated[memory_parts.MemoryParts, _part(lambda plane: plane.memory)]
+Training = Annotated[parts.TrainingParts, _part(lambda plane: plane.training)]
+Privacy = Annotated[memory_parts.PrivacyParts, _part(lambda plane: plane.privacy)]
 Quota = Annotated[StorageQuotas, _part(lambda plane: plane.quotas)]
 Caller = Annotated[Identity, Depends(identify)]
 NamePath = Annotated[NameRule, Path()]

@@ -9,17 +9,10 @@ from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, Ste
 from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import Embedder, open_embedder
-from learnloop_dataplane.erasure.requests import Erasing, LastingRecords
-from learnloop_dataplane.erasure.rows import Retention
-from learnloop_dataplane.lifecycle.consolidation import Consolidation
-from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Distiller
-from learnloop_dataplane.lifecycle.forgetting import BudgetFile, Budgets
-from learnloop_dataplane.memories.episode_summaries import EpisodeMemories
-from learnloop_dataplane.memories.indexing import Indexing
-from learnloop_dataplane.memories.memory_store import MemoryWrites
-from learnloop_dataplane.recall.candidates import Candidates
-from learnloop_dataplane.recall.memory_groups import Groups
-from learnloop_dataplane.recall.outcomes import Outcomes
+from learnloop_dataplane.erasure import requests, rows
+from learnloop_dataplane.lifecycle import consolidation, distillation, forgetting
+from learnloop_dataplane.memories import episode_summaries, indexing, memory_store
+from learnloop_dataplane.recall import candidates, memory_groups, outcomes
 from learnloop_dataplane.recall.recall import FLUSH_SECONDS, Ask, Recall, Recaller, RecallLog
 from learnloop_dataplane.text import Analyzer
 from learnloop_dataplane.vectors.vector_store import Following, open_vectors
@@ -41,31 +34,33 @@ class MemoryParts:
         embedder, before = _embedder(config, config.embedder), _embedder(config, config.embedder_before)
         self.vectors = open_vectors(config, db, embedder)
         self.following = Following(self.vectors, shared.metrics)
-        self.candidates = Candidates(db, self.vectors, config.exact_up_to)
-        self.indexing = Indexing(db, analyzer, embedder, before)
+        self.candidates = candidates.Candidates(db, self.vectors, config.exact_up_to)
+        self.indexing = indexing.Indexing(db, analyzer, embedder, before)
         limit = MemoryBudget(memories=config.memories_per_agent, bytes=config.memory_bytes_per_agent)
-        file = BudgetFile(Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics)
-        self.budgets = Budgets(db, shared.metrics, limit, file)
+        file = forgetting.BudgetFile(
+            Path(config.agent_budgets_file) if config.agent_budgets_file else None, shared.metrics
+        )
+        self.budgets = forgetting.Budgets(db, shared.metrics, limit, file)
         self.recall_log = RecallLog(db)
         self.recalls = Recaller(
             db,
             analyzer,
             self.indexing.embedder,
             self.candidates,
-            Groups(db, file),
+            memory_groups.Groups(db, file),
             self.recall_log,
             embed_seconds=config.embedder_recall_ms / 1000,
         )
         self.places = FairPlaces(RECALLS_AT_ONCE, MOST_WAITING)
-        self.outcomes = Outcomes(db, self.recall_log, shared.metrics.agents.judged)
+        self.outcomes = outcomes.Outcomes(db, self.recall_log, shared.metrics.agents.judged)
         arrived = shared.arrived
-        self.writes = MemoryWrites(db, shared.users, analyzer, arrived)
+        self.writes = memory_store.MemoryWrites(db, shared.users, analyzer, arrived)
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self.rewrites = OneEach("a rollback", HEAVY_AT_ONCE)
-        self.consolidation = Consolidation(
+        self.consolidation = consolidation.Consolidation(
             db, _distiller(config), analyzer, shared.metrics, self.recall_log, config.consolidate_seconds, arrived
         )
-        self.episodes = EpisodeMemories(db, analyzer, shared.step_cipher)
+        self.episodes = episode_summaries.EpisodeMemories(db, analyzer, shared.step_cipher)
 
     def start(self) -> None:
         """Begins the background work."""
@@ -102,10 +97,10 @@ def _embedder(config: Config, setting: str) -> Embedder | None:
     return open_embedder(setting, config.embedder_dimensions, key, seconds=config.embedder_seconds)
 
 
-def _distiller(config: Config) -> Distiller:
+def _distiller(config: Config) -> distillation.Distiller:
     url, _, model = config.distiller.partition("#")
     if not model:
-        return CountingDistiller()
+        return distillation.CountingDistiller()
     # What talks by HTTP is imported where a setting has it talk.
     from learnloop_dataplane.lifecycle.distillation import MOST_ANSWER_BYTES, ModelDistiller
     from learnloop_dataplane.model_servers.openai_api import ModelServer, chat_probe
@@ -126,10 +121,10 @@ class PrivacyParts:
         self._shared = shared
         self._looked_back = False
         self.users = shared.users
-        records = LastingRecords(shared.plain_blobs)
+        records = requests.LastingRecords(shared.plain_blobs)
         stores = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
-        self.erasing = Erasing(shared.db, shared.bus, *stores, shared.warehouse, shared.sealer, records)
-        self.retention = Retention(shared.db, shared.config.retention_days, warehouse=shared.warehouse is not None)
+        self.erasing = requests.Erasing(shared.db, shared.bus, *stores, shared.warehouse, shared.sealer, records)
+        self.retention = rows.Retention(shared.db, shared.config.retention_days, warehouse=shared.warehouse is not None)
 
     def start(self) -> None:
         """Begins deleting what is older than the time of retention, and what a restored database has back."""

@@ -4,42 +4,30 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from learnloop_dataplane import errors, metrics
 from learnloop_dataplane.access.callers import Authenticator
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
+from learnloop_dataplane.audit import chain
 from learnloop_dataplane.audit import chain as sealer
-from learnloop_dataplane.audit.chain import Sealer
 from learnloop_dataplane.blobs.blob_store import Blobs
-from learnloop_dataplane.concurrency.limits import EpisodeRate
-from learnloop_dataplane.concurrency.loop import TURN, Background, Work
+from learnloop_dataplane.concurrency import limits, loop
 from learnloop_dataplane.config import Config, WrappingKeys
 from learnloop_dataplane.encryption.step_cipher import DataKeys, SealedBlobs, StepCipher
-from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators.evaluator import Tools
+from learnloop_dataplane.evaluators import evaluator, scorers
 from learnloop_dataplane.evaluators.judge import JudgeClient
-from learnloop_dataplane.evaluators.scorers import Scorers
-from learnloop_dataplane.experience.datasets import Datasets, ExploredActions
-from learnloop_dataplane.experience.nats_workers import NatsSide
-from learnloop_dataplane.experience.trajectories import Preferences, TrajectoryIntake
+from learnloop_dataplane.experience import datasets, nats_workers, trajectories
 from learnloop_dataplane.kubernetes.api_client import KubeApi
-from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.notifications.outbox import Notifications, Webhook
-from learnloop_dataplane.notifications.reports import Approvals, Reports
+from learnloop_dataplane.notifications import outbox, reports
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users
 from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
 from learnloop_dataplane.registry.deployments import Deployments, GateRecords
-from learnloop_dataplane.rewards.bias import BiasReader
-from learnloop_dataplane.rewards.human_feedback import UserFeedback
-from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.reward_hacking import DryRun, SignalReader
+from learnloop_dataplane.rewards import bias, human_feedback, policies, reward_hacking, reward_worker
 from learnloop_dataplane.rewards.reward_tables import step_credits
-from learnloop_dataplane.rewards.reward_worker import RewardOutbox, RewardWorker
 from learnloop_dataplane.sandbox.job import JobSandbox
 from learnloop_dataplane.task_rewards.evaluation import EvaluationWorker, TeamCredits
-from learnloop_dataplane.training.jobs import TrainingJobs
-from learnloop_dataplane.training.runs import Runs
-from learnloop_dataplane.training.study_storage import StudyThreads
+from learnloop_dataplane.training import jobs, runs, study_storage
 from learnloop_dataplane.warehouse.clickhouse import ClickHouse, Shipper
 
 Step = Callable[[str], Awaitable[int]]
@@ -51,14 +39,14 @@ class SharedParts:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.metrics = Metrics()
+        self.metrics = metrics.Metrics()
         self.db = Database(
             config.database_url,
             pool_size=config.pool_size,
             first=_logins(config) if config.database_is_own else None,
         )
-        self.background = Background(self.metrics, self.db.ready)
-        self.arrivals: Work | None = None
+        self.background = loop.Background(self.metrics, self.db.ready)
+        self.arrivals: loop.Work | None = None
         keys = config.encryption_keys
         wrapping = WrappingKeys.parse(keys.get_secret_value()) if keys else None
         self.data_keys = DataKeys(self.db, wrapping) if wrapping else None
@@ -68,21 +56,21 @@ class SharedParts:
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
         self.kube = KubeApi(config) if config.training_api or config.sandbox or asks else None
         self.authenticator = Authenticator(config)
-        self.rate = EpisodeRate(config.quotas, self.metrics)
+        self.rate = limits.EpisodeRate(config.quotas, self.metrics)
         parts = (self.db, self.authenticator, self.metrics, self.rate, self.step_cipher)
-        self.nats = NatsSide(config, *parts) if config.nats_url else None
+        self.nats = nats_workers.NatsSide(config, *parts) if config.nats_url else None
         self.bus = self.nats.bus if self.nats else None
         self.stream_room = self.nats.room if self.nats else None
-        self.notifications = Notifications(
+        self.notifications = outbox.Notifications(
             self.db,
-            Webhook.parse(config.notifications),
+            outbox.Webhook.parse(config.notifications),
             config.notifications_key_file,
             self.metrics,
         )
-        self.reports = Reports(self.db, self.notifications)
+        self.reports = reports.Reports(self.db, self.notifications)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
         self.users = Users(self.db)
-        self.sealer = Sealer(self.db, sealer.write if config.audit_log else None)
+        self.sealer = chain.Sealer(self.db, sealer.write if config.audit_log else None)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
 
@@ -91,13 +79,13 @@ class SharedParts:
         if self.arrivals is not None:
             self.arrivals.changed(namespace)
 
-    def in_turns(self, name: str, *steps: Step, every: float, at_once: int = 1) -> Work:
+    def in_turns(self, name: str, *steps: Step, every: float, at_once: int = 1) -> loop.Work:
         """Runs these steps, one after the other, in turns of namespaces; a step that fails stops no other."""
 
         async def turn(namespace: str) -> int:
             return max([await self.background.attempt(step, namespace) for step in steps])
 
-        work = Work(turn, self.db.namespaces, every=every, at_once=at_once)
+        work = loop.Work(turn, self.db.namespaces, every=every, at_once=at_once)
         self.background.turns(work, name)
         return work
 
@@ -141,22 +129,24 @@ class ExperienceParts:
         self._judge = open_judge(shared.config)
         self.agents = AgentRegistry(db, shared.arrived, cipher)
         stream = (bus, room) if bus is not None and room is not None else None
-        self.intake = TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived, cipher)
-        self.datasets = Datasets(db, shared.warehouse, cipher)
-        self.explored = ExploredActions(db, cipher)
-        self.preferences = Preferences(db, shared.users)
-        self.policies = Policies(db, shared.arrived)
-        self.signals = SignalReader(db, self.policies)
-        self.dry_run = DryRun(db, cipher)
+        self.intake = trajectories.TrajectoryIntake(db, shared.users, shared.metrics, stream, shared.arrived, cipher)
+        self.datasets = datasets.Datasets(db, shared.warehouse, cipher)
+        self.explored = datasets.ExploredActions(db, cipher)
+        self.preferences = trajectories.Preferences(db, shared.users)
+        self.policies = policies.Policies(db, shared.arrived)
+        self.signals = reward_hacking.SignalReader(db, self.policies)
+        self.dry_run = reward_hacking.DryRun(db, cipher)
         artifacts = Artifacts(db, shared.blobs, shared.config.max_artifact_bytes)
-        self._scorers = Scorers(partial(bounded, artifacts))
-        self.bias = BiasReader(db, cipher)
-        self.opinions = UserFeedback(db, shared.users, shared.events, shared.arrived)
+        self._scorers = scorers.Scorers(partial(bounded, artifacts))
+        self.bias = bias.BiasReader(db, cipher)
+        self.opinions = human_feedback.UserFeedback(db, shared.users, shared.events, shared.arrived)
         self.credits = TeamCredits(db)
         self._sandbox = open_sandbox(shared)
         self._evaluations = EvaluationWorker(db, self.policies, self.tools, shared.arrived)
-        self._rewards = RewardWorker(db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher)
-        self._announcements = RewardOutbox(db, bus) if bus else None
+        self._rewards = reward_worker.RewardWorker(
+            db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher
+        )
+        self._announcements = reward_worker.RewardOutbox(db, bus) if bus else None
         warehouse = shared.warehouse
         self._shipper = Shipper(db, warehouse, shared.metrics) if warehouse is not None else None
 
@@ -172,9 +162,9 @@ class ExperienceParts:
         announce = [self._announcements.run] if self._announcements else []
         return [self._rewards.run, self.opinions.run, self.credits.run, self._shared.events.run, *announce]
 
-    def tools(self, namespace: str) -> Tools:
+    def tools(self, namespace: str) -> evaluator.Tools:
         """The judge, the sandbox and the reward models, for the evaluators of a namespace."""
-        return Tools(self._judge, self._sandbox, partial(self._scorers.score, namespace), namespace)
+        return evaluator.Tools(self._judge, self._sandbox, partial(self._scorers.score, namespace), namespace)
 
     async def step_credits(self, namespace: str, trajectory_id: str) -> dict[str, Any] | None:
         """See `reward_tables.step_credits`."""
@@ -189,8 +179,8 @@ class ExperienceParts:
     async def _ship(self, namespace: str) -> int:
         assert self._shipper is not None
         try:
-            return TURN if await self._shipper.run(namespace) else 0
-        except Unavailable:
+            return loop.TURN if await self._shipper.run(namespace) else 0
+        except errors.Unavailable:
             self._shared.metrics.warehouse_failures.inc()
             raise
 
@@ -207,12 +197,12 @@ class TrainingParts:
         self.artifacts = Artifacts(db, blobs, config.max_artifact_bytes)
         self.keeping = Keeping(db, blobs, config.artifact_retention_days)
         publish = shared.bus.publish_best_effort if shared.bus else None
-        self.runs = Runs(db, blobs, shared.metrics, shared.events, shared.arrived, publish)
-        self.studies = StudyThreads(db, config.database_url)
-        self.jobs = TrainingJobs(db, shared.kube if config.training_api else None)
+        self.runs = runs.Runs(db, blobs, shared.metrics, shared.events, shared.arrived, publish)
+        self.studies = study_storage.StudyThreads(db, config.database_url)
+        self.jobs = jobs.TrainingJobs(db, shared.kube if config.training_api else None)
         self.gates = GateRecords(db, self.artifacts)
         self.deployments = Deployments(db, shared.events, shared.arrived)
-        self.approvals = Approvals(db, shared.notifications)
+        self.approvals = reports.Approvals(db, shared.notifications)
 
     def start(self) -> None:
         """Begins looking after the artifact store."""

@@ -16,8 +16,7 @@ from typing import TypeVar
 
 from cachetools import LRUCache
 
-from learnloop_dataplane.config import Quotas
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane import config, errors
 from learnloop_dataplane.metrics import Metrics
 
 RETRY_SECONDS = 10
@@ -44,7 +43,7 @@ class OneEach:
             whose = "this agent" if busy else f"{self._at_once} agents"
             message = f"{self._what} of {whose} is under way; send it again after {RETRY_SECONDS} s"
             field, value = ("agent_id", agent) if busy else (None, None)
-            raise ApiError(429, message, field=field, value=value, retry_after=RETRY_SECONDS)
+            raise errors.ApiError(429, message, field=field, value=value, retry_after=RETRY_SECONDS)
         self._busy.add((namespace, agent))
         try:
             yield
@@ -74,7 +73,7 @@ class FairPlaces:
         """Holds a place, once one is free; raises ApiError 429 where too many wait."""
         waiting = self._requests[namespace] - self._most
         if self._most_waiting is not None and waiting >= self._most_waiting:
-            raise ApiError(429, f"{waiting} requests of {namespace} wait; send it again later", retry_after=1)
+            raise errors.ApiError(429, f"{waiting} requests of {namespace} wait; send it again later", retry_after=1)
         if not self._own:
             self._all = asyncio.Semaphore(self._at_once)  # one that nothing waits for has no event loop yet
         own = self._own.setdefault(namespace, asyncio.Semaphore(self._most))
@@ -97,7 +96,7 @@ MOST_NAMESPACES = 10_000
 class EpisodeRate:
     """A token bucket for each namespace of this replica."""
 
-    def __init__(self, quotas: Quotas, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, quotas: config.Quotas, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._quotas, self._metrics, self._clock = quotas, metrics, clock
         self._left: LRUCache[str, tuple[float, float]] = LRUCache(MOST_NAMESPACES)
 
@@ -112,7 +111,7 @@ class EpisodeRate:
         self._left[namespace] = (left - 1 if left >= 1 else left, now)
         if left < 1:
             self._metrics.count("quota_refusals", namespace, "episodes")
-            raise ApiError(
+            raise errors.ApiError(
                 429,
                 f"namespace {namespace} sends more than {limit:g} episodes a second "
                 "(dataPlane.quotas.episodesPerSecond of the chart); send it again later, or ask for more",

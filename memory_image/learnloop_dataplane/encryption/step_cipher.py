@@ -26,9 +26,8 @@ from learnloop_common.encryption import (
     sealed,
     unseal,
 )
+from learnloop_dataplane import config, errors
 from learnloop_dataplane.blobs.blob_store import Blobs
-from learnloop_dataplane.config import WrappingKeys
-from learnloop_dataplane.errors import Damaged, KeyMissing, Unavailable
 from learnloop_dataplane.postgres.database import Database, uuid7
 
 _OF = "SELECT key_id, wrapping_key, wrapped FROM data_keys WHERE namespace = $1"
@@ -42,7 +41,7 @@ _REWRAP = "UPDATE data_keys SET wrapping_key = $2, wrapped = $3 WHERE namespace 
 class DataKeys:
     """The keys of all namespaces."""
 
-    def __init__(self, db: Database, wrapping: WrappingKeys) -> None:
+    def __init__(self, db: Database, wrapping: config.WrappingKeys) -> None:
         self._db, self._wrapping = db, wrapping
 
     async def of_namespace(self, namespace: str) -> DataKey:
@@ -125,7 +124,7 @@ class StepCipher:
         if not any(is_envelope(log.steps) for log in logs):
             return logs
         if self._keys is None:
-            raise KeyMissing("episodes are sealed and LEARNLOOP_ENCRYPTION_KEYS is not set; give the keys back")
+            raise errors.KeyMissing("episodes are sealed and LEARNLOOP_ENCRYPTION_KEYS is not set; give the keys back")
         key = await self._keys.of(connection, namespace)
         return await asyncio.to_thread(lambda: [_opened(namespace, log, key) for log in logs])
 
@@ -186,7 +185,7 @@ def _opened(namespace: str, log: StepLog, key: DataKey) -> StepLog:
         (size,) = _LENGTH.unpack_from(payload)
     except (KeyError, TypeError, ValueError, binascii.Error, zlib.error, struct.error) as error:
         why = str(error) or type(error).__name__
-        raise Damaged(f"the steps of trajectory {log.trajectory_id}", why) from error
+        raise errors.Damaged(f"the steps of trajectory {log.trajectory_id}", why) from error
     steps, last = payload[_LENGTH.size : _LENGTH.size + size], payload[_LENGTH.size + size :]
     return StepLog(log.trajectory_id, steps.decode(), last.decode() or None)
 
@@ -208,7 +207,7 @@ class SealedBlobs(Blobs):
             await asyncio.to_thread(_seal, file, target, data_key, key)
             await super().put(key, target)
         except OSError as error:
-            raise Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
+            raise errors.Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
         finally:
             target.unlink(missing_ok=True)
 
@@ -258,4 +257,4 @@ async def _unsealed(head: bytes, rest: AsyncIterator[bytes], data_key: DataKey, 
                 yield plain
         yield opener.finish()
     except Unreadable as error:
-        raise Damaged(f"the blob {key}", str(error)) from error
+        raise errors.Damaged(f"the blob {key}", str(error)) from error

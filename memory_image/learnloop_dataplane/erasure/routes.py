@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import ConfigDict, Field, model_validator
 
-from learnloop_api.wire.base import Identifier, Name
-from learnloop_api.wire.language import Preference, PreferencePage
+from learnloop_api.wire import base, language
 from learnloop_dataplane.api.requests import (
     NOTHING_NEW,
     Caller,
@@ -31,7 +30,7 @@ class Erase(Input):
     user_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         default=None, description="the person, as the application knows them, or their pseudonym user:<32 hex digits>"
     )
-    agent_id: Name | None = None
+    agent_id: base.Name | None = None
 
     @model_validator(mode="after")
     def _one(self) -> "Erase":
@@ -58,7 +57,7 @@ class Opinion(Input):
 
     model_config = ConfigDict(json_schema_extra=alternatives("thumbs", "stars", at_most_one=True))
 
-    trajectory_id: Identifier
+    trajectory_id: base.Identifier
     user_id: User
     thumbs: Literal["up", "down"] | None = None
     stars: int | None = Field(default=None, ge=1, le=5, description="3 is neutral")
@@ -88,7 +87,7 @@ async def post_feedback(
 
 @people.post("/preferences", status_code=201, responses=NOTHING_NEW)
 async def post_preference(
-    body: Annotated[Preference, json_body(Preference)], experience: Experience, caller: Caller
+    body: Annotated[language.Preference, json_body(language.Preference)], experience: Experience, caller: Caller
 ) -> Response:
     """Keeps a preference. 201: it is new and durable; 200: it was there already, or is not kept.
 
@@ -100,9 +99,9 @@ async def post_preference(
     return answer(stored, 201 if done.stored and not done.duplicate else 200)
 
 
-@people.get("/preferences", response_model=PreferencePage)
+@people.get("/preferences", response_model=language.PreferencePage)
 async def get_preferences(
-    agent: Annotated[Name, Query()],
+    agent: Annotated[base.Name, Query()],
     experience: Experience,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=MOST)] = MOST,

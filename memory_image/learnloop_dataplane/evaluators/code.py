@@ -17,8 +17,7 @@ from learnloop_api.kinds import evaluators
 from learnloop_dataplane.concurrency.limits import FairPlaces, process_apart
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, Score, Tools, as_text
-from learnloop_dataplane.sandbox.job import judge, read_tests
-from learnloop_dataplane.sandbox.limited_run import RunCase, TooLong
+from learnloop_dataplane.sandbox import job, limited_run
 
 SECONDS = 10.0
 AT_ONCE = 2
@@ -121,7 +120,7 @@ class UnitTests(EvaluatorType):
         """Reads the policy's tests."""
         if spec.unit_tests is not None and spec.unit_tests.tests is not None:
             try:
-                read_tests(spec.unit_tests.tests)
+                job.read_tests(spec.unit_tests.tests)
             except ValueError as error:
                 raise Invalid(str(error), field="unitTests.tests") from None
 
@@ -134,16 +133,16 @@ class UnitTests(EvaluatorType):
         if tools.sandbox is None:
             return Score(None, "no sandbox is configured: have dataPlane.sandbox.enabled set")
         try:
-            tests = read_tests(given)
+            tests = job.read_tests(given)
             calls = [[test.call, test.args, test.kwargs] for test in tests]
-            case_to_run = RunCase(as_text(case.output), calls, settings.seconds, settings.memory_megabytes)
+            case_to_run = limited_run.RunCase(as_text(case.output), calls, settings.seconds, settings.memory_megabytes)
             answer = await tools.sandbox.run(case_to_run, tools.namespace)
-        except TooLong as error:
+        except limited_run.TooLong as error:
             return Score(None, str(error))
         except ValueError as error:
             return Score(None, str(error)[:500])
         if answer is None:
             return Score(0.0, "the sandbox was stopped: the code took more memory or time than it has")
         results, why = answer
-        passed, note = judge(tests, results)
+        passed, note = job.judge(tests, results)
         return Score(passed / len(tests), f"{note}; {why}" if why else note)

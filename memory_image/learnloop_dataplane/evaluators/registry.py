@@ -2,8 +2,7 @@
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators.code import Linter, UnitTests
-from learnloop_dataplane.evaluators.comparisons import Exact, Fuzzy, JsonSchema, Numeric, Regex
+from learnloop_dataplane.evaluators import code, comparisons, judge, scorers
 from learnloop_dataplane.evaluators.evaluator import (
     MAX_TEXT,
     Case,
@@ -12,21 +11,19 @@ from learnloop_dataplane.evaluators.evaluator import (
     Tools,
     as_text,
 )
-from learnloop_dataplane.evaluators.judge import Judged
-from learnloop_dataplane.evaluators.scorers import Preferred
 
 EVALUATORS: dict[str, EvaluatorType] = {
     kind.name: kind
     for kind in (
-        Exact(),
-        Fuzzy(),
-        Numeric(),
-        JsonSchema(),
-        Regex(),
-        Linter(),
-        UnitTests(),
-        Judged(),
-        Preferred(),
+        comparisons.Exact(),
+        comparisons.Fuzzy(),
+        comparisons.Numeric(),
+        comparisons.JsonSchema(),
+        comparisons.Regex(),
+        code.Linter(),
+        code.UnitTests(),
+        judge.Judged(),
+        scorers.Preferred(),
     )
 }
 

@@ -17,21 +17,17 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_dataplane import errors, strict_json
 from learnloop_dataplane.access.callers import Authenticator
-from learnloop_dataplane.concurrency.limits import EpisodeRate, body_bytes, in_thread_if_large
-from learnloop_dataplane.concurrency.loop import Background
+from learnloop_dataplane.concurrency import limits, loop
 from learnloop_dataplane.config import Config, seed_from
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
-from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories, prepare, safe_version, store
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.nats.auth_callout import AuthCallout, Issuer
+from learnloop_dataplane.nats import auth_callout, event_outbox, relay
 from learnloop_dataplane.nats.connection import ROOM_SECONDS, TRAINING, TRAJECTORIES, Bus, Room
-from learnloop_dataplane.nats.event_outbox import RefusedMessage, invalid, split_subject
-from learnloop_dataplane.nats.relay import Relay, TenantConnection
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import Users, redact_text
-from learnloop_dataplane.strict_json import StrictReader
 
 log = logging.getLogger(__name__)
 BATCH = 64
@@ -68,7 +64,7 @@ async def consume(bus: Bus, stream: str, config: ConsumerConfig, handle: Handler
                 await reader.unsubscribe()
     except (NatsError, TimeoutError, OSError) as error:
         log.warning("%s: reading is interrupted: %r", stream, error)
-        raise Unavailable("NATS") from error
+        raise errors.Unavailable("NATS") from error
 
 
 async def again(messages: Iterable[Msg]) -> None:
@@ -83,7 +79,7 @@ class Refusals:
     def __init__(self, bus: Bus, metrics: Metrics) -> None:
         self._bus, self._metrics = bus, metrics
 
-    async def settle(self, message: Msg, refusal: RefusedMessage) -> None:
+    async def settle(self, message: Msg, refusal: event_outbox.RefusedMessage) -> None:
         """Takes the message out of its stream, where secrets and facts about people would lie for days."""
         meta = message.metadata
         self._metrics.count("refused", refusal.namespace, refusal.code)
@@ -91,7 +87,7 @@ class Refusals:
             self._metrics.not_collected(refusal.namespace, refusal.code)
         reason = redact_text(refusal.reason)
         log.info("refused %s/%s (%s): %r", meta.stream, meta.sequence.stream, refusal.code, reason)
-        with suppress(NatsError, Unavailable):
+        with suppress(NatsError, errors.Unavailable):
             if meta.stream != TRAJECTORIES:  # which lets go of what is settled
                 await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
             await message.term()
@@ -100,7 +96,7 @@ class Refusals:
 STREAM_DURABLE = "learnloop-store"
 PORTION_BYTES = 8 * 2**20
 """Of messages that are read together: an episode takes nine times its bytes, so a batch of large ones would not fit."""
-_READER = StrictReader(Trajectory)
+_READER = strict_json.StrictReader(Trajectory)
 # Errors that a message's values cause. After any other error (rights, tables, disk) the message is delivered again.
 REFUSED_VALUES = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
@@ -133,12 +129,12 @@ class TrajectoryConsumer:
     async def _store(self, messages: Sequence[Msg]) -> None:
         """One transaction for each namespace."""
         groups: dict[str, list[tuple[Msg, Trajectory]]] = defaultdict(list)
-        refused: list[tuple[Msg, RefusedMessage]] = []
+        refused: list[tuple[Msg, event_outbox.RefusedMessage]] = []
         for message in messages:
             try:
-                body_bytes.set(len(message.data))
-                namespace, trajectory = await in_thread_if_large("", read, message.subject, message.data)
-            except RefusedMessage as refusal:
+                limits.body_bytes.set(len(message.data))
+                namespace, trajectory = await limits.in_thread_if_large("", read, message.subject, message.data)
+            except event_outbox.RefusedMessage as refusal:
                 refused.append((message, refusal))
             else:
                 groups[namespace].append((message, trajectory))
@@ -150,7 +146,7 @@ class TrajectoryConsumer:
         messages = [message for message, _ in group]
         try:
             done = await self._persist(namespace, group)
-        except Unavailable:
+        except errors.Unavailable:
             await again(messages)
         except Exception as error:
             if len(group) > 1:  # what is wrong with one of them must not delay the others
@@ -158,7 +154,7 @@ class TrajectoryConsumer:
                     await self._store_group(namespace, [item])
             elif isinstance(error, REFUSED_VALUES):
                 reason = f"PostgreSQL refuses it: {error.args[0]}"  # its detail has the whole row
-                await self._refusals.settle(messages[0], RefusedMessage(namespace, "storage", reason))
+                await self._refusals.settle(messages[0], event_outbox.RefusedMessage(namespace, "storage", reason))
             else:
                 log.warning("an episode of %s is not stored yet: %r", namespace, error)
                 await again(messages)
@@ -176,8 +172,8 @@ class TrajectoryConsumer:
     async def _persist(self, namespace: str, group: list[tuple[Msg, Trajectory]]) -> StoredTrajectories:
         """Stores what may be: nothing of what was erased, or of users who opted out."""
         shielded = await self._users.shield(namespace, dict(enumerate(item for _, item in group)))
-        body_bytes.set(sum(len(message.data) for message, _ in group))
-        rows = await in_thread_if_large(namespace, _prepared, [*shielded.values()])
+        limits.body_bytes.set(sum(len(message.data) for message, _ in group))
+        rows = await limits.in_thread_if_large(namespace, _prepared, [*shielded.values()])
         done = await store(self._db, namespace, rows, self._cipher) if rows else StoredTrajectories(set(), set())
         for item in shielded.values():
             if item is None or item.trajectory_id in done.refused:
@@ -206,21 +202,21 @@ def read(subject: str, data: bytes) -> tuple[str, Trajectory]:
     Raises:
         RefusedMessage: with the reason; such a message can never be stored.
     """
-    namespace, agent = split_subject(subject, names.SUBJECT_TRAJECTORY)
+    namespace, agent = event_outbox.split_subject(subject, names.SUBJECT_TRAJECTORY)
     try:
         trajectory: Trajectory = _READER.read(data)
     except ValidationError as error:
-        raise invalid(namespace, names.SUBJECT_TRAJECTORY, error) from None
+        raise event_outbox.invalid(namespace, names.SUBJECT_TRAJECTORY, error) from None
     if trajectory.agent != agent:
         problem = f"agent: the body says {trajectory.agent!r}, the subject says {agent!r}"
-        raise RefusedMessage(
+        raise event_outbox.RefusedMessage(
             namespace, "agent", f"{problem}; publish it on {names.SUBJECT_TRAJECTORY}.<namespace>.<agent>"
         )
     return namespace, trajectory
 
 
 DURABLE = "learnloop-requests"
-_REQUESTS = StrictReader(TrainingRequest)
+_REQUESTS = strict_json.StrictReader(TrainingRequest)
 KEPT_IDS = 64
 """Ids of an agent's requests that are known again: those of the newest so many."""
 # A redelivered older request must not replace a newer one: the stream's own time decides. Nor must one that its sender
@@ -249,11 +245,11 @@ class RequestConsumer:
         """Returns when every message is settled."""
         for message in messages:
             try:
-                namespace, agent = split_subject(message.subject, names.SUBJECT_TRAINING_REQUEST)
+                namespace, agent = event_outbox.split_subject(message.subject, names.SUBJECT_TRAINING_REQUEST)
                 await self._keep(namespace, agent, message)
-            except RefusedMessage as refusal:
+            except event_outbox.RefusedMessage as refusal:
                 await self._refusals.settle(message, refusal)
-            except Unavailable:
+            except errors.Unavailable:
                 await again([message])
             except Exception as error:  # nor may one delay the others here
                 log.warning("a request in %s is not stored yet: %r", message.subject, error)
@@ -266,7 +262,7 @@ class RequestConsumer:
         try:
             request: TrainingRequest = _REQUESTS.read(message.data)
         except ValidationError as error:
-            raise invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error) from None
+            raise event_outbox.invalid(namespace, names.SUBJECT_TRAINING_REQUEST, error) from None
         async with self._db.tenant(namespace) as connection:
             at, wish = message.metadata.timestamp, request.model_dump_json(exclude_defaults=True)
             await connection.execute(_UPSERT, namespace, agent, request.request_id, at, wish)
@@ -284,18 +280,22 @@ class NatsSide:
         db: Database,
         auth: Authenticator,
         metrics: Metrics,
-        rate: EpisodeRate,
+        rate: limits.EpisodeRate,
         cipher: StepCipher,
     ) -> None:
         self._config, self._db, self._metrics, self._cipher = config, db, metrics, cipher
         keys = config.lines("nats_issuer_key")
-        issuers = [Issuer(seed_from(key)) for key in keys.values] if keys else []
-        tenants = TenantConnection(config, AuthCallout(auth, issuers), Relay(metrics, rate)) if issuers else None
+        issuers = [auth_callout.Issuer(seed_from(key)) for key in keys.values] if keys else []
+        tenants = (
+            relay.TenantConnection(config, auth_callout.AuthCallout(auth, issuers), relay.Relay(metrics, rate))
+            if issuers
+            else None
+        )
         self.bus = Bus(config, tenants)
         self.room = Room(self.bus, metrics)
         metrics.nats(self.bus.connected)
 
-    def start(self, background: Background, users: Users, arrived: Callable[[str], None]) -> None:
+    def start(self, background: loop.Background, users: Users, arrived: Callable[[str], None]) -> None:
         """Begins connecting and reading.
 
         Args:

@@ -14,14 +14,13 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse, ToldAgent
+from learnloop_dataplane import errors, strict_json
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.loop import Work
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.recall.memory_types import POLICIES
-from learnloop_dataplane.strict_json import StrictReader
 
 log = logging.getLogger(__name__)
 UNLIMITED = MemoryBudget()
@@ -129,7 +128,7 @@ class BudgetFile:
     def __init__(self, path: Path | None, metrics: Metrics) -> None:
         self._path = path
         self._metrics = metrics
-        self._reader = StrictReader(AgentBudgets)
+        self._reader = strict_json.StrictReader(AgentBudgets)
         self._budgets: AgentBudgets | None = None
         self._refusal = ""
 
@@ -222,7 +221,7 @@ class Budgets:
         budget = (own or UNLIMITED).within(self._others(namespace, agent))
         if own is None and budget == UNLIMITED:
             message = "this agent has no memory budget; put one at /api/v1/agents/{agent}/memory-budget"
-            raise ApiError(404, message, field="agent", value=agent)
+            raise errors.ApiError(404, message, field="agent", value=agent)
         figures = {name: value for name, value in row.items() if name in _FIGURES} if row is not None else {}
         return MemoryUse(agent=agent, own=own, budget=budget, **figures)
 

@@ -13,8 +13,7 @@ from learnloop_api.wire.base import Timestamp
 from learnloop_dataplane.audit.chain import note_memories
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.lifecycle.distillation import MAX_PEOPLE, MAX_SOURCES
-from learnloop_dataplane.memories.memory_store import NewMemory
-from learnloop_dataplane.memories.routes import StoreMemory
+from learnloop_dataplane.memories import memory_store, routes
 from learnloop_dataplane.postgres.database import Database
 
 PAGE = 500
@@ -106,7 +105,7 @@ async def delete(db: Database, namespace: str, agent: str, ids: list[UUID]) -> i
 _MOST_PEOPLE = MAX_PEOPLE + MAX_SOURCES + 1  # that an export can name behind one memory
 
 
-class ExportedMemory(StoreMemory):
+class ExportedMemory(routes.StoreMemory):
     """One line of an export."""
 
     id: UUID
@@ -115,7 +114,7 @@ class ExportedMemory(StoreMemory):
     expires_at: Timestamp | None = None
     user_ids: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(default=[], max_length=_MOST_PEOPLE)
 
-    def memory(self) -> NewMemory:
+    def memory(self) -> memory_store.NewMemory:
         """A copy: stored now, but valid since the original was stored."""
         since = self.remembered_at or self.created_at
         memory = super().memory()

@@ -13,11 +13,10 @@ import orjson
 from numpy.typing import NDArray
 from pgvector import HalfVector
 
+from learnloop_dataplane import errors, text
 from learnloop_dataplane.embedding.embedder import Embedder
-from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.recall.questions import index
-from learnloop_dataplane.text import Analyzer
 
 log = logging.getLogger(__name__)
 BATCH = 500
@@ -89,7 +88,7 @@ class Indexing:
     def __init__(
         self,
         db: Database,
-        analyzer: Analyzer,
+        analyzer: text.Analyzer,
         embedder: Embedder | None,
         before: Embedder | None = None,
     ) -> None:
@@ -115,7 +114,7 @@ class Indexing:
         if name is None or name == self._embedder.name:
             return self._embedder
         if self._before is None or self._before.name != name:
-            raise Unavailable(f"embedder {name}, whose vectors are in use; name it in LEARNLOOP_EMBEDDER_BEFORE")
+            raise errors.Unavailable(f"embedder {name}, whose vectors are in use; name it in LEARNLOOP_EMBEDDER_BEFORE")
         return self._before
 
     async def restem(self, namespace: str) -> int:

@@ -11,15 +11,12 @@ import orjson
 from pydantic_core import to_json
 
 from learnloop_common.redaction.redactor import safe_origin
+from learnloop_dataplane import errors, text
 from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.privacy.people import Users, hold_off, redact, redact_text
-from learnloop_dataplane.recall.kinds import Kind
-from learnloop_dataplane.recall.memory_types import CODES, POLICIES, MemoryType
-from learnloop_dataplane.recall.questions import index, speaker_of
-from learnloop_dataplane.text import Analyzer, text_of
+from learnloop_dataplane.recall import kinds, memory_types, questions
 
 Source = Literal["api", "episode", "consolidation", "import"]
 FOREVER = datetime.max.replace(tzinfo=UTC)  # asyncpg sends it as 'infinity'
@@ -63,7 +60,7 @@ class NewMemory:
     `kind`: None: what its text says."""
 
     agent: str
-    memory_type: MemoryType
+    memory_type: memory_types.MemoryType
     content: dict[str, Any]
     importance: float = 0.5
     source: Source = "api"
@@ -78,22 +75,22 @@ class NewMemory:
     valid_to: datetime | None = None
     ttl_seconds: int | None = None
     expires_at: datetime | None = None
-    kind: Kind | None = None
+    kind: kinds.Kind | None = None
     id: UUID = field(default_factory=uuid7)
 
 
-def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, ...]:
+def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[Any, ...]:
     """The values of $2 to $25, after redaction."""
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
-    speaker = redact_text(speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
-    columns = index(content, speaker, memory.session_id, analyzer)
+    speaker = redact_text(questions.speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
+    columns = questions.index(content, speaker, memory.session_id, analyzer)
     return (
         memory.id,
         memory.agent,
         memory.memory_type,
         encoded,
-        text_of(content),
+        text.text_of(content),
         memory.importance,
         memory.source,
         safe_origin(memory.origin, redact_text),
@@ -108,7 +105,7 @@ def row_of(memory: NewMemory, now: datetime, analyzer: Analyzer) -> tuple[Any, .
         speaker,
         memory.position,
         int(memory.kind if memory.kind is not None else columns.kind),
-        CODES[memory.memory_type],
+        memory_types.CODES[memory.memory_type],
         columns.speaker,
         columns.person,
         columns.session,
@@ -124,13 +121,15 @@ def redacted_content(content: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
     """When it expires, and until when it is recalled: a pinned memory's time to live waits until it is let go."""
-    ttl = memory.ttl_seconds if memory.ttl_seconds is not None else POLICIES[memory.memory_type].ttl_seconds
+    ttl = (
+        memory.ttl_seconds if memory.ttl_seconds is not None else memory_types.POLICIES[memory.memory_type].ttl_seconds
+    )
     expires = memory.expires_at or (now + timedelta(seconds=ttl) if ttl is not None else None)
     ends = [end for end in (None if memory.pinned else expires, memory.valid_to) if end is not None]
     return expires, min(ends, default=FOREVER)
 
 
-async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory], analyzer: Analyzer) -> set[UUID]:
+async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory], analyzer: text.Analyzer) -> set[UUID]:
     """Writes what is not there yet (by id and by idempotency key); returns the ids that were new."""
     if not memories:
         return set()
@@ -164,7 +163,7 @@ async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemor
     for memory in memories:
         row = rows.get((memory.agent, memory.idempotency_key))
         if row is None or row["memory_type"] != memory.memory_type or not _same(row["content"], memory.content):
-            raise ApiError(
+            raise errors.ApiError(
                 409,
                 "this key already stands for another memory; use a new key for new content",
                 field="idempotency_key",
@@ -212,7 +211,7 @@ class MemoryWrites:
         self,
         db: Database,
         users: Users,
-        analyzer: Analyzer,
+        analyzer: text.Analyzer,
         stored: Callable[[str], None],
     ) -> None:
         self._db = db

@@ -25,9 +25,8 @@ from learnloop_dataplane.api.requests import (
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.memories.memory_store import NewMemory
 from learnloop_dataplane.privacy.people import redact
-from learnloop_dataplane.recall.memory_groups import ScopeOfRecall
+from learnloop_dataplane.recall import memory_groups, recall
 from learnloop_dataplane.recall.memory_types import ALL_TYPES, MemoryType
-from learnloop_dataplane.recall.recall import Ask
 from learnloop_dataplane.text import question_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
@@ -107,17 +106,17 @@ class Retrieve(Input):
     k: int = Field(default=10, ge=1, le=100)
     # A tuple: pydantic would copy a list for every request.
     memory_types: tuple[MemoryType, ...] = Field(default=ALL_TYPES, min_length=1, max_length=len(ALL_TYPES))
-    scope: ScopeOfRecall = Field(
+    scope: memory_groups.ScopeOfRecall = Field(
         default="agent",
         description="whose memories: the agent's own, those of its group, or those of all agents of the namespace",
     )
     as_of: Timestamp | None = Field(default=None, description="answer as the agent would have at this instant")
     logged: bool = Field(default=True, description="false: only looks; the recall is not logged and teaches nothing")
 
-    def ask(self) -> Ask:
+    def ask(self) -> recall.Ask:
         """As it goes to recall: redacted as memories are, or an address in the question is not the `<EMAIL:…>` that is
         stored, and an embedder elsewhere gets to see it."""
-        return Ask(
+        return recall.Ask(
             self.agent_id,
             question_of(redact(self.context)),
             self.k,

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import httpx
 import orjson
 
-from learnloop_common.chat import ChatFields
-from learnloop_common.circuit_breaker import Breaker
+from learnloop_common import chat, circuit_breaker
 from learnloop_dataplane.errors import Unavailable
 
 T = TypeVar("T")
@@ -60,14 +59,14 @@ class ModelServer:
         most_bytes: int,
         transport: httpx.AsyncBaseTransport | None = None,
         name: str = "the model server",
-        breaker: Breaker | None = None,
+        breaker: circuit_breaker.Breaker | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._name = f"{name} {self.url}"
         self._probe = probe
         self._seconds = seconds
         self._most = most_bytes
-        self._breaker = breaker or Breaker()
+        self._breaker = breaker or circuit_breaker.Breaker()
         # A compressed answer is refused: unpacked, a small one could fill the memory before it is measured.
         plain = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         headers = plain | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -175,7 +174,7 @@ class ChatModel:
 
     def __init__(self, server: ModelServer, model: str, most_tokens: int) -> None:
         self.server, self._model, self._most = server, model, most_tokens
-        self._fields = ChatFields()
+        self._fields = chat.ChatFields()
 
     async def ask(self, messages: Sequence[dict[str, str]], read: Callable[[Any], T]) -> T:
         """Returns `read` of the answer; raises as ModelServer.post."""

@@ -22,9 +22,7 @@ from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ConfigError
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.nats.auth_callout import ACCOUNT, TENANTS_USER, AuthCallout
-from learnloop_dataplane.nats.connection import connected
-from learnloop_dataplane.nats.event_outbox import tenants_id, valid_namespace
+from learnloop_dataplane.nats import auth_callout, connection, event_outbox
 
 log = logging.getLogger(__name__)
 QUEUE = "learnloop"
@@ -73,7 +71,7 @@ class Relay:
     async def _take(self, message: Msg) -> None:
         prefix = next(prefix for prefix in TAKEN if message.subject.startswith(f"{prefix}."))
         namespace = message.subject.removeprefix(f"{prefix}.").partition(".")[0]
-        if not valid_namespace(namespace) or not answerable(message.reply, namespace):
+        if not event_outbox.valid_namespace(namespace) or not answerable(message.reply, namespace):
             # Without an answer: no subject to send it to.
             log.info("NATS: refused, the reply subject is not an inbox of the publisher: %r", message.reply[:MAX_REPLY])
             self._metrics.count("relay_refusals", namespace, "reply")
@@ -104,7 +102,7 @@ class Relay:
         assert self._own is not None
         identity = (message.headers or {}).get(MESSAGE_ID)
         # Of the publisher's headers none but this goes on: others are orders to JetStream.
-        headers = {MESSAGE_ID: tenants_id(namespace, message.subject, identity)} if identity else None
+        headers = {MESSAGE_ID: event_outbox.tenants_id(namespace, message.subject, identity)} if identity else None
         try:
             answer = (await self._own.request(message.subject, message.data, WAIT_SECONDS, headers=headers)).data
         except NoRespondersError:
@@ -148,7 +146,7 @@ async def isolated(tenants: Client) -> bool:
 class TenantConnection:
     """A second connection, to the account in which tenants publish."""
 
-    def __init__(self, config: Config, callout: AuthCallout, relay: Relay) -> None:
+    def __init__(self, config: Config, callout: auth_callout.AuthCallout, relay: Relay) -> None:
         self._config = config
         self._callout = callout
         self._relay = relay
@@ -165,11 +163,11 @@ class TenantConnection:
             ConfigError: the server would answer tenants by itself.
         """
         await self.close()
-        self._client = await connected(self._config, TENANTS_USER)
+        self._client = await connection.connected(self._config, auth_callout.TENANTS_USER)
         if not await isolated(self._client):
             raise ConfigError(
-                f"user {TENANTS_USER} of NATS reaches JetStream, so every tenant would; "
-                f"give it an account {ACCOUNT} without JetStream, as the chart's nats.conf does"
+                f"user {auth_callout.TENANTS_USER} of NATS reaches JetStream, so every tenant would; "
+                f"give it an account {auth_callout.ACCOUNT} without JetStream, as the chart's nats.conf does"
             )
         await self._relay.listen(own, self._client)
         await self._callout.listen(own)

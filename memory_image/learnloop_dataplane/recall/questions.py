@@ -9,19 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_dataplane.recall.kinds import (
-    Form,
-    Kind,
-    about,
-    amounts,
-    asks_amount,
-    asks_assistant,
-    form_of,
-    is_person,
-    kind_of,
-    says_i,
-)
-from learnloop_dataplane.recall.ranking import NOBODY, Question
+from learnloop_dataplane.recall import kinds, ranking
 from learnloop_dataplane.text import Analyzer, pack, term_hash, text_of, thread_of, words
 
 MOST_STEMS = 64  # of a question: those at its beginning and those at its end
@@ -38,7 +26,7 @@ class Indexed:
     session: int
     speaker: int
     person: bool
-    kind: Kind
+    kind: kinds.Kind
 
 
 def speaker_of(content: dict[str, Any], given: str | None, *, prefixed: bool = True) -> str:
@@ -65,38 +53,38 @@ def index(content: dict[str, Any], speaker: str, session: str | None, analyzer: 
         pack(analyzer.terms(text)),
         thread_of(session),
         name_hash(speaker),
-        is_person(speaker),
-        kind_of(spoken, speaker),
+        kinds.is_person(speaker),
+        kinds.kind_of(spoken, speaker),
     )
 
 
 def name_hash(name: str) -> int:
     """A number for a speaker's first name."""
     first = words(name)[:1]
-    return zlib.crc32(first[0].encode()) if first else NOBODY
+    return zlib.crc32(first[0].encode()) if first else ranking.NOBODY
 
 
-def question_of(text: str, analyzer: Analyzer) -> Question:
+def question_of(text: str, analyzer: Analyzer) -> ranking.Question:
     """Analyses a question."""
-    form = form_of(text)
-    stems = list(dict.fromkeys(analyzer.terms(about(text, form)))) or list(dict.fromkeys(analyzer.terms(text)))
+    form = kinds.form_of(text)
+    stems = list(dict.fromkeys(analyzer.terms(kinds.about(text, form)))) or list(dict.fromkeys(analyzer.terms(text)))
     if len(stems) > MOST_STEMS:
         stems = stems[: MOST_STEMS // 2] + stems[-MOST_STEMS // 2 :]
     names = {name_hash(word) for word in words(text) if len(word) > 1}
     for run in _UNSPACED.findall(text):
         names |= {name_hash(run[i : i + n]) for n in (2, 3, 4) for i in range(len(run) - n + 1)}
-    speakers = [name_hash("user")] if says_i(text) else []
-    if form == Form.FACT and asks_assistant(text):
+    speakers = [name_hash("user")] if kinds.says_i(text) else []
+    if form == kinds.Form.FACT and kinds.asks_assistant(text):
         speakers.append(name_hash("assistant"))
-    return Question(
+    return ranking.Question(
         np.array(list(dict.fromkeys(map(term_hash, stems))), np.uint32),
         np.array(sorted(names), np.int64),
         np.array(speakers, np.int64),
-        _amounts(analyzer) if asks_amount(text) else np.zeros(0, np.uint32),
+        _amounts(analyzer) if kinds.asks_amount(text) else np.zeros(0, np.uint32),
         form,
     )
 
 
 @cache
 def _amounts(analyzer: Analyzer) -> NDArray[np.uint32]:
-    return np.unique(np.array([term_hash(stem) for stem in analyzer.terms(amounts())], np.uint32))
+    return np.unique(np.array([term_hash(stem) for stem in analyzer.terms(kinds.amounts())], np.uint32))

@@ -17,11 +17,8 @@ from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.errors import StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database, uuid7
+from learnloop_dataplane.recall import memory_groups, memory_types, questions, ranking
 from learnloop_dataplane.recall.candidates import MOST_TOGETHER, SCOPE, Candidates, Wanted
-from learnloop_dataplane.recall.memory_groups import Groups, ScopeOfRecall
-from learnloop_dataplane.recall.memory_types import ALL_TYPES, MemoryType
-from learnloop_dataplane.recall.questions import question_of
-from learnloop_dataplane.recall.ranking import Memories, Population, Question, rank
 from learnloop_dataplane.text import Analyzer
 
 FLUSH_SECONDS = 1.0
@@ -129,9 +126,9 @@ class Ask:
     agent: str
     text: str
     k: int = 10
-    types: tuple[MemoryType, ...] = ALL_TYPES
+    types: tuple[memory_types.MemoryType, ...] = memory_types.ALL_TYPES
     at: datetime | None = None
-    scope: ScopeOfRecall = "agent"
+    scope: memory_groups.ScopeOfRecall = "agent"
     logged: bool = True
 
 
@@ -178,7 +175,7 @@ class Recaller:
         analyzer: Analyzer,
         embedder: EmbedderOf,
         candidates: Candidates,
-        groups: Groups,
+        groups: memory_groups.Groups,
         log: RecallLog,
         *,
         embed_seconds: float = 0.5,
@@ -202,7 +199,7 @@ class Recaller:
         agents = [ask.agent]
         if ask.scope != "agent":
             agents = await self._groups.members(namespace, ask.agent, ask.scope)
-        question = question_of(ask.text, self._analyzer)
+        question = questions.question_of(ask.text, self._analyzer)
         name, vector, degraded = await self._vector(namespace, ask.text)
         wanted = Wanted(namespace, agents, ask.types, ask.at, vector, name)
         try:
@@ -211,7 +208,7 @@ class Recaller:
             log.warning("the vector store does not answer, words choose the memories to rank: %s", error)
             degraded.append("vector store")
             memories, population = await self._read(Wanted(namespace, agents, ask.types, ask.at), question)
-        best = rank(memories, question, ask.k, population)
+        best = ranking.rank(memories, question, ask.k, population)
         ids = [UUID(bytes=memories.ids[row].tobytes()) for row in best.rows]
         rows = {row[0]: row for row in await self._db.fetch_as(namespace, _TEXTS, agents, ids)}
         hits = [
@@ -248,7 +245,9 @@ class Recaller:
             return None, None, ["embedder"]
         return embedder.name, vector, []
 
-    async def _read(self, wanted: Wanted, question: Question) -> tuple[Memories, Population | None]:
+    async def _read(
+        self, wanted: Wanted, question: ranking.Question
+    ) -> tuple[ranking.Memories, ranking.Population | None]:
         if len(wanted.agents) > 1:
             sizes = await self._candidates.sizes(wanted.namespace, wanted.agents)
             if sum(sizes.values()) > MOST_TOGETHER:
@@ -256,8 +255,8 @@ class Recaller:
         return await self._candidates.read(wanted, question)
 
     async def _best_of_each(
-        self, wanted: Wanted, question: Question, agents: Sequence[str], size: int
-    ) -> tuple[Memories, Population]:
+        self, wanted: Wanted, question: ranking.Question, agents: Sequence[str], size: int
+    ) -> tuple[ranking.Memories, ranking.Population]:
         """Each agent's own best, to be ranked together."""
         turns = asyncio.Semaphore(AT_ONCE)
 
@@ -265,11 +264,11 @@ class Recaller:
             async with turns:
                 own = Wanted(wanted.namespace, [agent], wanted.types, wanted.at, wanted.vector, wanted.embedder)
                 memories, population = await self._candidates.read(own, question)
-            rows = rank(memories, question, OWN_BEST, population).rows
+            rows = ranking.rank(memories, question, OWN_BEST, population).rows
             return [UUID(bytes=memories.ids[row].tobytes()) for row in rows]
 
         ids = [identity for own in await asyncio.gather(*map(best, agents)) for identity in own]
         memories = await self._candidates.named(wanted, ids)
         frequency = np.array([np.count_nonzero(memories.words >> 8 == stem) for stem in question.stems], float)
         length = float((memories.words & 255).sum()) / max(len(memories), 1)
-        return memories, Population(size, frequency, max(length, 1.0))
+        return memories, ranking.Population(size, frequency, max(length, 1.0))

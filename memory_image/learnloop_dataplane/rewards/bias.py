@@ -24,9 +24,7 @@ from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.policies import check_evaluators
-from learnloop_dataplane.rewards.reward_hacking import Floats
-from learnloop_dataplane.rewards.reward_tables import Window, pages, read_episode
+from learnloop_dataplane.rewards import policies, reward_hacking, reward_tables
 
 Outcome = Literal["success", "failure", "unsaid"]
 OUTCOMES: dict[Outcome, str] = {
@@ -51,7 +49,7 @@ class Earned:
 
 def earned(spec: RewardPolicySpec, rule: BiasCheck, row: Mapping[str, Any]) -> Earned:
     """Computes the reward of a recorded episode; a broken constraint caps it."""
-    episode = read_episode(row)
+    episode = reward_tables.read_episode(row)
     worth = evaluate(spec, episode)
     caps = [constraint.reward_at_most for constraint in spec.constraints if constraint.name in worth.broken]
     parts = [component.weight * worth.components[component.name] for component in spec.components]
@@ -89,7 +87,7 @@ class Pair:
     key: str
     outcome: Outcome
     names: tuple[str, str]
-    values: tuple[Floats, Floats]
+    values: tuple[reward_hacking.Floats, reward_hacking.Floats]
 
 
 def compare(spec: RewardPolicySpec, rule: BiasCheck, episodes: Sequence[Earned]) -> BiasFigures:
@@ -242,7 +240,7 @@ class BiasReader:
         """
         if spec.bias is None:
             raise Invalid("left out; name at least bias.groupBy", field="policy.bias", value=None)
-        check_evaluators(spec)
+        policies.check_evaluators(spec)
         question = f"{spec.model_dump_json()}\n{query!r}".encode()
         key = (namespace, sha256(question).hexdigest())
         if (fresh := self._answers.get(key)) is not None:
@@ -265,8 +263,8 @@ class BiasReader:
         async with self._db.tenant(namespace) as connection:
             wanted = list(query.agents) if query.agents is not None else None
             agents = [row["name"] for row in await connection.fetch(_AGENTS, namespace, query.policy, wanted)]
-        window = Window(rule.episodes, agents)
+        window = reward_tables.Window(rule.episodes, agents)
         episodes: list[Earned] = []
-        async for page in pages(self._db, self._cipher, namespace, window, steps=needs_log(spec)):
+        async for page in reward_tables.pages(self._db, self._cipher, namespace, window, steps=needs_log(spec)):
             episodes += await asyncio.to_thread(lambda rows: [earned(spec, rule, row) for row in rows], page)
         return await asyncio.to_thread(compare, spec, rule, episodes)

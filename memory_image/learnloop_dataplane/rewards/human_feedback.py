@@ -19,17 +19,7 @@ from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.privacy.people import Users, is_erased
-from learnloop_dataplane.rewards.reward_tables import (
-    LOG,
-    SCORES,
-    Policy,
-    confidence,
-    policy_terms,
-    read_episode,
-    settle,
-    statistics,
-)
-from learnloop_dataplane.rewards.reward_worker import metadata
+from learnloop_dataplane.rewards import reward_tables, reward_worker
 
 MAX_PEOPLE = 1000
 BATCH = 100
@@ -53,8 +43,8 @@ FROM mean WHERE t.namespace = $1 AND t.trajectory_id = $2
 """
 _JOINED = "UPDATE user_feedback SET joined = true WHERE namespace = $1 AND trajectory_id = $2 AND NOT joined"
 _REWARDED = f"""
-SELECT t.trajectory_id, t.agent_id, t.episode_return, t.success, t.steps, t.outcome_values, {LOG} AS log,
-    {SCORES.format(policy="h.reward_policy", revision="h.reward_policy_revision")} AS scores,
+SELECT t.trajectory_id, t.agent_id, t.episode_return, t.success, t.steps, t.outcome_values, {reward_tables.LOG} AS log,
+    {reward_tables.SCORES.format(policy="h.reward_policy", revision="h.reward_policy_revision")} AS scores,
     t.episode_id, t.policy_revision, h.reward_policy, h.reward_policy_revision, p.spec
 FROM trajectories t JOIN reward_history h USING (namespace, trajectory_id)
 JOIN reward_policy_revisions p ON p.namespace = $1 AND p.name = h.reward_policy
@@ -135,15 +125,15 @@ class UserFeedback:
         if row is None:
             return
         spec = RewardPolicySpec.model_validate_json(row["spec"])
-        policy = Policy(row["reward_policy"], row["reward_policy_revision"], spec)
-        episode = read_episode(row)
+        policy = reward_tables.Policy(row["reward_policy"], row["reward_policy_revision"], spec)
+        episode = reward_tables.read_episode(row)
         worth = evaluate(policy.spec, episode)
-        running = await statistics(connection, namespace, row["agent_id"], policy)
-        reward, _ = settle(policy.spec, worth, running)
-        sure = confidence(policy.spec, worth, running)
+        running = await reward_tables.statistics(connection, namespace, row["agent_id"], policy)
+        reward, _ = reward_tables.settle(policy.spec, worth, running)
+        sure = reward_tables.confidence(policy.spec, worth, running)
         components, violated = orjson.dumps(worth.components).decode(), orjson.dumps(worth.broken).decode()
         key = (namespace, trajectory_id, policy.name, policy.revision)
-        details = metadata(policy, reward, episode, row)
+        details = reward_worker.metadata(policy, reward, episode, row)
         now = await connection.fetchval(_CORRECT, *key, components, worth.raw, reward, sure, violated, details)
         await connection.execute(_MARK, namespace, trajectory_id, reward)
         await connection.execute(_DIVIDE_AGAIN, namespace, trajectory_id)
@@ -159,7 +149,7 @@ class UserFeedback:
             violated=list(worth.broken),
             computed_at=now,
             credit_assigned=reward,
-            **policy_terms(policy.spec),
+            **reward_tables.policy_terms(policy.spec),
         )
         subject = f"{names.SUBJECT_REWARD}.{namespace}.{event.agent}"
         await self._outbox.put(

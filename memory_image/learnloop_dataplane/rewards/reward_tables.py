@@ -11,8 +11,7 @@ import orjson
 
 from learnloop_api.kinds.reward_policy import Normalisation, RewardPolicySpec
 from learnloop_api.wire.reward import KeptReward, Reward
-from learnloop_common.reward_rules.components import Episode, Worth, bounded, credits, potential_terms
-from learnloop_common.reward_rules.step_rewards import limits
+from learnloop_common.reward_rules import components, step_rewards
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
 
@@ -62,25 +61,25 @@ def normalise(raw: float, running: Running, rule: Normalisation) -> float:
     """
     match rule.method:
         case "none":
-            return bounded(raw, rule.clip)
+            return components.bounded(raw, rule.clip)
         case "minmax":
             if running.low is None or running.high is None or running.high <= running.low:
                 return 0.0
-            return bounded((raw - running.low) / (running.high - running.low), rule.clip)
+            return components.bounded((raw - running.low) / (running.high - running.low), rule.clip)
         case _:
             # Rounding leaves a little "spread" behind when every value was the same; that must not be divided by.
             if running.std <= 1e-9 * max(1.0, abs(running.mean)):
                 return 0.0
-            return bounded((raw - running.mean) / running.std, rule.clip)
+            return components.bounded((raw - running.mean) / running.std, rule.clip)
 
 
-def settle(spec: RewardPolicySpec, worth: Worth, running: Running) -> tuple[float, Running]:
+def settle(spec: RewardPolicySpec, worth: components.Worth, running: Running) -> tuple[float, Running]:
     """The reward to store, and the statistics that include it.
 
     Constraints come after the bounds: nothing an episode achieved makes up for one it broke.
     """
     running = running.add(worth.raw)
-    return min([scaled(spec, worth.raw, running), *limits(spec, worth)]), running
+    return min([scaled(spec, worth.raw, running), *step_rewards.limits(spec, worth)]), running
 
 
 def scaled(spec: RewardPolicySpec, raw: float, running: Running) -> float:
@@ -91,7 +90,7 @@ def scaled(spec: RewardPolicySpec, raw: float, running: Running) -> float:
     return reward
 
 
-def confidence(spec: RewardPolicySpec, worth: Worth, running: Running) -> float:
+def confidence(spec: RewardPolicySpec, worth: components.Worth, running: Running) -> float:
     """How far a reward can be trusted, 0 to 1: share of the weights that were measured × how settled the scale is.
 
     A scale learned from n episodes is off by about 1/√n standard deviations; without normalisation there is none.
@@ -172,11 +171,11 @@ async def step_credits(
         return None
     spec, log = RewardPolicySpec.model_validate_json(row["spec"]), orjson.loads(row["steps"])
     facts = {name: row[name] for name in ("agent", "reward_policy", "reward_policy_revision", "reward")}
-    shaping = potential_terms(spec.shaping, log) if spec.shaping else [0.0] * len(log)
+    shaping = components.potential_terms(spec.shaping, log) if spec.shaping else [0.0] * len(log)
     return {
         "trajectory_id": trajectory_id,
         **facts,
-        "credits": credits(spec.credit, row["reward"], log),
+        "credits": components.credits(spec.credit, row["reward"], log),
         "shaping": shaping,
     }
 
@@ -267,8 +266,8 @@ async def pages(
         position = rows[-1]["received_at"], rows[-1]["trajectory_id"]
 
 
-def read_episode(row: Any) -> Episode:
+def read_episode(row: Any) -> components.Episode:
     """The episode in a row of `trajectories` that was selected together with its `log`."""
     values, steps = orjson.loads(row["outcome_values"]), orjson.loads(row["log"]) if row["log"] else ()
     scores = orjson.loads(row["scores"]) if row.get("scores") else {}
-    return Episode(row["episode_return"], row["success"], row["steps"], values, steps, scores=scores)
+    return components.Episode(row["episode_return"], row["success"], row["steps"], values, steps, scores=scores)

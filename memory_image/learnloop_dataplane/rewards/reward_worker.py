@@ -17,8 +17,7 @@ import orjson
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import DeploymentOutcomes, RevisionOutcomes
-from learnloop_common.reward_rules.components import Episode, division, evaluate, needs_log
-from learnloop_common.reward_rules.step_rewards import whole
+from learnloop_common.reward_rules import components, step_rewards
 from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
@@ -244,7 +243,7 @@ class RewardWorker:
         policy = await self._policies.get(namespace, whose.policy, whose.revision)
         if policy is None:
             return 0
-        by_steps = needs_log(policy.spec) or policy.spec.credit.method == "environment"
+        by_steps = components.needs_log(policy.spec) or policy.spec.credit.method == "environment"
         for _ in range(ATTEMPTS):
             stored, before = await pending(
                 self._db, namespace, whose, self._size, log=by_steps, evaluators=evaluated(policy)
@@ -271,7 +270,7 @@ def compute(policy: Policy, running: Running, rows: Sequence[Any]) -> tuple[Colu
     columns: Columns = ([], [], [], [], [], [], [], [], [])
     for row in rows:
         episode = read_episode(row)
-        worth = evaluate(policy.spec, episode)
+        worth = components.evaluate(policy.spec, episode)
         reward, running = settle(policy.spec, worth, running)
         columns[0].append(row["trajectory_id"])
         columns[1].append(row["outcome_values"])
@@ -285,12 +284,12 @@ def compute(policy: Policy, running: Running, rows: Sequence[Any]) -> tuple[Colu
     return columns, running
 
 
-def metadata(policy: Policy, reward: float, episode: Episode, row: Any) -> str:
+def metadata(policy: Policy, reward: float, episode: components.Episode, row: Any) -> str:
     """The facts that outlive the episode, as JSON: its ids, its worth to learners, and how the reward was divided among
     its steps."""
     facts = {"episode_id": row["episode_id"], "policy_revision": row["policy_revision"]}
-    facts["worth"] = whole(policy.spec, episode)
-    facts["credit"] = division(policy.spec.credit, reward, episode.steps, episode.log)
+    facts["worth"] = step_rewards.whole(policy.spec, episode)
+    facts["credit"] = components.division(policy.spec.credit, reward, episode.steps, episode.log)
     return orjson.dumps(facts).decode()
 
 

@@ -22,17 +22,8 @@ from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
 from learnloop_dataplane.evaluators.registry import score, score_or_say
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.rewards import reward_tables, reward_worker
 from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.reward_tables import (
-    Policy,
-    Running,
-    confidence,
-    policy_terms,
-    scaled,
-    settle,
-    statistics,
-)
-from learnloop_dataplane.rewards.reward_worker import Weigher, waiting
 
 SECONDS = 20.0
 """That all evaluators of one request may take together."""
@@ -62,8 +53,8 @@ class Result(TaskResult):
 async def calculated(
     tools: Tools,
     result: Result,
-    policy: Policy | None,
-    running: Running,
+    policy: reward_tables.Policy | None,
+    running: reward_tables.Running,
     *,
     agent: str = "",
     task_id: str | None = None,
@@ -78,7 +69,7 @@ async def calculated(
     measured = {name: score.value for name, score in scores.items() if score.value is not None}
     episode = Episode(result.episode_return, result.success, result.count, result.values, result.log, scores=measured)
     worth = evaluate(spec, episode)
-    reward, running = settle(spec, worth, running)
+    reward, running = reward_tables.settle(spec, worth, running)
     parts = stored_division(spec, running, reward, result).described() if result.agents else []
     own = next((part["credit_assigned"] for part in parts if part["agent"] == agent), None)
     return {
@@ -92,9 +83,9 @@ async def calculated(
         "shaped_reward": reward,
         "credit_assigned": own if parts else reward,
         "credits": parts,
-        "confidence": confidence(spec, worth, running),
+        "confidence": reward_tables.confidence(spec, worth, running),
         "violated": worth.broken,
-        **policy_terms(spec),
+        **reward_tables.policy_terms(spec),
     }
 
 
@@ -162,7 +153,7 @@ class EvaluationWorker:
     async def run(self, namespace: str) -> int:
         """Scores what is pending in one namespace and returns how many scores were kept."""
         count, until = 0, time.monotonic() + TURN_SECONDS
-        for whose in await waiting(self._db, namespace):
+        for whose in await reward_worker.waiting(self._db, namespace):
             policy = await self._policies.get(namespace, whose.policy, whose.revision)
             components = [item for item in policy.spec.components if item.evaluator] if policy else []
             if policy and components:
@@ -172,7 +163,12 @@ class EvaluationWorker:
         return count
 
     async def _score_agent(
-        self, namespace: str, whose: Weigher, policy: Policy, components: list[RewardComponent], until: float
+        self,
+        namespace: str,
+        whose: reward_worker.Weigher,
+        policy: reward_tables.Policy,
+        components: list[RewardComponent],
+        until: float,
     ) -> int:
         count, after = 0, (datetime.min.replace(tzinfo=UTC), 0)
         tools, places = self._tools(namespace), asyncio.Semaphore(AT_ONCE)
@@ -198,7 +194,7 @@ class EvaluationWorker:
     async def _score(
         self,
         namespace: str,
-        policy: Policy,
+        policy: reward_tables.Policy,
         component: RewardComponent,
         row: Any,
         tools: Tools,
@@ -257,10 +253,13 @@ def divide(rule: TeamCredit, reward: float, without: Mapping[str, float | None])
     return Division("difference", {agent: part + rest for agent, part in own.items()})
 
 
-def stored_division(spec: RewardPolicySpec, running: Running, reward: float, result: TaskResult) -> Division:
+def stored_division(
+    spec: RewardPolicySpec, running: reward_tables.Running, reward: float, result: TaskResult
+) -> Division:
     """Divides a reward as it is stored. The result's values are raw: they are put on the same scale first."""
     without = {
-        agent: None if value is None else scaled(spec, value, running) for agent, value in result.participants().items()
+        agent: None if value is None else reward_tables.scaled(spec, value, running)
+        for agent, value in result.participants().items()
     }
     return divide(spec.team_credit, reward, without)
 
@@ -336,8 +335,8 @@ async def _divide(connection: Any, namespace: str, row: Any) -> None:
     identity, result = row["trajectory_id"], TaskResult.model_validate_json(row["result"])
     if result.agents:
         spec = RewardPolicySpec.model_validate_json(row["spec"])
-        policy = Policy(row["reward_policy"], row["reward_policy_revision"], spec)
-        running = await statistics(connection, namespace, row["agent_id"], policy)
+        policy = reward_tables.Policy(row["reward_policy"], row["reward_policy_revision"], spec)
+        running = await reward_tables.statistics(connection, namespace, row["agent_id"], policy)
         stored = stored_division(spec, running, row["reward"], result)
         learned = divide(spec.team_credit, row["worth"], result.participants())
         values = (row["raw_reward"], row["reward"], stored.method, row["task_type"], row["worth"])

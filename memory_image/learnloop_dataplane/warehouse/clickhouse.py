@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
-from learnloop_dataplane.config import warehouse_connection
-from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane import config, errors
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
 
@@ -95,7 +94,7 @@ class ClickHouse:
     """
 
     def __init__(self, dsn: str, *, days: int, timeout: float = 10.0) -> None:
-        self._connection: dict[str, Any] = dict(warehouse_connection(dsn))
+        self._connection: dict[str, Any] = dict(config.warehouse_connection(dsn))
         self._days = days
         self._timeout = timeout
         self._client: Any = None
@@ -174,7 +173,7 @@ class ClickHouse:
             try:
                 return await asyncio.wait_for(asyncio.to_thread(self._ask, work), self._timeout + 5)
             except TimeoutError as error:
-                raise Unavailable("ClickHouse") from error
+                raise errors.Unavailable("ClickHouse") from error
 
     def _ask(self, work: Callable[[Any], T]) -> T:
         # Imported here: a quarter of a second and 40 MB that only installations with a warehouse pay.
@@ -184,7 +183,7 @@ class ClickHouse:
             return work(self._connected())
         except (Error, OSError) as error:
             log.warning("ClickHouse: %s", str(error).splitlines()[0][:300] if str(error) else type(error).__name__)
-            raise Unavailable("ClickHouse") from error
+            raise errors.Unavailable("ClickHouse") from error
 
     def _connected(self) -> Any:
         """The client; the first call makes the table."""

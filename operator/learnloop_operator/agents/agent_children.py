@@ -10,13 +10,11 @@ from learnloop_api.kinds.task import EnvironmentTask, Task
 from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec, TrainingTemplate
+from learnloop_operator.agents import model_to_serve, narrowing
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
-from learnloop_operator.agents.model_to_serve import spaces, world_of
-from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.triggers import NOTE_WITHOUT_GAIN, Trigger, note_without_gain
+from learnloop_operator.core import pod_templates, workload_network
 from learnloop_operator.core.plan import Manifest, child, standard_labels
-from learnloop_operator.core.pod_templates import Main, pod_template
-from learnloop_operator.core.workload_network import DNS, addresses, data_plane, pods, policy, ports
 
 SEEDS = 2**31
 
@@ -65,7 +63,7 @@ def training_job(snapshot: AgentSnapshot, number: int, trigger: Trigger) -> Mani
     assert training is not None
     wish = snapshot.stats.training_wish if snapshot.stats else None
     if wish is not None and trigger.kind == "request":
-        training = narrowed(training, wish).training
+        training = narrowing.narrowed(training, wish).training
     played = task.environment or task.external
     assert played is not None, "checked by the API server"
     conditions = {name: value for name, value in played.to_kube().items() if name in CONDITIONS}
@@ -110,10 +108,10 @@ def granted(snapshot: AgentSnapshot, trigger: Trigger) -> str | None:
 
 def _world(task: Task) -> Manifest:
     """The environment that is played; where there is none, what is seen and done."""
-    environment = world_of(task)
+    environment = model_to_serve.world_of(task)
     if environment is not None:
         return {"environment": environment}
-    text = spaces(task)
+    text = model_to_serve.spaces(task)
     assert text is not None, "checked by decide"
     return {"spaces": text.uri()}
 
@@ -142,7 +140,7 @@ def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int)
     selector = {names.LABEL_AGENT: snapshot.name, names.LABEL_COMPONENT: ACTOR}
     code = environment.environment_config_map
     volumes = [{"name": CODE_VOLUME, "configMap": {"name": code.name}}] if code else []
-    template = pod_template(
+    template = pod_templates.pod_template(
         _actor(snapshot, environment),
         environment.actors.pod,
         labels=marks,
@@ -165,7 +163,7 @@ def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int)
     )
 
 
-def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> Main:
+def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> pod_templates.Main:
     env: dict[str, str | Manifest] = {
         names.ENV_NAMESPACE: snapshot.namespace,
         names.ENV_DATA_URL: snapshot.defaults.data_url,
@@ -197,7 +195,7 @@ def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> Main:
         gateway = snapshot.spec.deployment.template.routing.mode == "gateway"
         scheme = "https" if snapshot.namespace in snapshot.defaults.tls and not gateway else "http"
         env[ENV_ENDPOINT] = f"{scheme}://{snapshot.name}.{snapshot.namespace}.svc:{names.PORT_SERVING}"
-    return Main(
+    return pod_templates.Main(
         name=ACTOR,
         image=snapshot.defaults.image,
         pull_policy=snapshot.defaults.image_pull_policy,
@@ -217,17 +215,17 @@ def actor_network(snapshot: AgentSnapshot, environment: EnvironmentTask) -> tupl
     network = snapshot.defaults.network
     if network is None:
         return ()
-    servers = pods({names.LABEL_DEPLOYMENT: snapshot.name})
-    memory = pods({names.LABEL_COMPONENT: "memory-service"})
+    servers = workload_network.pods({names.LABEL_DEPLOYMENT: snapshot.name})
+    memory = workload_network.pods({names.LABEL_COMPONENT: "memory-service"})
     out = [
-        ports(names.PORT_SERVING, peers=[servers], key="to"),
-        *([ports(names.PORT_DATA, peers=[memory], key="to")] if snapshot.memory_url else []),
-        data_plane(snapshot.defaults.data_url),
-        DNS,
-        *addresses(environment.actors.pod.to_kube()),
+        workload_network.ports(names.PORT_SERVING, peers=[servers], key="to"),
+        *([workload_network.ports(names.PORT_DATA, peers=[memory], key="to")] if snapshot.memory_url else []),
+        workload_network.data_plane(snapshot.defaults.data_url),
+        workload_network.DNS,
+        *workload_network.addresses(environment.actors.pod.to_kube()),
         *network.to,
     ]
-    manifest = policy(
+    manifest = workload_network.policy(
         snapshot.object,
         name=f"{snapshot.name}-actor",
         component=ACTOR,

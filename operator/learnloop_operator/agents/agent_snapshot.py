@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
-from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
+from learnloop_api.kinds import learning_agent, model_deployment
 from learnloop_api.wire.reward import AgentStats
-from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.plan import BaseSnapshot, obeyed
-from learnloop_operator.core.workload_network import WorkloadNetwork
+from learnloop_operator.core import allowed_pods, plan, workload_network
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +55,20 @@ class AgentDefaults:
     image_pull_policy: str = "IfNotPresent"
     tls: tuple[str, ...] = ()
     """Namespaces whose pods serve by TLS."""
-    pods: PodRules = field(default_factory=PodRules)
+    pods: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """What actors' pods, and those of jobs and servers, may have."""
-    network: WorkloadNetwork | None = None
+    network: workload_network.WorkloadNetwork | None = None
     """What actors may call; None: the installation wants no NetworkPolicy."""
     names_are_verified: bool = False
     """The API server checks the names in annotations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSnapshot(BaseSnapshot):
+class AgentSnapshot(plan.BaseSnapshot):
     """Input of `decide`. Equal snapshots give equal plans."""
 
-    spec: LearningAgentSpec
-    before: LearningAgentStatus
+    spec: learning_agent.LearningAgentSpec
+    before: learning_agent.LearningAgentStatus
     policy: Policy
     environment_code: str = ""
     """Digest of the ConfigMap with the environment's modules; "" where the task names none, or it does not exist."""
@@ -81,7 +78,7 @@ class AgentSnapshot(BaseSnapshot):
     """Reason why the stats are missing: the data plane does not answer."""
     jobs: tuple[TrainingRun, ...] = ()
     """Sorted by number, oldest first."""
-    deployment: ModelDeploymentStatus | None = None
+    deployment: model_deployment.ModelDeploymentStatus | None = None
     actors: Mapping[str, Any] | None = None
     """Status of the actors' Deployment."""
     actors_trouble: str = ""
@@ -91,7 +88,7 @@ class AgentSnapshot(BaseSnapshot):
     @property
     def annotations(self) -> Mapping[str, str]:
         """Annotations, each cut to the length that a status can hold."""
-        return obeyed(self.object)
+        return plan.obeyed(self.object)
 
     @property
     def memory_url(self) -> str:

@@ -5,9 +5,7 @@ from typing import Any
 
 from learnloop_api.kinds.base import Condition
 from learnloop_api.kinds.learning_agent import AgentModel, LearningAgentStatus
-from learnloop_operator.agents.agent_snapshot import AgentSnapshot
-from learnloop_operator.agents.model_to_serve import Problem
-from learnloop_operator.agents.triggers import TriggerVerdict, rewarded_since
+from learnloop_operator.agents import agent_snapshot, model_to_serve, triggers
 from learnloop_operator.core.anomalies import ReturnAnomalies, judged, watch
 from learnloop_operator.core.conditions import TRUE, condition, merge, ready_triplet
 
@@ -16,12 +14,12 @@ from learnloop_operator.core.conditions import TRUE, condition, merge, ready_tri
 class StatusFacts:
     """Decisions that the status shows."""
 
-    snapshot: AgentSnapshot
+    snapshot: agent_snapshot.AgentSnapshot
     record: LearningAgentStatus
     model: AgentModel | None
     registered: str | None
-    verdict: TriggerVerdict
-    problem: Problem | None
+    verdict: triggers.TriggerVerdict
+    problem: model_to_serve.Problem | None
 
 
 def status(facts: StatusFacts) -> dict[str, Any]:
@@ -52,7 +50,7 @@ def status(facts: StatusFacts) -> dict[str, Any]:
 
 
 def _since(facts: StatusFacts) -> int | None:
-    previous = rewarded_since(facts.snapshot, facts.record.last_training)
+    previous = triggers.rewarded_since(facts.snapshot, facts.record.last_training)
     return facts.snapshot.before.rewarded_since_training if previous is None else previous
 
 

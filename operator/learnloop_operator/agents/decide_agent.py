@@ -7,27 +7,13 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
 from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_operator.agents.agent_children import (
-    NOTE_REQUEST,
-    NOTE_REWARDED,
-    NOTE_TRAIN,
-    NOTE_TRIGGER,
-    actor_network,
-    actors,
-    granted,
-    model_deployment,
-    training_job,
-)
+from learnloop_operator.agents import agent_children, agent_status, narrowing
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
-from learnloop_operator.agents.agent_status import StatusFacts, status
 from learnloop_operator.agents.model_to_serve import Problem, first_problem, forgettable, model_to_serve
-from learnloop_operator.agents.narrowing import narrowed
 from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
-from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.anomalies import news
+from learnloop_operator.core import allowed_pods, anomalies, times
 from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest, Notice, ObjectRef, Plan
 from learnloop_operator.core.plan import revision as digest
-from learnloop_operator.core.times import ever_later, parse, seconds_since
 
 BUSY, IDLE, RESTING = 2.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
@@ -59,16 +45,16 @@ def decide(snapshot: AgentSnapshot) -> Plan:
     if refusal:
         before, verdict = _refuse(snapshot, before, refusal), TriggerVerdict(waiting=refusal)
     jobs, after = _train(snapshot, before, verdict.fire)
-    state = status(StatusFacts(snapshot, after, model, registration.mark, verdict, problem))
+    state = agent_status.status(agent_status.StatusFacts(snapshot, after, model, registration.mark, verdict, problem))
     return Plan(
         status=state,
-        apply=(*jobs, model_deployment(snapshot), *_actors(snapshot, registration.mark)),
+        apply=(*jobs, agent_children.model_deployment(snapshot), *_actors(snapshot, registration.mark)),
         delete=_deletes(snapshot),
         calls=registration.calls,
         events=(
             *_events(snapshot, model, verdict.fire, after),
             *_told(refusal),
-            *news(snapshot.status, state),
+            *anomalies.news(snapshot.status, state),
         ),
         announcements=order_announcements(snapshot, after),
         figures={"training_failures_in_a_row": failures_in_a_row(snapshot)},
@@ -115,7 +101,7 @@ def _refusal(snapshot: AgentSnapshot, fire: Trigger | None) -> str:
     wish = snapshot.stats.training_wish if snapshot.stats else None
     if fire is None or fire.kind != "request" or wish is None or snapshot.spec.training is None:
         return ""
-    why = narrowed(snapshot.spec.training, wish).sentence
+    why = narrowing.narrowed(snapshot.spec.training, wish).sentence
     return f"request {wish.request_id} is refused: {why}"[:1024] if why else ""
 
 
@@ -134,8 +120,8 @@ def _train(
     if fire is None:
         return (), before
     number = (before.trainings or 0) + 1
-    job = training_job(snapshot, number, fire)
-    request = granted(snapshot, fire)
+    job = agent_children.training_job(snapshot, number, fire)
+    request = agent_children.granted(snapshot, fire)
     after = before.model_copy(
         update={
             "trainings": number,
@@ -159,17 +145,17 @@ def _actors(snapshot: AgentSnapshot, registered: str | None) -> tuple[Manifest, 
     if environment is None:
         return ()
     # Without a policy to ask or a place to report to, an actor could only fail.
-    if forbidden(environment.actors.pod, "spec.task.environment.actors.pod", snapshot.defaults.pods):
+    if allowed_pods.forbidden(environment.actors.pod, "spec.task.environment.actors.pod", snapshot.defaults.pods):
         # The old ones end: what the platform rolled back is not played on with.
         plain = environment.actors.model_copy(update={"pod": PodOptions()})
         return (
-            (actors(snapshot, environment.model_copy(update={"actors": plain}), 0),)
+            (agent_children.actors(snapshot, environment.model_copy(update={"actors": plain}), 0),)
             if snapshot.actors is not None
             else ()
         )
     playing = not snapshot.spec.suspend and registered and snapshot.deployment and snapshot.deployment.stable
-    deployment = actors(snapshot, environment, environment.actors.replicas if playing else 0)
-    return (*actor_network(snapshot, environment), deployment)
+    deployment = agent_children.actors(snapshot, environment, environment.actors.replicas if playing else 0)
+    return (*agent_children.actor_network(snapshot, environment), deployment)
 
 
 def _deletes(snapshot: AgentSnapshot) -> tuple[ObjectRef, ...]:
@@ -205,9 +191,9 @@ def _usual(snapshot: AgentSnapshot) -> float:
         return RESTING
     if snapshot.stats.rewarded != snapshot.before.rewarded:
         return BUSY
-    newest = snapshot.stats.last_trajectory_at or parse(snapshot.object["metadata"].get("creationTimestamp"))
+    newest = snapshot.stats.last_trajectory_at or times.parse(snapshot.object["metadata"].get("creationTimestamp"))
     quiet = (snapshot.now - newest).total_seconds() if newest else 0.0
-    return ever_later(quiet, IDLE, SELDOM)
+    return times.ever_later(quiet, IDLE, SELDOM)
 
 
 def recorded(snapshot: AgentSnapshot) -> LearningAgentStatus:
@@ -221,8 +207,9 @@ def recorded(snapshot: AgentSnapshot) -> LearningAgentStatus:
         update={
             "trainings": newest.number,
             "last_training": _last(newest),
-            "observed_train": notes.get(NOTE_TRAIN, "")[:LONGEST_NOTE] or before.observed_train,
-            "observed_training_request": notes.get(NOTE_REQUEST, "")[:LONGEST_NOTE] or before.observed_training_request,
+            "observed_train": notes.get(agent_children.NOTE_TRAIN, "")[:LONGEST_NOTE] or before.observed_train,
+            "observed_training_request": notes.get(agent_children.NOTE_REQUEST, "")[:LONGEST_NOTE]
+            or before.observed_training_request,
         }
     )
 
@@ -236,10 +223,10 @@ def failures_in_a_row(snapshot: AgentSnapshot) -> int:
 
 def _last(job: TrainingRun) -> LastTraining:
     notes = job.notes or {}
-    rewarded = notes.get(NOTE_REWARDED, "")
+    rewarded = notes.get(agent_children.NOTE_REWARDED, "")
     return LastTraining(
         name=job.name,
-        trigger=notes.get(NOTE_TRIGGER, "unknown")[:LONGEST_NOTE],
+        trigger=notes.get(agent_children.NOTE_TRIGGER, "unknown")[:LONGEST_NOTE],
         phase=job.phase or None,
         at=job.created_at,
         rewarded=int(rewarded) if rewarded.isdecimal() else None,
@@ -260,7 +247,7 @@ BY_A_PERSON = "annotation"
 def order_announcements(snapshot: AgentSnapshot, after: LearningAgentStatus) -> tuple[Announcement, ...]:
     """The order that the newest run obeys, under an identity that it always has."""
     order = _order(snapshot, after)
-    if order is None or seconds_since(order.at.isoformat(), snapshot.now) > NEWS_SECONDS:
+    if order is None or times.seconds_since(order.at.isoformat(), snapshot.now) > NEWS_SECONDS:
         return ()
     uid = str(snapshot.object["metadata"].get("uid", ""))
     identity = sha256("\n".join((uid, order.job, order.value)).encode()).hexdigest()[:32]
@@ -270,7 +257,7 @@ def order_announcements(snapshot: AgentSnapshot, after: LearningAgentStatus) -> 
 
 def _order(snapshot: AgentSnapshot, after: LearningAgentStatus) -> TrainingOrder | None:
     run, value = after.last_training, after.observed_train
-    if run is None or run.trigger != BY_A_PERSON or value is None or parse(run.at) is None:
+    if run is None or run.trigger != BY_A_PERSON or value is None or times.parse(run.at) is None:
         return None
     who = value.partition(" by ")[2][:256] or None
     return TrainingOrder.model_validate(

@@ -4,16 +4,11 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.language_model import base_alone
-from learnloop_api.kinds.learning_agent import AgentModel
-from learnloop_api.kinds.model_deployment import ArmStatus
+from learnloop_api import known_environments, uniform_policy
+from learnloop_api.kinds import base, language_model, learning_agent, model_deployment
 from learnloop_api.kinds.task import Bound, Task
-from learnloop_api.known_environments import SPACES
-from learnloop_api.uniform_policy import UniformSpaces, combinations
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
-from learnloop_operator.core.allowed_pods import REASON, forbidden, forbidden_base
-from learnloop_operator.core.artifacts import foreign
+from learnloop_operator.core import allowed_pods, artifacts
 
 MOST_COMBINATIONS = 4096
 KINDS = "observations, and one of actions, multiDiscrete and continuous"
@@ -22,7 +17,7 @@ KINDS = "observations, and one of actions, multiDiscrete and continuous"
 def first_policy(task: Task) -> str | None:
     """Its address; None where neither the task nor its environment's name says what is seen and done."""
     text = spaces(task)
-    return text.uri() if text else SPACES.get(world_of(task) or "")
+    return text.uri() if text else known_environments.SPACES.get(world_of(task) or "")
 
 
 def flaw(task: Task) -> str | None:
@@ -34,15 +29,15 @@ def flaw(task: Task) -> str | None:
         if task.multi_discrete and text.choices > MOST_COMBINATIONS:
             counted = f"{task.multi_discrete} has {text.choices} combinations, {MOST_COMBINATIONS} are the most"
             return f"spec.task.multiDiscrete: {counted}; take some of the choices away"
-        previous = SPACES.get(name or "") if task.environment else None
+        previous = known_environments.SPACES.get(name or "") if task.environment else None
         if previous and text.uri() != previous:
             return f"spec.task: says {text.uri()}, but {name} is {previous}; leave {KINDS} out, or correct them"
         return None
     if name is None:
         return f"spec.task: what the agent sees and does is not said; set {KINDS}"
-    if name in SPACES:
+    if name in known_environments.SPACES:
         return None
-    alike = get_close_matches(name, SPACES, n=2, cutoff=0.8)
+    alike = get_close_matches(name, known_environments.SPACES, n=2, cutoff=0.8)
     fix = f"did you mean {' or '.join(alike)}? Otherwise set" if alike else "set"
     problem = "is none of the environments that every image has, so what is seen and done in it is not known"
     return f"{_field(task)}: {name!r} {problem}; {fix} {KINDS} in spec.task"
@@ -55,15 +50,15 @@ def world_of(task: Task) -> str | None:
     return task.external.training_environment if task.external else None
 
 
-def spaces(task: Task) -> UniformSpaces | None:
+def spaces(task: Task) -> uniform_policy.UniformSpaces | None:
     """Spaces in the task itself; None where its environment defines them."""
     if task.observations is None:
         return None
     if task.continuous is not None:
         low, high = _ends(task.continuous)
-        return UniformSpaces(task.choices or 0, low, high, task.observations)
-    choices = task.actions or (combinations(task.multi_discrete) if task.multi_discrete else 0)
-    return UniformSpaces(choices, observations=task.observations) if choices else None
+        return uniform_policy.UniformSpaces(task.choices or 0, low, high, task.observations)
+    choices = task.actions or (uniform_policy.combinations(task.multi_discrete) if task.multi_discrete else 0)
+    return uniform_policy.UniformSpaces(choices, observations=task.observations) if choices else None
 
 
 def _ends(bounds: list[Bound]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -79,7 +74,7 @@ VALIDATED = "Validated"
 PINNED, UNIFORM, BASE = "pinned", "uniform", "base"
 
 
-def model_to_serve(snapshot: AgentSnapshot) -> AgentModel | None:
+def model_to_serve(snapshot: AgentSnapshot) -> learning_agent.AgentModel | None:
     """The pinned model, else the newest proven one, else an honest place to begin.
 
     That is the base model of who speaks, and the uniform random policy of who acts by numbers.
@@ -92,17 +87,19 @@ def model_to_serve(snapshot: AgentSnapshot) -> AgentModel | None:
     if snapshot.spec.suspend and before is not None:
         return before
     if pin is not None:
-        return AgentModel(uri=pin.uri, sha256=pin.sha256, source=PINNED)
+        return learning_agent.AgentModel(uri=pin.uri, sha256=pin.sha256, source=PINNED)
     newest = next((job for job in reversed(snapshot.jobs) if is_proven(job)), None)
     if before is not None and number_of(snapshot.name, before.source) > (newest.number if newest else 0):
         return before
     if newest is not None and newest.uri:
-        return AgentModel(uri=newest.uri, sha256=newest.sha256, source=newest.name, mean_return=newest.mean_return)
+        return learning_agent.AgentModel(
+            uri=newest.uri, sha256=newest.sha256, source=newest.name, mean_return=newest.mean_return
+        )
     spoken = snapshot.spec.task.language_model
     if spoken is not None:
-        return AgentModel(uri=base_alone(spoken), sha256=spoken.base.sha256, source=BASE)
+        return learning_agent.AgentModel(uri=language_model.base_alone(spoken), sha256=spoken.base.sha256, source=BASE)
     first = None if flaw(snapshot.spec.task) else first_policy(snapshot.spec.task)
-    return AgentModel(uri=first, source=UNIFORM) if first else None
+    return learning_agent.AgentModel(uri=first, source=UNIFORM) if first else None
 
 
 def is_proven(job: TrainingRun) -> bool:
@@ -131,7 +128,7 @@ def forgettable(snapshot: AgentSnapshot) -> tuple[str, ...]:
     )
 
 
-def _arms(snapshot: AgentSnapshot) -> tuple[ArmStatus, ...]:
+def _arms(snapshot: AgentSnapshot) -> tuple[model_deployment.ArmStatus, ...]:
     status = snapshot.deployment
     arms = (status.stable, status.canary, status.previous) if status else ()
     return tuple(arm for arm in arms if arm)
@@ -167,15 +164,17 @@ def _pods_not_allowed(snapshot: AgentSnapshot) -> Problem | None:
     if spec.task.environment is not None:
         pods["spec.task.environment.actors.pod"] = spec.task.environment.actors.pod
     if (language := spec.deployment.template.serving.language) is not None:
-        pods["spec.deployment.template.serving.language.server"] = PodOptions(image=language.server.image)
-    result = [forbidden(options, field, snapshot.defaults.pods) for field, options in pods.items()]
-    result.append(forbidden_base(spec.task.language_model, "spec.task.languageModel", snapshot.defaults.pods))
-    return next((Problem(REASON, stray) for stray in result if stray), None)
+        pods["spec.deployment.template.serving.language.server"] = base.PodOptions(image=language.server.image)
+    result = [allowed_pods.forbidden(options, field, snapshot.defaults.pods) for field, options in pods.items()]
+    result.append(
+        allowed_pods.forbidden_base(spec.task.language_model, "spec.task.languageModel", snapshot.defaults.pods)
+    )
+    return next((Problem(allowed_pods.REASON, stray) for stray in result if stray), None)
 
 
 def _pin(snapshot: AgentSnapshot) -> Problem | None:
     pin = snapshot.spec.deployment.model
-    stray = foreign(pin.uri, snapshot.namespace) if pin and pin.uri else ""
+    stray = artifacts.foreign(pin.uri, snapshot.namespace) if pin and pin.uri else ""
     return Problem("ModelOfAnotherNamespace", f"spec.deployment.model.uri: {stray}") if stray else None
 
 

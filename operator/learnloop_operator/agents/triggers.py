@@ -9,8 +9,7 @@ from croniter import croniter
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import LastTraining
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
-from learnloop_operator.core.plan import revision
-from learnloop_operator.core.times import parse, seconds_since
+from learnloop_operator.core import plan, times
 
 DRAWN = re.compile(r"(?i)(^|\s)[rh]")
 """croniter's own additions: no two looks would agree on the next time."""
@@ -103,8 +102,8 @@ def _by_clock(snapshot: AgentSnapshot, due: datetime | None, schedule: str | Non
 
 def _next_time(snapshot: AgentSnapshot, last: LastTraining | None) -> datetime | None:
     """The first time after the last run (or the agent's creation). However many were missed meanwhile, it is one."""
-    created = parse(str(snapshot.object["metadata"].get("creationTimestamp") or ""))
-    base = (parse(last.at) if last else None) or created or snapshot.now
+    created = times.parse(str(snapshot.object["metadata"].get("creationTimestamp") or ""))
+    base = (times.parse(last.at) if last else None) or created or snapshot.now
     schedule = snapshot.spec.training.triggers.schedule if snapshot.spec.training else None
     if schedule and DRAWN.search(schedule):
         raise ValueError("R and H draw a time by chance")
@@ -117,7 +116,7 @@ def _rest(snapshot: AgentSnapshot, last: LastTraining | None) -> float:
     if last is None or snapshot.spec.training is None:
         return 0.0
     ended = next((job.finished_at for job in reversed(snapshot.jobs) if job.name == last.name), None) or last.at
-    return snapshot.spec.training.triggers.min_interval_seconds - seconds_since(ended, snapshot.now)
+    return snapshot.spec.training.triggers.min_interval_seconds - times.seconds_since(ended, snapshot.now)
 
 
 def _wanted(snapshot: AgentSnapshot, last: LastTraining | None) -> str:
@@ -160,7 +159,7 @@ def backoff(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdic
         return None
     ended = next((job.finished_at for job in reversed(snapshot.jobs) if job.finished_at), None) or last.at
     pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(count - PATIENCE, 20))
-    left = pause - seconds_since(ended, snapshot.now)
+    left = pause - times.seconds_since(ended, snapshot.now)
     if left <= 0:
         return None
     waiting = (
@@ -172,4 +171,4 @@ def backoff(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdic
 
 def _digest(snapshot: AgentSnapshot) -> str:
     spec = {key: part for key, part in snapshot.spec.to_kube().items() if key != "suspend"}
-    return revision({"spec": spec, "policy": snapshot.policy.revision, "code": snapshot.environment_code})
+    return plan.revision({"spec": spec, "policy": snapshot.policy.revision, "code": snapshot.environment_code})

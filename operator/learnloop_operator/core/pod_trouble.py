@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from learnloop_common.foreign_text import one_line
-from learnloop_common.process_end import plain
+from learnloop_common import foreign_text, process_end
 from learnloop_operator.core.plan import Manifest
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
@@ -72,12 +71,12 @@ def last_words(status: Status) -> str:
 def cause_in(message: str) -> str:
     """The line of a termination message that names the cause. A container that wrote none leaves the end of its log:
     there it is the exception of the last traceback, else the last line that is not progress in JSON."""
-    lines = [_FRAME.sub("", plain(line)).rstrip() for line in message.splitlines()]
+    lines = [_FRAME.sub("", process_end.plain(line)).rstrip() for line in message.splitlines()]
     starts = [number for number, line in enumerate(lines) if line.endswith(TRACEBACK)]
     after = lines[starts[-1] + 1 :] if starts else []
     raised = [line for line in after if line and not line.startswith(" ")]
     spoken = [text for line in lines if (text := _spoken(line))]
-    return one_line(next(iter(raised), "") or next(reversed(spoken), ""))
+    return foreign_text.one_line(next(iter(raised), "") or next(reversed(spoken), ""))
 
 
 def _spoken(line: str) -> str:

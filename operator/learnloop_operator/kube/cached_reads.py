@@ -9,8 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from learnloop_api import names
-from learnloop_operator.kube.errors import KubeError, NotFound
-from learnloop_operator.kube.fenced_client import KubeClient
+from learnloop_operator.kube import errors, fenced_client, object_cache
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -24,7 +23,6 @@ from learnloop_operator.kube.kinds import (
     STATEFUL_SET,
     ResourceKind,
 )
-from learnloop_operator.kube.object_cache import Object, ObjectCache
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +44,8 @@ class CachedReads:
 
     def __init__(
         self,
-        kube: KubeClient,
-        cache: ObjectCache,
+        kube: fenced_client.KubeClient,
+        cache: object_cache.ObjectCache,
         namespaces: Sequence[str] = (),
     ) -> None:
         self.cache, self._kube, self._namespaces = cache, kube, namespaces or (None,)
@@ -61,10 +59,10 @@ class CachedReads:
         try:
             async with slots:
                 await self._list_all(kind, labels)
-        except NotFound:
+        except errors.NotFound:
             log.debug("%s: no such kind here", kind.kind)
             self.cache.unlisted(kind)
-        except KubeError as error:
+        except errors.KubeError as error:
             log.warning("%s not listed, the cache may be stale: %s", kind.kind, error)
 
     async def _list_all(self, kind: ResourceKind, labels: str) -> None:
@@ -79,28 +77,28 @@ class CachedReads:
                 await asyncio.sleep(0)  # other tasks go on: a page takes a while to look through
         self.cache.listed(kind, present, oldest)
 
-    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object:
         if not self.cache.complete(kind):
             return await self._kube.get(kind, namespace, name)
         result = self.cache.get(kind, namespace, name)
         if result is None:
-            raise NotFound(f"{kind.kind} {namespace}/{name} is not known", status=404, reason="NotFound")
+            raise errors.NotFound(f"{kind.kind} {namespace}/{name} is not known", status=404, reason="NotFound")
         return result
 
-    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+    async def find(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
         """One object, or None when it (or its kind) does not exist."""
         try:
             return await self.get(kind, namespace, name)
-        except NotFound:
+        except errors.NotFound:
             return None
 
-    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
         """Read one object live and correct its entry in the cache."""
         return await self._kube.relearn(kind, namespace, name)
 
     async def list(
         self, kind: ResourceKind, namespace: str | None, *, labels: str = "", fields: str = ""
-    ) -> list[Object]:
+    ) -> list[object_cache.Object]:
         """All objects that match; each with apiVersion and kind."""
         terms = _terms(labels)
         if namespace is None or fields or terms is None or not self.cache.complete(kind):
@@ -108,7 +106,7 @@ class CachedReads:
         return self.cache.select(kind, namespace, terms)
 
 
-Reader = KubeClient | CachedReads
+Reader = fenced_client.KubeClient | CachedReads
 """Source of a controller's reads."""
 
 

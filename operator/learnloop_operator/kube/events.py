@@ -9,14 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from learnloop_operator.core import times
-from learnloop_operator.core.plan import Manifest, Notice
-from learnloop_operator.core.pod_trouble import LONGEST, TOLD_BY_EVENTS, held_up, step_of
-from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.errors import KubeError
-from learnloop_operator.kube.fenced_client import KubeClient
-from learnloop_operator.kube.kinds import EVENT, JOB
-from learnloop_operator.kube.object_cache import Object
+from learnloop_operator.core import plan, pod_trouble, times
+from learnloop_operator.kube import cached_reads, errors, fenced_client, kinds, object_cache
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +23,22 @@ REMEMBERED = 5000
 
 
 class _Noted(NamedTuple):
-    regarding: Manifest
-    notice: Notice
+    regarding: plan.Manifest
+    notice: plan.Notice
     at: str
 
 
 class EventRecorder:
     """`note` never blocks and never raises; `run` sends in the background."""
 
-    def __init__(self, kube: KubeClient, instance: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, kube: fenced_client.KubeClient, instance: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._kube, self._instance, self._clock = kube, instance, clock
         self._queue: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
         self._sent: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
-    def note(self, regarding: Manifest, notice: Notice) -> None:
+    def note(self, regarding: plan.Manifest, notice: plan.Notice) -> None:
         """Record one event about an object; dropped when too many are pending."""
         try:
             self._queue.put_nowait(_Noted(regarding, notice, _micro_time()))
@@ -54,7 +50,7 @@ class EventRecorder:
             noted = await self._queue.get()
             try:
                 await self._send(noted)
-            except KubeError as error:
+            except errors.KubeError as error:
                 log.warning("event not recorded: %s", error)
             except Exception:  # a pass must not fail because of an event
                 log.exception("event not recorded")
@@ -87,8 +83,8 @@ class EventRecorder:
         regarding, notice = noted.regarding, noted.notice
         metadata = regarding["metadata"]
         return {
-            "apiVersion": EVENT.api_version,
-            "kind": EVENT.kind,
+            "apiVersion": kinds.EVENT.api_version,
+            "kind": kinds.EVENT.kind,
             "metadata": {"name": name, "namespace": metadata["namespace"]},
             "eventTime": noted.at,
             "reportingController": CONTROLLER,
@@ -118,7 +114,7 @@ MOST = 3
 """Pods asked about in one pass: the first sentence is enough."""
 
 
-async def failure_of(kube: Reader, namespace: str, uid: str) -> str:
+async def failure_of(kube: cached_reads.Reader, namespace: str, uid: str) -> str:
     """The newest warning of a reason `Failed…` about the object `uid`; "" where there is none or it cannot be read.
 
     Never raises: a sentence that is missing stops nothing.
@@ -126,23 +122,25 @@ async def failure_of(kube: Reader, namespace: str, uid: str) -> str:
     return await _newest_failure(kube, namespace, f"regarding.uid={uid}", None)
 
 
-async def failure_of_job(kube: Reader, namespace: str, name: str, since: datetime) -> str:
+async def failure_of_job(kube: cached_reads.Reader, namespace: str, name: str, since: datetime) -> str:
     """The same about a Job (batch/v1) of this name: what was said from `since` on, for its name may be an old one's."""
-    return await _newest_failure(kube, namespace, f"regarding.kind={JOB.kind},regarding.name={name}", since)
+    return await _newest_failure(kube, namespace, f"regarding.kind={kinds.JOB.kind},regarding.name={name}", since)
 
 
-async def _newest_failure(kube: Reader, namespace: str, regarding: str, since: datetime | None) -> str:
+async def _newest_failure(kube: cached_reads.Reader, namespace: str, regarding: str, since: datetime | None) -> str:
     try:
-        events = await kube.list(EVENT, namespace, fields=f"{regarding},type=Warning")
-    except KubeError as error:
+        events = await kube.list(kinds.EVENT, namespace, fields=f"{regarding},type=Warning")
+    except errors.KubeError as error:
         log.debug("events of %s not read: %s", regarding, error)
         return ""
     failures = [item for item in events if str(item.get("reason", "")).startswith("Failed") and _new(item, since)]
     newest = max(failures, key=_moment, default=None)
-    return str(newest.get("note") or "").removeprefix("Error creating: ")[:LONGEST] if newest else ""
+    return str(newest.get("note") or "").removeprefix("Error creating: ")[: pod_trouble.LONGEST] if newest else ""
 
 
-async def with_events(kube: Reader, namespace: str, pods: Sequence[Object], now: datetime) -> list[Object]:
+async def with_events(
+    kube: cached_reads.Reader, namespace: str, pods: Sequence[object_cache.Object], now: datetime
+) -> list[object_cache.Object]:
     """The pods; those that are being made for longer than usual with what their events say."""
     late = [pod for pod in pods if _is_late(pod, now)][:MOST]
     if not late:
@@ -152,23 +150,23 @@ async def with_events(kube: Reader, namespace: str, pods: Sequence[Object], now:
     return [_add(pod, sentence.get(pod["metadata"]["uid"], "")) for pod in pods]
 
 
-def _is_late(pod: Object, now: datetime) -> bool:
+def _is_late(pod: object_cache.Object, now: datetime) -> bool:
     status, made = pod.get("status") or {}, times.parse(pod["metadata"].get("creationTimestamp"))
-    creating = status.get("phase") == "Pending" and not held_up(status)
-    creating = creating and step_of(status) in ("ContainerCreating", "PodInitializing")
+    creating = status.get("phase") == "Pending" and not pod_trouble.held_up(status)
+    creating = creating and pod_trouble.step_of(status) in ("ContainerCreating", "PodInitializing")
     return creating and made is not None and (now - made).total_seconds() > PATIENCE_SECONDS
 
 
-def _add(pod: Object, text: str) -> Object:
-    return {**pod, "status": {**(pod.get("status") or {}), TOLD_BY_EVENTS: text}} if text else pod
+def _add(pod: object_cache.Object, text: str) -> object_cache.Object:
+    return {**pod, "status": {**(pod.get("status") or {}), pod_trouble.TOLD_BY_EVENTS: text}} if text else pod
 
 
-def _new(event: Object, since: datetime | None) -> bool:
+def _new(event: object_cache.Object, since: datetime | None) -> bool:
     text = times.parse(_moment(event))
     return since is None or (text is not None and text >= since)
 
 
-def _moment(event: Object) -> str:
+def _moment(event: object_cache.Object) -> str:
     series = event.get("series") or {}
     result = series.get("lastObservedTime") or event.get("deprecatedLastTimestamp") or event.get("eventTime")
     return str(result or event["metadata"].get("creationTimestamp") or "")

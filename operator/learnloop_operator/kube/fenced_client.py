@@ -11,10 +11,8 @@ from kubernetes_asyncio.client import Configuration
 
 from learnloop_api import names
 from learnloop_operator.core.plan import Manifest, ObjectRef, quantity
-from learnloop_operator.kube.errors import Conflict, Gone, NotFound
-from learnloop_operator.kube.http_transport import KubeHttp
+from learnloop_operator.kube import errors, http_transport, object_cache
 from learnloop_operator.kube.kinds import ResourceKind, kind_of
-from learnloop_operator.kube.object_cache import Object, ObjectCache
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 PAGE = 100
@@ -39,10 +37,10 @@ class KubeClient:
         *,
         guard: Callable[[], None] = lambda: None,
         written: Callable[[str, str], None] = lambda _verb, _kind: None,
-        cache: ObjectCache | None = None,
+        cache: object_cache.ObjectCache | None = None,
         timeout: float = 10.0,
     ) -> None:
-        self.http = KubeHttp(configuration, timeout, guard)
+        self.http = http_transport.KubeHttp(configuration, timeout, guard)
         self._guard, self._written = guard, written
         self._cache = cache
         self._last: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -51,14 +49,14 @@ class KubeClient:
     async def close(self) -> None:
         await self.http.close()
 
-    async def get(self, kind: ResourceKind, namespace: str, name: str) -> Object:
+    async def get(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object:
         return await self.http.request("GET", kind.path(namespace, name))
 
-    async def find(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+    async def find(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
         """One object, or None when it (or its kind) does not exist."""
         try:
             return await self.get(kind, namespace, name)
-        except NotFound:
+        except errors.NotFound:
             return None
 
     async def pages(
@@ -68,7 +66,7 @@ class KubeClient:
         *,
         labels: str = "",
         fields: str = "",
-    ) -> AsyncIterator[tuple[list[Object], str]]:
+    ) -> AsyncIterator[tuple[list[object_cache.Object], str]]:
         """All objects page by page, each with apiVersion and kind, and the resourceVersion of the collection.
 
         `namespace=None`: the whole cluster.
@@ -96,15 +94,15 @@ class KubeClient:
         *,
         labels: str = "",
         fields: str = "",
-    ) -> list[Object]:
+    ) -> list[object_cache.Object]:
         """All objects, each with apiVersion and kind filled in; `namespace` as in `pages`."""
         for _ in range(RESTARTS):
             pages = self.pages(kind, namespace, labels=labels, fields=fields)
-            with contextlib.suppress(Gone):  # the continue token expired between two pages: begin again
+            with contextlib.suppress(errors.Gone):  # the continue token expired between two pages: begin again
                 return [item async for items, _ in pages for item in items]
-        raise Gone(f"list {kind.plural}: the list changed faster than its {RESTARTS} readings", status=410)
+        raise errors.Gone(f"list {kind.plural}: the list changed faster than its {RESTARTS} readings", status=410)
 
-    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None) -> Object:
+    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None) -> object_cache.Object:
         """Server-side apply with force, unless `live` (the object as it was just read; None: there is none) already
         says the same.
 
@@ -122,7 +120,7 @@ class KubeClient:
             self._last.popitem(last=False)
         return result
 
-    async def apply_status(self, status: Manifest, manager: str, *, live: Manifest) -> Object:
+    async def apply_status(self, status: Manifest, manager: str, *, live: Manifest) -> object_cache.Object:
         """Server-side apply on /status of an object read as `live`; None values are left out.
 
         Raises:
@@ -135,7 +133,7 @@ class KubeClient:
             return dict(live)
         return await self._write_apply(body, manager, live, "status")
 
-    async def create(self, manifest: Manifest) -> Object:
+    async def create(self, manifest: Manifest) -> object_cache.Object:
         """Create.
 
         Raises:
@@ -146,7 +144,7 @@ class KubeClient:
         path = kind.path(manifest["metadata"].get("namespace"))
         return await self.http.request("POST", path, body=manifest)
 
-    async def replace(self, manifest: Manifest) -> Object:
+    async def replace(self, manifest: Manifest) -> object_cache.Object:
         """PUT; with metadata.resourceVersion it only succeeds without a write in between (else Conflict)."""
         kind = kind_of(manifest)
         self._set_out("update", kind.kind)
@@ -166,15 +164,15 @@ class KubeClient:
         self._set_out("delete", kind.kind)
         try:
             await self.http.request("DELETE", kind.path(ref.namespace, ref.name), body=options)
-        except (NotFound, Conflict) as error:
+        except (errors.NotFound, errors.Conflict) as error:
             await self.relearn(kind, ref.namespace, ref.name)
-            if isinstance(error, Conflict):
+            if isinstance(error, errors.Conflict):
                 raise
             return False
         await self.relearn(kind, ref.namespace, ref.name)
         return True
 
-    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
         """Read one object live and correct its entry in the cache."""
         result = await self.find(kind, namespace, name)
         if self._cache is not None:
@@ -197,7 +195,7 @@ class KubeClient:
 
     async def _write_apply(
         self, manifest: Manifest, manager: str, live: Manifest | None, subresource: str | None = None
-    ) -> Object:
+    ) -> object_cache.Object:
         kind, namespace, name = kind_of(manifest), manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         self._set_out("apply_status" if subresource else "apply", kind.kind)
         # Without `Ignore` the API server parses the body a second time, for warnings that are not read.
@@ -207,7 +205,7 @@ class KubeClient:
         body = {**manifest, "metadata": {**manifest["metadata"], **precondition}}
         try:
             result = await self.http.request("PATCH", path, body=body, content_type=APPLY, query=query)
-        except Conflict:
+        except errors.Conflict:
             await self.relearn(kind, namespace, name)  # the next pass must not decide on the same stale entry
             raise
         if self._cache is not None:
@@ -229,7 +227,7 @@ def _precondition(live: Manifest) -> dict[str, str]:
     return {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
 
 
-def _marked(manifest: Manifest) -> Object:
+def _marked(manifest: Manifest) -> object_cache.Object:
     """The manifest with the digest of its content: one that drops a field has another digest."""
     text = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS, default=str)
     digest = hashlib.blake2b(text, digest_size=12).hexdigest()

@@ -14,9 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from learnloop_operator.kube.errors import Conflict, KubeError, NotFound, NotLeading
-from learnloop_operator.kube.fenced_client import KubeClient
-from learnloop_operator.kube.kinds import LEASE
+from learnloop_operator.kube import errors, fenced_client, kinds
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +33,7 @@ class Leadership:
 
     def __init__(
         self,
-        kube: KubeClient,
+        kube: fenced_client.KubeClient,
         namespace: str,
         name: str,
         identity: str,
@@ -57,7 +55,7 @@ class Leadership:
 
     def guard(self) -> None:
         if not self.held:
-            raise NotLeading("this process does not hold the Lease: it writes nothing")
+            raise errors.NotLeading("this process does not hold the Lease: it writes nothing")
 
     async def run(self) -> None:
         """Acquire, then renew; returns when the Lease is lost."""
@@ -78,9 +76,9 @@ class Leadership:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 won = await self._try()
-        except Conflict:
+        except errors.Conflict:
             return False  # another process wrote in between: the next attempt reads what
-        except (KubeError, TimeoutError) as error:
+        except (errors.KubeError, TimeoutError) as error:
             log.warning("lease %s/%s: %s", self._namespace, self._name, error or "timeout")
             return False
         self._held_until = started + DEADLINE_SECONDS if won else float("-inf")
@@ -93,19 +91,19 @@ class Leadership:
             return
         try:
             async with asyncio.timeout(RETRY_SECONDS):
-                lease = await self._kube.get(LEASE, self._namespace, self._name)
+                lease = await self._kube.get(kinds.LEASE, self._namespace, self._name)
                 if lease["spec"].get("holderIdentity") == self.identity:
                     lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
                     await self._kube.replace(lease)
-        except (KubeError, TimeoutError) as error:
+        except (errors.KubeError, TimeoutError) as error:
             log.warning("the Lease was not released: %s", error or "timeout")
 
     async def _try(self) -> bool:
         try:
-            lease = await self._kube.get(LEASE, self._namespace, self._name)
-        except NotFound:
+            lease = await self._kube.get(kinds.LEASE, self._namespace, self._name)
+        except errors.NotFound:
             metadata = {"name": self._name, "namespace": self._namespace}
-            manifest = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata}
+            manifest = {"apiVersion": kinds.LEASE.api_version, "kind": kinds.LEASE.kind, "metadata": metadata}
             await self._kube.create({**manifest, "spec": self._spec({})})
             return True
         self._observe(lease)

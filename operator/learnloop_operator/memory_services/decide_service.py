@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from learnloop_operator.core import allowed_pods, conditions
+from learnloop_operator.core import allowed_pods, conditions, times
 from learnloop_operator.core.plan import Manifest, Notice, Plan
-from learnloop_operator.core.times import next_look, unready_since
 from learnloop_operator.memory_services.service_children import (
     SERVER,
     account,
@@ -58,7 +57,7 @@ def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Pla
         if dsn and f'"{dsn.name}" not found' in world.complaint:
             message += ": create this Secret, or correct spec.dsnSecretRef"
     state = _status(world, "Starting", message, ready=False, progressing=True, **fields)
-    again = next_look(unready_since(world.server), world.now)
+    again = times.next_look(times.unready_since(world.server), world.now)
     return Plan(status=state, apply=children, requeue_after=again)
 
 

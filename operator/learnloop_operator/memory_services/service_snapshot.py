@@ -6,15 +6,12 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.kinds.learning_agent import Memory
-from learnloop_api.kinds.memory_service import MemoryServiceSpec
+from learnloop_api.kinds import learning_agent, memory_service
 from learnloop_api.wire.memory import ToldAgent, budgets_config_map
-from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.plan import BaseSnapshot, Manifest, canonical, standard_labels
-from learnloop_operator.core.workload_network import WorkloadNetwork
+from learnloop_operator.core import allowed_pods, plan, workload_network
 
 
-def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, ToldAgent]:
+def budgets_of(service: str, agents: Iterable[plan.Manifest]) -> dict[str, ToldAgent]:
     """Of these LearningAgents the budgets and groups of those that name the MemoryService, by name.
 
     One that this version cannot read is left out, which makes no agent forget more; its own status says what is wrong.
@@ -23,12 +20,12 @@ def budgets_of(service: str, agents: Iterable[Manifest]) -> dict[str, ToldAgent]
     return {name: budget for name, budget in result.items() if budget is not None}
 
 
-def _budget(service: str, agent: Manifest) -> ToldAgent | None:
+def _budget(service: str, agent: plan.Manifest) -> ToldAgent | None:
     text = (agent.get("spec") or {}).get("memory") or {}
     if not (text.get("budget") or text.get("group")) or (text.get("serviceRef") or {}).get("name") != service:
         return None
     try:
-        memory = Memory.model_validate(text)
+        memory = learning_agent.Memory.model_validate(text)
     except ValidationError:
         return None
     limits = memory.budget.told().model_dump() if memory.budget else {}
@@ -38,7 +35,7 @@ def _budget(service: str, agent: Manifest) -> ToldAgent | None:
 def budgets_json(namespace: str, budgets: Mapping[str, ToldAgent]) -> str:
     """The file that the service's pods read. Equal agents give equal text."""
     agents = {name: item.model_dump(exclude_none=True, exclude_defaults=True) for name, item in budgets.items()}
-    return canonical({"namespace": namespace, "agents": agents})
+    return plan.canonical({"namespace": namespace, "agents": agents})
 
 
 PASSWORD_KEY = "postgres-password"
@@ -46,10 +43,10 @@ DATABASE = "learnloop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryServiceSnapshot(BaseSnapshot):
+class MemoryServiceSnapshot(plan.BaseSnapshot):
     """A MemoryService and its children. The operator reads no Secret: what of one cannot be used its pods say."""
 
-    spec: MemoryServiceSpec
+    spec: memory_service.MemoryServiceSpec
     images: tuple[str, str]
     """Memory service, PostgreSQL."""
     pull_policy: str
@@ -58,15 +55,15 @@ class MemoryServiceSnapshot(BaseSnapshot):
     operator_subject: str = ""
     tls: bool = False
     """The namespace has a certificate for its pods."""
-    pod_rules: PodRules = field(default_factory=PodRules)
+    pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """What its pods may have."""
-    network: WorkloadNetwork | None = None
+    network: workload_network.WorkloadNetwork | None = None
     """What its pods may call; None: the installation wants no NetworkPolicy."""
     fresh_password: str = ""
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
-    server: Manifest | None = None
+    server: plan.Manifest | None = None
     """Live Deployment."""
-    database: Manifest | None = None
+    database: plan.Manifest | None = None
     """Live StatefulSet."""
     complaint: str | None = None
     """What the first pod that is not ready says."""
@@ -103,4 +100,4 @@ class MemoryServiceSnapshot(BaseSnapshot):
         return {names.LABEL_MEMORY: self.name, names.LABEL_COMPONENT: component}
 
     def labels(self, component: str) -> dict[str, str]:
-        return standard_labels(component, {names.LABEL_MEMORY: self.name})
+        return plan.standard_labels(component, {names.LABEL_MEMORY: self.name})

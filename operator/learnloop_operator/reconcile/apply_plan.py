@@ -7,21 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from learnloop_operator.core import conditions
-from learnloop_operator.core.counted_transitions import agent_of, happenings
+from learnloop_operator.core import conditions, counted_transitions
 from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan, controller_uid
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.errors import (
-    Conflict,
-    Forbidden,
-    Invalid,
-    KubeError,
-    NotOurs,
-    WebhookUnavailable,
-)
-from learnloop_operator.kube.events import EventRecorder
-from learnloop_operator.kube.fenced_client import KubeClient
+from learnloop_operator.kube import cached_reads, errors, events, fenced_client
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
 from learnloop_operator.metrics import LoopMetrics
 from learnloop_operator.reconcile.background import Announcer
@@ -37,10 +26,10 @@ log = logging.getLogger(__name__)
 class Applier:
     """Turns plans into writes; what is already so costs none."""
 
-    kube: KubeClient
+    kube: fenced_client.KubeClient
     data_plane: DataPlane
-    recorder: EventRecorder
-    reads: Reader | None = None
+    recorder: events.EventRecorder
+    reads: cached_reads.Reader | None = None
     """Finds children that the snapshot does not hold; None: always live."""
     announcer: Announcer | None = None
     """Sends news to the data plane; None: not sent."""
@@ -65,14 +54,14 @@ class Applier:
             await self._children(snapshot, plan, manager)
             for call in plan.calls:
                 await self.data_plane.call(snapshot.namespace, call)
-        except (KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
+        except (errors.KubeError, DataPlaneRefused, DataPlaneUnavailable) as error:
             await self.blame(kind, snapshot, error)
             raise
         if not plan.status_first:
             await self._record(kind, snapshot, plan, manager)
         await self._outside(snapshot, plan, manager)
         if self.metrics is not None:
-            agent = agent_of(snapshot.object, plan.status)
+            agent = counted_transitions.agent_of(snapshot.object, plan.status)
             self.metrics.stands(kind.kind, snapshot.namespace, snapshot.name, plan, agent)
         if self.announcer is not None:
             for text in plan.announcements:
@@ -82,7 +71,7 @@ class Applier:
         """Write the status, then tell of it; returns the snapshot with the object as it is now."""
         snapshot = replace(before, object=await self._status(kind, before, plan.status, manager))
         if self.metrics is not None:
-            self.metrics.count(happenings(kind.kind, before, plan))
+            self.metrics.count(counted_transitions.happenings(kind.kind, before, plan))
         for notice in plan.events:
             log.info("%s %s/%s: %s: %s", kind.kind, snapshot.namespace, snapshot.name, notice.reason, notice.message)
             self.recorder.note(snapshot.object, notice)
@@ -96,7 +85,7 @@ class Applier:
         for manifest, child in zip(plan.apply, present, strict=True):
             if manifest["kind"] == SECRET.kind:
                 # Secrets are made once and never changed: a credential must not rotate because of a race.
-                with contextlib.suppress(Conflict):
+                with contextlib.suppress(errors.Conflict):
                     await self.kube.create(manifest)
             else:
                 await self.kube.apply(manifest, manager, live=child)
@@ -110,7 +99,7 @@ class Applier:
         for manifest in plan.outside:
             try:
                 await self.kube.apply(manifest, manager, live=await self._present(manifest, live))
-            except KubeError as error:
+            except errors.KubeError as error:
                 message = f"{manifest['kind']} {manifest['metadata']['name']}: {error}"[:1000]
                 log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, message)
                 self.recorder.note(snapshot.object, Notice("Warning", REGISTRATION_FAILED, message))
@@ -147,12 +136,12 @@ class Applier:
 
         Errors that pass by themselves are left to the retry.
         """
-        held = isinstance(error, Forbidden | WebhookUnavailable)
-        if isinstance(error, KubeError) and not error.permanent and not held:
+        held = isinstance(error, errors.Forbidden | errors.WebhookUnavailable)
+        if isinstance(error, errors.KubeError) and not error.permanent and not held:
             return
         try:
             await self._status(kind, snapshot, told(kind, blamed(snapshot, error)), field_manager(kind))
-        except KubeError as second:
+        except errors.KubeError as second:
             log.warning("%s %s/%s: status not written: %s", kind.kind, snapshot.namespace, snapshot.name, second)
 
 
@@ -168,9 +157,9 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
     (Forbidden) or a webhook that is down. They hold the object where it is, and it goes on by itself.
     """
     before = snapshot.status.get("conditions") or []
-    holds = isinstance(error, DataPlaneUnavailable | Forbidden | WebhookUnavailable)
+    holds = isinstance(error, DataPlaneUnavailable | errors.Forbidden | errors.WebhookUnavailable)
     was = conditions.find(snapshot.status, "Ready").get("status")
-    reason = "Refused" if isinstance(error, Invalid | DataPlaneRefused) else type(error).__name__
+    reason = "Refused" if isinstance(error, errors.Invalid | DataPlaneRefused) else type(error).__name__
     ready = {conditions.TRUE: True, conditions.FALSE: False}.get(str(was)) if holds else False
     failure = conditions.ready_triplet(
         snapshot, reason, str(error)[:1024], ready=ready, progressing=holds, stalled=not holds
@@ -201,7 +190,9 @@ def check_ownership(manifest: Manifest, live: Manifest) -> None:
     address = f"{live['kind']} {live['metadata']['namespace']}/{live['metadata']['name']}"
     references = live["metadata"].get("ownerReferences") or ()
     if any(item["kind"] == owner["kind"] and item["name"] == owner["name"] for item in references):
-        raise Conflict(f"{address} still belongs to the deleted {owner['kind']} {owner['name']}: waiting for its end")
-    raise NotOurs(
+        raise errors.Conflict(
+            f"{address} still belongs to the deleted {owner['kind']} {owner['name']}: waiting for its end"
+        )
+    raise errors.NotOurs(
         f"{address} exists and is not controlled by {owner['kind']} {owner['name']}: rename or delete one of the two"
     )

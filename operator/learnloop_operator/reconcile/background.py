@@ -11,12 +11,9 @@ from cryptography.x509 import load_pem_x509_certificate
 from prometheus_client import Gauge
 
 from learnloop_api import names
-from learnloop_operator.core.artifacts import in_use
-from learnloop_operator.core.plan import Announcement, Call
+from learnloop_operator.core import artifacts, plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.kube.errors import KubeError, NotLeading
-from learnloop_operator.kube.fenced_client import KubeClient
-from learnloop_operator.kube.kinds import CONFIG_MAP, LEARNING_AGENT, MODEL_DEPLOYMENT, REWARD_POLICY, TRAINING_JOB
+from learnloop_operator.kube import errors, fenced_client, kinds
 
 log = logging.getLogger(__name__)
 MANAGER = "learnloop-trust"
@@ -27,7 +24,7 @@ LOOK_SECONDS = 30.0
 class TrustBundles:
     """Keeps the bundle of `file`, which is one of the operator's own mounts, in each namespace that it works in."""
 
-    def __init__(self, kube: KubeClient, file: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, kube: fenced_client.KubeClient, file: Path, clock: Callable[[], float]) -> None:
         self._kube, self._file, self._clock = kube, file, clock
         self._there: dict[str, tuple[str, float]] = {}
         """What was found or put where, and when."""
@@ -43,11 +40,11 @@ class TrustBundles:
         previous, since = self._there.get(namespace, ("", 0.0))
         if previous == bundle and self._clock() - since < LOOK_SECONDS:
             return
-        live = await self._kube.find(CONFIG_MAP, namespace, names.CA_CONFIG_MAP)
+        live = await self._kube.find(kinds.CONFIG_MAP, namespace, names.CA_CONFIG_MAP)
         if live is None or (live.get("data") or {}).get(names.CA_KEY) != bundle:
             manifest = {
-                "apiVersion": CONFIG_MAP.api_version,
-                "kind": CONFIG_MAP.kind,
+                "apiVersion": kinds.CONFIG_MAP.api_version,
+                "kind": kinds.CONFIG_MAP.kind,
                 "metadata": {
                     "name": names.CA_CONFIG_MAP,
                     "namespace": namespace,
@@ -78,10 +75,10 @@ class Announcer:
     def __init__(self, data_plane: DataPlane) -> None:
         self._data_plane = data_plane
         self._said: dict[tuple[str, str], str] = {}
-        self._waiting: deque[tuple[str, Call]] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[tuple[str, plan.Call]] = deque(maxlen=MAX_WAITING)
         self._wake = asyncio.Event()
 
-    def say(self, namespace: str, news: Announcement) -> None:
+    def say(self, namespace: str, news: plan.Announcement) -> None:
         """Puts it in the queue unless it was the last thing said at this path."""
         key = (namespace, news.call.path)
         if self._said.get(key) == news.identity:
@@ -101,7 +98,7 @@ class Announcer:
                 namespace, call = self._waiting[0]
                 try:
                     await self._data_plane.call(namespace, call)
-                except (DataPlaneUnavailable, NotLeading) as error:
+                except (DataPlaneUnavailable, errors.NotLeading) as error:
                     log.info("%s of %s is sent later: %s", call.path, namespace, error)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, LONGEST_PAUSE)
@@ -119,7 +116,9 @@ FIRST_SECONDS, EVERY_SECONDS = 60.0, 3600.0
 class ArtifactUsageReporter:
     """Asks the API server itself, not a cache: an object that is not seen would lose its model."""
 
-    def __init__(self, kube: KubeClient, data_plane: DataPlane, namespaces: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, kube: fenced_client.KubeClient, data_plane: DataPlane, namespaces: Callable[[], Iterable[str]]
+    ) -> None:
         """`namespaces`: those this operator looks after, empty while another one leads."""
         self._kube, self._data_plane, self._namespaces = kube, data_plane, namespaces
 
@@ -129,7 +128,7 @@ class ArtifactUsageReporter:
             for namespace in sorted(self._namespaces()):
                 try:
                     await self.tell(namespace)
-                except (DataPlaneUnavailable, DataPlaneRefused, KubeError, ValueError) as error:
+                except (DataPlaneUnavailable, DataPlaneRefused, errors.KubeError, ValueError) as error:
                     log.info("old artifacts of %s stay for now: %s", namespace, error)
             await asyncio.sleep(every)
 
@@ -137,9 +136,9 @@ class ArtifactUsageReporter:
         """About one namespace. Raises what keeps it from being told; then nothing is deleted."""
         models, agents, policies, jobs = [
             await self._kube.list(kind, namespace)
-            for kind in (MODEL_DEPLOYMENT, LEARNING_AGENT, REWARD_POLICY, TRAINING_JOB)
+            for kind in (kinds.MODEL_DEPLOYMENT, kinds.LEARNING_AGENT, kinds.REWARD_POLICY, kinds.TRAINING_JOB)
         ]
-        await self._data_plane.call(namespace, in_use([*models, *agents, *policies], jobs))
+        await self._data_plane.call(namespace, artifacts.in_use([*models, *agents, *policies], jobs))
 
 
 def show_expiry(gauge: Gauge) -> None:

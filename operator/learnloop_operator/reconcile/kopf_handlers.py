@@ -13,22 +13,11 @@ import kopf
 
 from learnloop_api import names
 from learnloop_operator.core.plan import canonical
-from learnloop_operator.kube.fenced_client import PAGE
-from learnloop_operator.kube.kinds import (
-    CONFIG_MAP,
-    DEPLOYMENT,
-    GANG_KINDS,
-    OWN_KINDS,
-    POD,
-    SERVICE,
-    STATEFUL_SET,
-    ResourceKind,
-)
+from learnloop_operator.kube import fenced_client, kinds, watch_session
 from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.kube.watch_session import CutCounter, session_for
 from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
 
-OWN_NAMES = frozenset(kind.kind for kind in OWN_KINDS)
+OWN_NAMES = frozenset(kind.kind for kind in kinds.OWN_KINDS)
 LABELLED = {
     names.LABEL_TRAINING_JOB: "TrainingJob",
     names.LABEL_DEPLOYMENT: "ModelDeployment",
@@ -149,13 +138,13 @@ GATHER_SECONDS = 2.0
 """What many say to one object may wait so long for what others say to it."""
 
 # The API server filters, so that a busy cluster's other pods never reach this process.
-CHILD_SELECTORS: Mapping[ResourceKind, str] = {
-    **dict.fromkeys(GANG_KINDS, names.LABEL_TRAINING_JOB),
-    POD: names.LABEL_TRAINING_JOB,
-    DEPLOYMENT: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
-    SERVICE: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
-    STATEFUL_SET: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
-    CONFIG_MAP: names.LABEL_MEMORY,
+CHILD_SELECTORS: Mapping[kinds.ResourceKind, str] = {
+    **dict.fromkeys(kinds.GANG_KINDS, names.LABEL_TRAINING_JOB),
+    kinds.POD: names.LABEL_TRAINING_JOB,
+    kinds.DEPLOYMENT: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    kinds.SERVICE: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    kinds.STATEFUL_SET: f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}",
+    kinds.CONFIG_MAP: names.LABEL_MEMORY,
 }
 
 
@@ -165,7 +154,7 @@ def registry(
     *,
     namespaced: bool,
     started: Callable[[], None] = lambda: None,
-    cut: CutCounter = lambda plural: None,
+    cut: watch_session.CutCounter = lambda plural: None,
 ) -> kopf.OperatorRegistry:
     """Handlers bound to one runtime; `started` is called when Kopf has taken its first steps (and the signals), `cut`
     for each answer of the API server that broke off."""
@@ -180,9 +169,9 @@ def registry(
     @kopf.on.login(registry=handlers)
     async def login(**kwargs: Any) -> Any:
         result = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
-        return session_for(result, cut) if result else None
+        return watch_session.session_for(result, cut) if result else None
 
-    for kind in OWN_KINDS:
+    for kind in kinds.OWN_KINDS:
         kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers, id=kind.plural)(
             own_handler(kind, runtime, relations, cache)
         )
@@ -205,7 +194,7 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
     settings.watching.client_timeout = 300
     settings.watching.connect_timeout = 5
     settings.watching.inactivity_timeout = SILENT_SECONDS
-    settings.watching.chunk_size = PAGE
+    settings.watching.chunk_size = fenced_client.PAGE
     settings.queueing.exit_timeout = 5
     settings.queueing.idle_timeout = IDLE_SECONDS
     settings.process.ultimate_exiting_timeout = 10
@@ -214,7 +203,7 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
         settings.watching.label_selectors[key] = selector
 
 
-def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects, cache: ObjectCache) -> Any:
+def own_handler(kind: kinds.ResourceKind, runtime: Runtime, relations: RelatedObjects, cache: ObjectCache) -> Any:
     """Marks the object and everything related to it.
 
     Its own status marks nothing, for the plan says when to look again. A spec does, even where the cache had it before
@@ -245,7 +234,7 @@ def own_handler(kind: ResourceKind, runtime: Runtime, relations: RelatedObjects,
     return handle
 
 
-def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> Any:
+def child_handler(kind: kinds.ResourceKind, runtime: Runtime, cache: ObjectCache) -> Any:
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         metadata = event["object"]["metadata"]
@@ -266,7 +255,7 @@ def child_handler(kind: ResourceKind, runtime: Runtime, cache: ObjectCache) -> A
     return handle
 
 
-def learn(cache: ObjectCache, kind: ResourceKind, event: Mapping[str, Any]) -> bool:
+def learn(cache: ObjectCache, kind: kinds.ResourceKind, event: Mapping[str, Any]) -> bool:
     """False when the event says what we knew, as the echo of our own write does, or a repeated listing (type None)."""
     if event["type"] == "DELETED":
         cache.remove(kind, event["object"])

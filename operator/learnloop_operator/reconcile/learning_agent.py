@@ -7,36 +7,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from learnloop_api import names
+from learnloop_api.kinds import memory_service, model_deployment, reward_policy
 from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
-from learnloop_api.kinds.memory_service import MemoryServiceStatus
-from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
-from learnloop_api.kinds.reward_policy import RewardPolicyStatus
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
-from learnloop_operator.agents.agent_children import ACTOR
+from learnloop_operator.agents import agent_children, model_to_serve
 from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
 from learnloop_operator.agents.decide_agent import decide
-from learnloop_operator.agents.model_to_serve import number_of
-from learnloop_operator.core.plan import Call, Plan, controller_uid, revision
-from learnloop_operator.core.pod_trouble import creation_trouble, first_trouble
-from learnloop_operator.kube.events import with_events
-from learnloop_operator.kube.kinds import (
-    CONFIG_MAP,
-    DEPLOYMENT,
-    LEARNING_AGENT,
-    MEMORY_SERVICE,
-    MODEL_DEPLOYMENT,
-    POD,
-    REWARD_POLICY,
-    TRAINING_JOB,
-    ResourceKind,
-)
+from learnloop_operator.core import plan, pod_trouble
+from learnloop_operator.kube import events, kinds
 from learnloop_operator.reconcile.runtime import Services, answer, read_spec, read_status
 
 
 class LearningAgentController:
     """Keeps one agent's loop turning."""
 
-    kind: ResourceKind = LEARNING_AGENT
+    kind: kinds.ResourceKind = kinds.LEARNING_AGENT
 
     def __init__(self, services: Services) -> None:
         self._kube, self._data_plane, self._clock = services.kube, services.data_plane, services.clock
@@ -53,24 +38,24 @@ class LearningAgentController:
 
     async def gather(self, namespace: str, name: str) -> AgentSnapshot | None:
         """The agent and everything its loop consists of."""
-        body = await self._kube.find(LEARNING_AGENT, namespace, name)
+        body = await self._kube.find(kinds.LEARNING_AGENT, namespace, name)
         if body is None:
             return None
         spec, before = read_spec(LearningAgentSpec, body), read_status(LearningAgentStatus, body)
         (policy, code), memory, (stats, problem), jobs, deployment, actors = await asyncio.gather(
             asyncio.gather(
-                self._kube.find(REWARD_POLICY, namespace, spec.reward_policy_ref.name),
+                self._kube.find(kinds.REWARD_POLICY, namespace, spec.reward_policy_ref.name),
                 self._environment_code(namespace, spec),
             ),
             self._memory(namespace, spec),
             answer(self._data_plane.stats(namespace, name)),
-            self._kube.list(TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
-            self._kube.find(MODEL_DEPLOYMENT, namespace, name),
-            self._kube.find(DEPLOYMENT, namespace, f"{name}-actor"),
+            self._kube.list(kinds.TRAINING_JOB, namespace, labels=f"{names.LABEL_AGENT}={name}"),
+            self._kube.find(kinds.MODEL_DEPLOYMENT, namespace, name),
+            self._kube.find(kinds.DEPLOYMENT, namespace, f"{name}-actor"),
         )
         uid = body["metadata"]["uid"]
-        own = deployment if deployment and controller_uid(deployment) == uid else None
-        playing = actors if actors and controller_uid(actors) == uid else None
+        own = deployment if deployment and plan.controller_uid(deployment) == uid else None
+        playing = actors if actors and plan.controller_uid(actors) == uid else None
         return AgentSnapshot(
             now=self._clock(),
             object=body,
@@ -83,7 +68,7 @@ class LearningAgentController:
             stats=stats,
             stats_problem=problem,
             jobs=_jobs(name, uid, jobs),
-            deployment=read_status(ModelDeploymentStatus, own) if own else None,
+            deployment=read_status(model_deployment.ModelDeploymentStatus, own) if own else None,
             actors=playing.get("status") or {} if playing else None,
             actors_trouble=await self._trouble(namespace, name, playing) if playing else "",
             defaults=self._defaults,
@@ -95,42 +80,46 @@ class LearningAgentController:
         if played is None or played.environment_config_map is None:
             return ""
         field = f"metadata.name={played.environment_config_map.name}"
-        result = await self._kube.list(CONFIG_MAP, namespace, fields=field)
-        return revision([result[0].get("data"), result[0].get("binaryData")]) if result else ""
+        result = await self._kube.list(kinds.CONFIG_MAP, namespace, fields=field)
+        return plan.revision([result[0].get("data"), result[0].get("binaryData")]) if result else ""
 
     async def _memory(self, namespace: str, spec: LearningAgentSpec) -> MemoryHome | None:
         if spec.memory.service_ref is None:
             return None
-        body = await self._kube.find(MEMORY_SERVICE, namespace, spec.memory.service_ref.name)
+        body = await self._kube.find(kinds.MEMORY_SERVICE, namespace, spec.memory.service_ref.name)
         if body is None:
             return MemoryHome()
-        return MemoryHome(True, read_status(MemoryServiceStatus, body).url)
+        return MemoryHome(True, read_status(memory_service.MemoryServiceStatus, body).url)
 
     async def _trouble(self, namespace: str, name: str, actors: Mapping[str, Any]) -> str:
         status, wanted = actors.get("status") or {}, (actors.get("spec") or {}).get("replicas", 1)
         if not wanted or status.get("readyReplicas"):
             return ""
-        labels = f"{names.LABEL_AGENT}={name},{names.LABEL_COMPONENT}={ACTOR}"
-        pods = await with_events(
-            self._kube, namespace, await self._kube.list(POD, namespace, labels=labels), self._clock()
+        labels = f"{names.LABEL_AGENT}={name},{names.LABEL_COMPONENT}={agent_children.ACTOR}"
+        pods = await events.with_events(
+            self._kube, namespace, await self._kube.list(kinds.POD, namespace, labels=labels), self._clock()
         )
-        return first_trouble(pods) or creation_trouble(actors)
+        return pod_trouble.first_trouble(pods) or pod_trouble.creation_trouble(actors)
 
-    def decide(self, snapshot: AgentSnapshot) -> Plan:
+    def decide(self, snapshot: AgentSnapshot) -> plan.Plan:
         return decide(snapshot)
 
-    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+    def gone(self, namespace: str, name: str) -> tuple[plan.Call, ...]:
         """Its registration goes; what it experienced stays until retention takes it."""
-        return (Call("DELETE", f"/api/v1/agents/{name}"),)
+        return (plan.Call("DELETE", f"/api/v1/agents/{name}"),)
 
 
 def _policy(body: Mapping[str, Any] | None) -> Policy:
-    return Policy(True, read_status(RewardPolicyStatus, body).revision) if body else Policy()
+    return Policy(True, read_status(reward_policy.RewardPolicyStatus, body).revision) if body else Policy()
 
 
 def _jobs(agent: str, uid: str, bodies: list[dict[str, Any]]) -> tuple[TrainingRun, ...]:
     """The agent's own runs by number; a job of another name or owner that wears the label is none of them."""
-    own = [body for body in bodies if controller_uid(body) == uid and number_of(agent, body["metadata"]["name"])]
+    own = [
+        body
+        for body in bodies
+        if plan.controller_uid(body) == uid and model_to_serve.number_of(agent, body["metadata"]["name"])
+    ]
     return tuple(sorted((_job(agent, body) for body in own), key=lambda job: job.number))
 
 
@@ -143,7 +132,7 @@ def _job(agent: str, body: Mapping[str, Any]) -> TrainingRun:
         status = TrainingJobStatus(phase="Unreadable")
     return TrainingRun(
         name=metadata["name"],
-        number=number_of(agent, metadata["name"]),
+        number=model_to_serve.number_of(agent, metadata["name"]),
         phase=status.phase or "",
         finished=status.finished_at is not None,
         created_at=metadata.get("creationTimestamp", ""),

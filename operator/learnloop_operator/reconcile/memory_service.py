@@ -7,20 +7,8 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
-from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.core.pod_trouble import complaint_of, creation_trouble
-from learnloop_operator.kube.events import failure_of, with_events
-from learnloop_operator.kube.kinds import (
-    CONFIG_MAP,
-    DEPLOYMENT,
-    LEARNING_AGENT,
-    MEMORY_SERVICE,
-    POD,
-    SERVICE,
-    STATEFUL_SET,
-    ResourceKind,
-)
-from learnloop_operator.kube.object_cache import Object
+from learnloop_operator.core import plan, pod_trouble
+from learnloop_operator.kube import events, kinds, object_cache
 from learnloop_operator.memory_services.decide_service import decide
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json, budgets_of
 from learnloop_operator.reconcile.runtime import Services, read_spec
@@ -29,7 +17,7 @@ from learnloop_operator.reconcile.runtime import Services, read_spec
 class MemoryServiceController:
     """Runs the memory image, and PostgreSQL where asked to."""
 
-    kind: ResourceKind = MEMORY_SERVICE
+    kind: kinds.ResourceKind = kinds.MEMORY_SERVICE
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -37,10 +25,10 @@ class MemoryServiceController:
     async def gather(self, namespace: str, name: str) -> MemoryServiceSnapshot | None:
         """The service, its children, what its agents may keep, and what its pods complain of."""
         find = self._services.kube.find
-        live = await find(MEMORY_SERVICE, namespace, name)
+        live = await find(kinds.MEMORY_SERVICE, namespace, name)
         if live is None:
             return None
-        settings, agents = self._services.settings, await self._services.kube.list(LEARNING_AGENT, namespace)
+        settings, agents = self._services.settings, await self._services.kube.list(kinds.LEARNING_AGENT, namespace)
         world = MemoryServiceSnapshot(
             now=self._services.clock(),
             object=live,
@@ -54,13 +42,13 @@ class MemoryServiceController:
             network=settings.workload_network,
         )
         server, front, database, back, config = await asyncio.gather(
-            find(DEPLOYMENT, namespace, world.server_name),
-            find(SERVICE, namespace, world.server_name),
-            find(STATEFUL_SET, namespace, world.database_name),
-            find(SERVICE, namespace, world.database_name),
-            find(CONFIG_MAP, namespace, world.database_name),
+            find(kinds.DEPLOYMENT, namespace, world.server_name),
+            find(kinds.SERVICE, namespace, world.server_name),
+            find(kinds.STATEFUL_SET, namespace, world.database_name),
+            find(kinds.SERVICE, namespace, world.database_name),
+            find(kinds.CONFIG_MAP, namespace, world.database_name),
         )
-        message = await find(CONFIG_MAP, namespace, world.budgets_name)
+        message = await find(kinds.CONFIG_MAP, namespace, world.budgets_name)
         complaint = await self._complaint(namespace, name, server, database)
         changes: dict[str, Any] = {
             "children": tuple(item for item in (server, front, database, back, config, message) if item),
@@ -71,25 +59,29 @@ class MemoryServiceController:
         }
         return dataclasses.replace(world, **changes)
 
-    def decide(self, snapshot: MemoryServiceSnapshot) -> Plan:
+    def decide(self, snapshot: MemoryServiceSnapshot) -> plan.Plan:
         return decide(snapshot)
 
-    def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
+    def gone(self, namespace: str, name: str) -> tuple[plan.Call, ...]:
         """Nothing outside the cluster to remove: the garbage collector deletes the children."""
         return ()
 
-    async def _complaint(self, namespace: str, name: str, server: Object | None, database: Object | None) -> str | None:
+    async def _complaint(
+        self, namespace: str, name: str, server: object_cache.Object | None, database: object_cache.Object | None
+    ) -> str | None:
         """Message of the first pod that is not ready, or why it is missing."""
         kube = self._services.kube
-        pods = await kube.list(POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
-        pods = await with_events(kube, namespace, pods, self._services.clock())
-        text = next(filter(None, map(complaint_of, pods)), None) or (creation_trouble(server) if server else "")
+        pods = await kube.list(kinds.POD, namespace, labels=f"{names.LABEL_MEMORY}={name}")
+        pods = await events.with_events(kube, namespace, pods, self._services.clock())
+        text = next(filter(None, map(pod_trouble.complaint_of, pods)), None) or (
+            pod_trouble.creation_trouble(server) if server else ""
+        )
         if text or database is None or _has_pods(database):
             return text or None
         # A StatefulSet has no condition for what keeps it from making its pod.
-        return await failure_of(kube, namespace, database["metadata"]["uid"]) or None
+        return await events.failure_of(kube, namespace, database["metadata"]["uid"]) or None
 
 
-def _has_pods(stateful_set: Object) -> bool:
+def _has_pods(stateful_set: object_cache.Object) -> bool:
     wanted = (stateful_set.get("spec") or {}).get("replicas", 1)
     return bool(((stateful_set.get("status") or {}).get("replicas") or 0) >= wanted)

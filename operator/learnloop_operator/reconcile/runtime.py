@@ -17,14 +17,10 @@ from learnloop_common.telemetry import about, tell
 from learnloop_operator.core.counted_transitions import of_object
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
-from learnloop_operator.kube.cached_reads import CachedReads, Reader
-from learnloop_operator.kube.errors import Conflict, InvalidSpec, KubeError, NotLeading
+from learnloop_operator.kube import cached_reads, errors, leader_lease
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
-from learnloop_operator.kube.leader_lease import Leadership
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile.apply_plan import Applier
-from learnloop_operator.reconcile.background import TrustBundles
-from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
+from learnloop_operator.reconcile import apply_plan, background, fast_lane_reader
 from learnloop_operator.rollout.evidence import EvidenceSource
 from learnloop_operator.settings import Settings
 
@@ -64,7 +60,7 @@ def _read(model: type[M], live: Mapping[str, Any], part: str) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join([part, *(str(step) for step in first["loc"])])
-        raise InvalidSpec(f"{where}: {first['msg']}", live) from None
+        raise errors.InvalidSpec(f"{where}: {first['msg']}", live) from None
 
 
 def utc_now() -> datetime:
@@ -76,11 +72,11 @@ def utc_now() -> datetime:
 class Services:
     """Clients and settings shared by all controllers of one process."""
 
-    kube: Reader
+    kube: cached_reads.Reader
     data_plane: DataPlane
     evidence: EvidenceSource
     settings: Settings
-    lane: FastLaneReader
+    lane: fast_lane_reader.FastLaneReader
     clock: Callable[[], datetime] = field(default=utc_now)
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
     """The API server's, as its answers say."""
@@ -202,15 +198,15 @@ class Runtime:
     def __init__(
         self,
         controllers: Iterable[Controller[Any]],
-        applier: Applier,
+        applier: apply_plan.Applier,
         data_plane: DataPlane,
-        leadership: Leadership,
+        leadership: leader_lease.Leadership,
         metrics: OperatorMetrics,
         *,
         workers: int,
         resync_seconds: float,
-        reads: CachedReads | None = None,
-        trust: TrustBundles | None = None,
+        reads: cached_reads.CachedReads | None = None,
+        trust: background.TrustBundles | None = None,
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = WorkQueue()
@@ -298,13 +294,13 @@ class Runtime:
             async with asyncio.timeout(PASS_SECONDS):
                 result = await self._attempt(key)
             self._failures.pop(key, None)
-        except NotLeading:
+        except errors.NotLeading:
             result = "not_leading"  # this process ends
-        except InvalidSpec as error:
+        except errors.InvalidSpec as error:
             await self._report(key, error)
-        except Conflict as error:
+        except errors.Conflict as error:
             self._retry(key, str(error), logging.INFO)  # somebody wrote in between: decide again
-        except (KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
+        except (errors.KubeError, DataPlaneUnavailable, DataPlaneRefused, TimeoutError) as error:
             self._retry(key, str(error) or f"no end after {PASS_SECONDS:.0f} s")
         except Exception as error:
             log.exception("%s: unexpected error", key)
@@ -324,7 +320,7 @@ class Runtime:
         snapshot = await controller.gather(key.namespace, key.name)
         if snapshot is None:
             if self._reads is not None and await self._reads.relearn(controller.kind, key.namespace, key.name):
-                raise Conflict(f"{key} is there although the cache did not have it")
+                raise errors.Conflict(f"{key} is there although the cache did not have it")
             await self._part(controller, key)
             return "gone"
         _tell_logs(key.kind, snapshot)
@@ -334,7 +330,7 @@ class Runtime:
             self.queue.mark_later(key, plan.requeue_after)
         return "ok"
 
-    async def _report(self, key: ObjectKey, error: InvalidSpec) -> None:
+    async def _report(self, key: ObjectKey, error: errors.InvalidSpec) -> None:
         # Only another spec (or another operator) helps: the next event or resync brings us back.
         snapshot = BaseSnapshot(now=utc_now(), object=error.live)
         await self._applier.blame(self.controllers[key.kind].kind, snapshot, error)

@@ -9,28 +9,13 @@ from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.core.plan import Call, Manifest, Plan, controller_uid
-from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.errors import KindMissing, KubeError, NotFound
-from learnloop_operator.kube.events import failure_of, failure_of_job, with_events
-from learnloop_operator.kube.kinds import (
-    LEARNING_AGENT,
-    MODEL_DEPLOYMENT,
-    POD,
-    TRAINING_JOB,
-    WORKLOAD,
-    ResourceKind,
-    kind_of,
-)
+from learnloop_operator.kube import cached_reads, errors, events, kinds
 from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.reconcile.runtime import Services, answer, read_spec
-from learnloop_operator.training.attempts import run_path
+from learnloop_operator.training import attempts, gang_pods, ranks, run_snapshot, study_trials
 from learnloop_operator.training.backends import CONTAINERS, Backends, candidates, job_of_ranks
 from learnloop_operator.training.decide_run import decide
 from learnloop_operator.training.decide_study import decide as decide_study
-from learnloop_operator.training.gang_pods import rank_of
-from learnloop_operator.training.ranks import Backend, RankDefaults
-from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.study_trials import StudySnapshot, job_of, trial_name
 from learnloop_operator.training.study_trials import path as study_path
 
 LONGEST = 512
@@ -75,12 +60,12 @@ class Gang(NamedTuple):
 
     object: Object | None
     """Live object with apiVersion and kind; None: this TrainingJob has no gang."""
-    backend: Backend | None
+    backend: ranks.Backend | None
     installed: frozenset[str]
     """Backends whose kind the API server knows, of those that were asked about: all of them without a gang."""
 
 
-async def find_gang(kube: Reader, owner: Object, asked: str, recorded: str | None) -> Gang:
+async def find_gang(kube: cached_reads.Reader, owner: Object, asked: str, recorded: str | None) -> Gang:
     """The gang that `owner`, a live TrainingJob, controls.
 
     Args:
@@ -98,10 +83,12 @@ async def find_gang(kube: Reader, owner: Object, asked: str, recorded: str | Non
     return Gang(item, backend, previous)
 
 
-Found = tuple[Object, Backend] | None
+Found = tuple[Object, ranks.Backend] | None
 
 
-async def _look(kube: Reader, owner: Object, backends: Sequence[Backend]) -> tuple[Found, frozenset[str]]:
+async def _look(
+    kube: cached_reads.Reader, owner: Object, backends: Sequence[ranks.Backend]
+) -> tuple[Found, frozenset[str]]:
     answers = await asyncio.gather(*(_ask(kube, owner, backend) for backend in backends))
     previous = frozenset(backend.name for backend, (there, _) in zip(backends, answers, strict=True) if there)
     for backend, (_, item) in zip(backends, answers, strict=True):
@@ -110,39 +97,39 @@ async def _look(kube: Reader, owner: Object, backends: Sequence[Backend]) -> tup
     return None, previous
 
 
-async def _ask(kube: Reader, owner: Object, backend: Backend) -> tuple[bool, Object | None]:
+async def _ask(kube: cached_reads.Reader, owner: Object, backend: ranks.Backend) -> tuple[bool, Object | None]:
     """Check that the kind exists; return the object of the TrainingJob's name if the TrainingJob owns it."""
     metadata, address = owner["metadata"], {"apiVersion": backend.api_version, "kind": backend.kind}
     try:
-        item = await kube.get(kind_of(address), metadata["namespace"], metadata["name"])
-    except KindMissing:
+        item = await kube.get(kinds.kind_of(address), metadata["namespace"], metadata["name"])
+    except errors.KindMissing:
         return False, None
-    except NotFound:
+    except errors.NotFound:
         return True, None
     return True, {**address, **item} if controller_uid(item) == metadata["uid"] else None
 
 
-async def queue_missing(kube: Reader, namespace: str, queue: str) -> str:
+async def queue_missing(kube: cached_reads.Reader, namespace: str, queue: str) -> str:
     """Reason why nothing would hold a gang back that names this LocalQueue; "" where Kueue is there."""
     try:
         await _workloads(kube, namespace, "none")
-    except KindMissing:
+    except errors.KindMissing:
         return NO_KUEUE.format(queue=queue)
     return ""
 
 
-async def queue_says(kube: Reader, namespace: str, uid: str) -> str:
+async def queue_says(kube: cached_reads.Reader, namespace: str, uid: str) -> str:
     """Message of the Workload of the gang `uid`; "" where there is none. Never raises: a missing sentence stops
     nothing."""
     try:
         result = await _workloads(kube, namespace, uid)
-    except KubeError:
+    except errors.KubeError:
         return ""
     return queue_sentence(result[0]) if result else ""
 
 
-async def _workloads(kube: Reader, namespace: str, uid: str) -> list[Object]:
-    return await kube.list(WORKLOAD, namespace, labels=f"{LABEL_JOB_UID}={uid}")
+async def _workloads(kube: cached_reads.Reader, namespace: str, uid: str) -> list[Object]:
+    return await kube.list(kinds.WORKLOAD, namespace, labels=f"{LABEL_JOB_UID}={uid}")
 
 
 def _number(job: str, body: Object) -> int | None:
@@ -153,13 +140,13 @@ def _number(job: str, body: Object) -> int | None:
 class TrainingJobController:
     """Runs attempts on a backend until there is a proof."""
 
-    kind: ResourceKind = TRAINING_JOB
+    kind: kinds.ResourceKind = kinds.TRAINING_JOB
 
     def __init__(self, services: Services) -> None:
         self._services = services
         settings = services.settings
         self._backends = Backends(
-            defaults=RankDefaults(
+            defaults=ranks.RankDefaults(
                 image=settings.trainer_image,
                 pull_policy=settings.image_pull_policy,
                 data_url=settings.data_url,
@@ -168,13 +155,13 @@ class TrainingJobController:
             )
         )
 
-    async def gather(self, namespace: str, name: str) -> TrainingSnapshot | None:
+    async def gather(self, namespace: str, name: str) -> run_snapshot.TrainingSnapshot | None:
         """The job, its gang and pods, its run in the data plane, its agent; with a study, its trials.
 
         The controller asks only for what some rule looks at. A finished job may still have to delete its gang. A
         suspended one needs no pods and no agent. One that never began has no run of its own.
         """
-        live = await self._services.kube.find(TRAINING_JOB, namespace, name)
+        live = await self._services.kube.find(kinds.TRAINING_JOB, namespace, name)
         if live is None:
             return None
         spec = read_spec(TrainingJobSpec, live)
@@ -195,17 +182,17 @@ class TrainingJobController:
             self._agent(namespace, agent_name, skip=resting),
         )
         kube, now = self._services.kube, self._services.clock()
-        pods = await with_events(kube, namespace, pods, now)
+        pods = await events.with_events(kube, namespace, pods, now)
         incomplete = len(pods) <= spec.workers and not resting
         job = await self._backend_job(namespace, gang, incomplete)
         begins, uid = job is None and not resting, gang.object["metadata"]["uid"] if gang.object else ""
-        return TrainingSnapshot(
+        return run_snapshot.TrainingSnapshot(
             now=now,
             object=live,
             children=(gang.object,) if gang.object else (),
             spec=spec,
             job=job,
-            ranks=tuple(rank for pod in pods if (rank := rank_of(pod, CONTAINERS))),
+            ranks=tuple(rank for pod in pods if (rank := gang_pods.rank_of(pod, CONTAINERS))),
             run=run,
             run_error=run_error,
             installed=gang.installed,
@@ -213,13 +200,15 @@ class TrainingJobController:
             queue_says=await queue_says(kube, namespace, uid) if uid and job and job.queued else "",
             agent=agent,
             agent_name=agent_name,
-            deployment=await kube.find(MODEL_DEPLOYMENT, namespace, agent_name) if begins and agent_name else None,
+            deployment=await kube.find(kinds.MODEL_DEPLOYMENT, namespace, agent_name)
+            if begins and agent_name
+            else None,
             pod_rules=self._services.settings.pod_rules,
         )
 
     async def _study(
         self, live: Object, spec: TrainingJobSpec, agent: Object | None, agent_name: str | None
-    ) -> StudySnapshot:
+    ) -> study_trials.StudySnapshot:
         """The job's trials, its study, and the best trial's run once none is left to come."""
         namespace, name = str(live["metadata"]["namespace"]), str(live["metadata"]["name"])
         finished = bool((live.get("status") or {}).get("finishedAt"))
@@ -229,8 +218,8 @@ class TrainingJobController:
         over = state is not None and not any(trial.state == "running" for trial in state.trials)
         run, run_problem = (None, "")
         if state is not None and over and state.best is not None:
-            run, run_problem = await answer(data.run(namespace, trial_name(name, state.best)))
-        return StudySnapshot(
+            run, run_problem = await answer(data.run(namespace, study_trials.trial_name(name, state.best)))
+        return study_trials.StudySnapshot(
             now=self._services.clock(),
             object=live,
             children=tuple(bodies),
@@ -239,7 +228,9 @@ class TrainingJobController:
             run_error=run_problem or None,
             agent=agent,
             agent_name=agent_name,
-            trials={number: job_of(body) for body in bodies if (number := _number(name, body)) is not None},
+            trials={
+                number: study_trials.job_of(body) for body in bodies if (number := _number(name, body)) is not None
+            },
             state=state,
             state_error=problem or None,
         )
@@ -247,11 +238,11 @@ class TrainingJobController:
     async def _trials(self, live: Object) -> list[dict[str, Any]]:
         metadata = live["metadata"]
         labels = f"{names.LABEL_STUDY}={metadata['name']}"
-        result = await self._services.kube.list(TRAINING_JOB, metadata["namespace"], labels=labels)
+        result = await self._services.kube.list(kinds.TRAINING_JOB, metadata["namespace"], labels=labels)
         return [body for body in result if controller_uid(body) == metadata["uid"]]
 
-    def decide(self, snapshot: TrainingSnapshot) -> Plan:
-        if isinstance(snapshot, StudySnapshot):
+    def decide(self, snapshot: run_snapshot.TrainingSnapshot) -> Plan:
+        if isinstance(snapshot, study_trials.StudySnapshot):
             return decide_study(snapshot)
         return decide(snapshot, self._backends)
 
@@ -261,9 +252,9 @@ class TrainingJobController:
         No finalizer: a deletion never waits for the data plane. What is missed here (operator and data plane down at
         the wrong moment) is removed before another job of the same name begins.
         """
-        return (Call("DELETE", run_path(name)), Call("DELETE", study_path(name)))
+        return (Call("DELETE", attempts.run_path(name)), Call("DELETE", study_path(name)))
 
-    async def _backend_job(self, namespace: str, gang: Gang, incomplete: bool) -> BackendJob | None:
+    async def _backend_job(self, namespace: str, gang: Gang, incomplete: bool) -> run_snapshot.BackendJob | None:
         """The job; where pods are missing, with the reason that only events tell."""
         if gang.object is None or gang.backend is None:
             return None
@@ -271,16 +262,16 @@ class TrainingJobController:
         if not incomplete or result.state != "active" or result.queued:
             return result
         kube, metadata = self._services.kube, gang.object["metadata"]
-        trouble = await failure_of(kube, namespace, metadata["uid"])
+        trouble = await events.failure_of(kube, namespace, metadata["uid"])
         if not trouble and gang.backend.replicated_job:
             maker = job_of_ranks(metadata["name"], gang.backend.replicated_job)
-            trouble = await failure_of_job(kube, namespace, maker, result.created)
+            trouble = await events.failure_of_job(kube, namespace, maker, result.created)
         return replace(result, trouble=trouble)
 
     async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[Object]:
         if skip:
             return []
-        return await self._services.kube.list(POD, namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
+        return await self._services.kube.list(kinds.POD, namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
 
     async def _run(self, namespace: str, name: str, *, skip: bool) -> tuple[TrainingRun | None, str | None]:
         if skip:
@@ -291,4 +282,4 @@ class TrainingJobController:
     async def _agent(self, namespace: str, name: str | None, *, skip: bool) -> Object | None:
         if skip or name is None:
             return None
-        return await self._services.kube.find(LEARNING_AGENT, namespace, name)
+        return await self._services.kube.find(kinds.LEARNING_AGENT, namespace, name)

@@ -4,32 +4,17 @@ from dataclasses import replace
 
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
-from learnloop_operator.core.allowed_pods import forbidden
+from learnloop_operator.core import allowed_pods, times
 from learnloop_operator.core.plan import Manifest, ObjectRef, Plan, controller_uid
-from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout.children import tensorzero
-from learnloop_operator.rollout.children.gate_jobs import gate_objects, stray_jobs
+from learnloop_operator.rollout import experiments, transitions
+from learnloop_operator.rollout.children import gate_jobs, manifests, routing_table, serving_announcement, tensorzero
 from learnloop_operator.rollout.children.http_route import http_route, network_policy
-from learnloop_operator.rollout.children.manifests import (
-    access,
-    arm_deployment,
-    arm_service,
-    entry_service,
-    episode_key,
-    pod_options,
-    routing,
-)
-from learnloop_operator.rollout.children.routing_table import drawn_arms, lowers, table_for
-from learnloop_operator.rollout.children.serving_announcement import announcements, verdict_calls
-from learnloop_operator.rollout.experiments import outcome
 from learnloop_operator.rollout.judging.analysis import DRAIN_SECONDS, replicas
-from learnloop_operator.rollout.model import orders_and_overrides
-from learnloop_operator.rollout.model.experiment_state import asked_for
+from learnloop_operator.rollout.model import experiment_state, orders_and_overrides
 from learnloop_operator.rollout.model.orders_and_overrides import hear, next_end, with_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
 from learnloop_operator.rollout.status import status
-from learnloop_operator.rollout.transitions import move
 
 SETTLED_SECONDS = 0.2
 """After a move: the fast lane learns the new weight, and pods whose arm has left the table go."""
@@ -41,8 +26,8 @@ def current(snapshot: Snapshot) -> State:
     if state.stable is None:
         state = replace(state, stable=_serving(snapshot))
     trial = state.experiment
-    if trial and not trial.running and asked_for(snapshot.spec, trial) is None:
-        drained = seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
+    if trial and not trial.running and experiment_state.asked_for(snapshot.spec, trial) is None:
+        drained = times.seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
         state = replace(state, experiment=None) if drained else state
     return state.as_seen(snapshot.arms, snapshot.now)
 
@@ -53,7 +38,7 @@ def _serving(snapshot: Snapshot) -> ArmState | None:
     for arm in table.arms if table else ():
         live = snapshot.arms.get(arm.revision)
         if arm.role == "stable" and live and live.model:
-            return ArmState(live.model, stamp(snapshot.now), live.ready > 0)
+            return ArmState(live.model, times.stamp(snapshot.now), live.ready > 0)
     return None
 
 
@@ -63,15 +48,15 @@ def decide(snapshot: Snapshot) -> Plan:
     if snapshot.deleting:
         return Plan(status=snapshot.status)
     before = current(snapshot)
-    snapshot = replace(snapshot, desired=outcome(snapshot))
+    snapshot = replace(snapshot, desired=experiments.outcome(snapshot))
     alarms = hear(snapshot, before)
-    result = move(snapshot, alarms)
+    result = transitions.move(snapshot, alarms)
     decided = orders_and_overrides.fresh(before, result.state)
     shown = before if result.keep_table else result.state
     table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
-    deletes = (*deletes, *stray_jobs(snapshot, result.state))
+    deletes = (*deletes, *gate_jobs.stray_jobs(snapshot, result.state))
     if _leaves_gateway(snapshot):
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
         route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
@@ -79,7 +64,7 @@ def decide(snapshot: Snapshot) -> Plan:
     raised = result.state.weight > before.weight or _challengers(result.state) < _challengers(before)
     if result.events or raised:
         again = _sooner(again, SETTLED_SECONDS)
-    arms = drawn_arms(snapshot, shown)
+    arms = routing_table.drawn_arms(snapshot, shown)
     outside = tensorzero.registered(snapshot, arms)
     deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
     return Plan(
@@ -87,12 +72,12 @@ def decide(snapshot: Snapshot) -> Plan:
         apply=(
             *_routes(snapshot, result.state, table, shown),
             *_children(snapshot, result.state, wanted),
-            *gate_objects(snapshot, result.state),
+            *gate_jobs.gate_objects(snapshot, result.state),
         ),
         delete=deletes,
         outside=outside,
-        calls=verdict_calls(snapshot, before, result.state),
-        announcements=announcements(snapshot, result),
+        calls=serving_announcement.verdict_calls(snapshot, before, result.state),
+        announcements=serving_announcement.announcements(snapshot, result),
         events=(
             *result.events,
             *orders_and_overrides.notices(decided),
@@ -115,7 +100,7 @@ def _sooner(one: float | None, other: float | None) -> float | None:
 def _table(snapshot: Snapshot, shown: State, result: NextState) -> RoutingTable:
     if (result.keep_table or _leaves_gateway(snapshot)) and snapshot.routing.table is not None:
         return snapshot.routing.table
-    return table_for(snapshot, shown)
+    return routing_table.table_for(snapshot, shown)
 
 
 def _arms(snapshot: Snapshot, state: State) -> tuple[ArmState, ...]:
@@ -124,7 +109,7 @@ def _arms(snapshot: Snapshot, state: State) -> tuple[ArmState, ...]:
     if state.stable is None and model is not None and not snapshot.spec.suspend:
         if state.in_the_way(model):
             return ()
-        return (ArmState(model, stamp(snapshot.now)),)
+        return (ArmState(model, times.stamp(snapshot.now)),)
     return state.arms()
 
 
@@ -133,15 +118,15 @@ def _leaves_gateway(snapshot: Snapshot) -> bool:
 
 
 def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[Manifest, ...]:
-    arms, by_gateway = drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
+    arms, by_gateway = routing_table.drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
     drawn = table.model_copy(update={"arms": arms})
     route = http_route(snapshot, drawn, state.blocked) if by_gateway else None
-    config_map = routing(snapshot, state, table)
+    config_map = manifests.routing(snapshot, state, table)
     if route is None:
         return (config_map,)
     # Servers that the table does not list refuse, and its `expires_at` ends a raise without an operator: so it
     # comes before a route that gives more. A route that gives less comes first, for it is what users feel.
-    return (route, config_map) if lowers(snapshot.routing.route, arms) else (config_map, route)
+    return (route, config_map) if routing_table.lowers(snapshot.routing.route, arms) else (config_map, route)
 
 
 def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
@@ -151,20 +136,21 @@ def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
     spoken = spoken_by(snapshot.spec)
     rules = snapshot.defaults.pods
     return made or not (
-        forbidden(snapshot.spec.serving.pod, "spec.serving.pod", rules) or (spoken and stray_image(spoken, rules))
+        allowed_pods.forbidden(snapshot.spec.serving.pod, "spec.serving.pod", rules)
+        or (spoken and stray_image(spoken, rules))
     )
 
 
 def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[Manifest, ...]:
     wanted = tuple(arm for arm in wanted if _allowed(snapshot, arm))
-    accounts = {name for arm in wanted if (name := pod_options(snapshot, arm.revision).service_account_name)}
+    accounts = {name for arm in wanted if (name := manifests.pod_options(snapshot, arm.revision).service_account_name)}
     return (
-        *access(snapshot, accounts),
+        *manifests.access(snapshot, accounts),
         *network_policy(snapshot),
-        entry_service(snapshot, state),
-        *((episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
-        *(arm_service(snapshot, arm.revision) for arm in wanted),
-        *(arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
+        manifests.entry_service(snapshot, state),
+        *((manifests.episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
+        *(manifests.arm_service(snapshot, arm.revision) for arm in wanted),
+        *(manifests.arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
     )
 
 
@@ -219,4 +205,4 @@ def _draining(snapshot: Snapshot, state: State, revision: str) -> float:
     pin, trial = of_revision(state.pins, revision), state.experiment
     went = [pin.at] if pin else []
     went += [player.since for player in trial.players if player.model.revision == revision] if trial else []
-    return max((DRAIN_SECONDS - seconds_since(at, snapshot.now) for at in went), default=0.0)
+    return max((DRAIN_SECONDS - times.seconds_since(at, snapshot.now) for at in went), default=0.0)

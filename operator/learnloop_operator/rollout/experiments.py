@@ -9,12 +9,9 @@ import math
 from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
-from learnloop_operator.core.artifacts import foreign
-from learnloop_operator.core.times import seconds_since, stamp
+from learnloop_operator.core import artifacts, times
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.against_stable import alpha_of_bound
-from learnloop_operator.rollout.checks.thresholds import broken_ratios, check
-from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
+from learnloop_operator.rollout.checks import against_stable, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
 from learnloop_operator.rollout.judging.analysis import SHORTEST, gross_breach, hopeless, is_steady, world
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
@@ -38,8 +35,7 @@ from learnloop_operator.rollout.model.rollout_state import (
 )
 from learnloop_operator.rollout.model.rollout_state import sentence as why_blocked
 from learnloop_operator.rollout.model.snapshot import Desired, Snapshot, model_here
-from learnloop_operator.statistics.betting import NONE, Counts
-from learnloop_operator.statistics.several_arms import bar, beaten_by, fresh, look, proven
+from learnloop_operator.statistics import betting, several_arms
 
 # How it begins.
 
@@ -54,8 +50,8 @@ def due(snapshot: Snapshot, state: State) -> Experiment | None:
 
 def begin_experiment(snapshot: Snapshot, state: State, stable: ArmState, asked: Experiment) -> NextState:
     """Create the arms. They get no episode before all of them have pods."""
-    now = stamp(snapshot.now)
-    tallies = fresh(len(asked.arms) + 1)
+    now = times.stamp(snapshot.now)
+    tallies = several_arms.fresh(len(asked.arms) + 1)
     players = [
         Player(arm.name, model_here(snapshot.spec, arm.uri, arm.sha256), arm.weight, since=now, tally=tally)
         for arm, tally in zip(asked.arms, tallies, strict=False)
@@ -77,7 +73,7 @@ def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player)
     """Why the arm cannot take part, as the rest of its field's path; "" when it can."""
     if player.model.revision == stable.revision:
         return f": {player.name} is the model that stable serves: stable is an arm already, remove it"
-    if why := foreign(player.model.uri, snapshot.namespace):
+    if why := artifacts.foreign(player.model.uri, snapshot.namespace):
         return f".uri: {why}"
     if pin := state.in_the_way(player.model):
         why = why_blocked(pin, player.model)
@@ -112,7 +108,7 @@ def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState)
 
 def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState) -> ExperimentState:
     """The experiment after a look, as far as there is evidence."""
-    young = seconds_since(trial.started_at, snapshot.now) < SHORTEST
+    young = times.seconds_since(trial.started_at, snapshot.now) < SHORTEST
     judged = trial.phase != "Starting" and not snapshot.evidence.unavailable and not young
     for index, player in enumerate(trial.players):
         player = player.observed(world(snapshot, player.model.revision), snapshot.now)
@@ -137,7 +133,7 @@ def _unfit(snapshot: Snapshot, state: State, player: Player) -> str:
     live, deadline = world(snapshot, player.model.revision), snapshot.spec.rollout.progress_deadline_seconds
     if hopeless(live):
         return f"its pod gave up after {live.restarts} starts: {live.message}"
-    if not player.ready and seconds_since(player.since, snapshot.now) >= deadline:
+    if not player.ready and times.seconds_since(player.since, snapshot.now) >= deadline:
         return f"its pods were not ready within {deadline} s: {live.message or 'they gave no reason'}"
     return ""
 
@@ -146,15 +142,15 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     """The hard bounds that a challenger certainly breaks, and episodes that it leaves open. Ratios are left to the
     comparison of the arms, which is not misled by the noise of the first episodes."""
     arm, analysis = snapshot.evidence.arms.get(player.model.revision), snapshot.spec.analysis
-    alpha, alone = alpha_of_bound(analysis, arms), {"min_ratio": None, "max_ratio": None}
+    alpha, alone = against_stable.alpha_of_bound(analysis, arms), {"min_ratio": None, "max_ratio": None}
     results = [
-        check(metric.model_copy(update=alone), arm, None, alpha, subject_is=player.name)
+        thresholds.check(metric.model_copy(update=alone), arm, None, alpha, subject_is=player.name)
         for metric in analysis.metrics
         if metric.min is not None or metric.max is not None
     ]
     stable = snapshot.before.stable
     reference = snapshot.evidence.arms.get(stable.revision) if stable else None
-    if hung := unfinished(analysis, arm, reference, player.name, "stable", passing=False):
+    if hung := unfinished_episodes.unfinished(analysis, arm, reference, player.name, "stable", passing=False):
         results.append(hung)
     return "; ".join(result.sentence for result in results if result.verdict is Verdict.BREACH)
 
@@ -162,18 +158,18 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
 def _compared(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> ExperimentState:
     """An arm that is proven worse than one still in the race is beaten."""
     counted = tuple(_counts(snapshot, asked.metric, player) for player in trial.players)
-    records = look(tuple(player.tally for player in trial.players), counted)
+    records = several_arms.look(tuple(player.tally for player in trial.players), counted)
     players = [replace(player, tally=record) for player, record in zip(trial.players, records, strict=True)]
     trial = replace(trial, players=tuple(players))
     able = frozenset(range(len(players))) - _silences(snapshot, asked, trial).keys()
-    enough = bar(len(players), asked.alpha)
-    for loser, winner in beaten_by(records, _racing(trial), enough, asked.min_episodes, able).items():
+    enough = several_arms.bar(len(players), asked.alpha)
+    for loser, winner in several_arms.beaten_by(records, _racing(trial), enough, asked.min_episodes, able).items():
         why = f"beaten by {players[winner].name}"
         trial = trial.with_player(loser, trial.players[loser].out("beaten", why, snapshot.now))
     return trial
 
 
-def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Counts | None:
+def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> betting.Counts | None:
     """Outcomes and the sum of their values, 0 for the worst and 1 for the best; None for an arm that gets no episodes,
     or without a number.
 
@@ -184,7 +180,7 @@ def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Cou
     if arm is None or arm.gap or (player.standing != "playing" and player.name != STABLE):
         return None
     if arm.episodes <= 0:
-        return NONE
+        return betting.NONE
     wanted = check_of(metric)
     result = type_of(wanted).outcomes(wanted, arm, PLAIN)
     if result is None or not math.isfinite(result.n) or not math.isfinite(result.total):
@@ -192,7 +188,7 @@ def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> Cou
     result, strays = fitted(result), side(result)
     if strays and (strays is Side.ABOVE or player.name == STABLE):
         return None
-    return Counts(result.n, min(result.n, max(0.0, result.total)))
+    return betting.Counts(result.n, min(result.n, max(0.0, result.total)))
 
 
 def _silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> dict[int, Missing]:
@@ -208,7 +204,7 @@ def _silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> 
         arm = evidence.arms.get(player.model.revision)
         missing = untimely(evidence.clock, arm.seen_at if arm else None, snapshot.now, player.name)
         if missing is None and _counts(snapshot, asked.metric, player) is None:
-            why = check(check_of(asked.metric), arm, None, asked.alpha, subject_is=player.name)
+            why = thresholds.check(check_of(asked.metric), arm, None, asked.alpha, subject_is=player.name)
             missing = Missing(why.reason, why.sentence)
         if missing is not None:
             for mute in everyone if player.name == STABLE else (index,):
@@ -240,7 +236,7 @@ def _starting(snapshot: Snapshot, state: State, trial: ExperimentState, left: li
     if missing:
         waits = "; ".join([*left, f"waiting for the pods of {', '.join(missing)}"])
         return _going_on(state, trial, reasons.WAITING_FOR_PODS, f"experiment: {waits}", 5.0)
-    begun = replace(trial, phase="Running", started_at=stamp(snapshot.now))
+    begun = replace(trial, phase="Running", started_at=times.stamp(snapshot.now))
     sentence = f"experiment: every arm has its pods, the episodes are split among {len(playing) + 1} arms"
     # The shares are persisted first: the routing table never runs ahead of the status.
     return replace(_going_on(state, begun, reasons.EXPERIMENT_RUNNING, sentence, 0.0), keep_table=True)
@@ -272,8 +268,8 @@ def _racing(trial: ExperimentState) -> frozenset[int]:
 def _with_stable_again(asked: Experiment, trial: ExperimentState) -> ExperimentState:
     """Stable races again when no arm is left that is proven better: the one that beat it has been withdrawn."""
     records, stable = tuple(player.tally for player in trial.players), trial.players[0]
-    enough = bar(len(records), asked.alpha)
-    if stable.standing != "beaten" or any(proven(records, index, 0, enough) for index in _racing(trial)):
+    enough = several_arms.bar(len(records), asked.alpha)
+    if stable.standing != "beaten" or any(several_arms.proven(records, index, 0, enough) for index in _racing(trial)):
         return trial
     return trial.with_player(0, replace(stable, standing="playing", message=""))
 
@@ -284,7 +280,7 @@ def _exhausted(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) ->
         return ""
     if sum(player.tally.judged.n for player in trial.players) >= asked.max_episodes:
         return f"{asked.max_episodes} episodes"
-    over = seconds_since(trial.started_at, snapshot.now) >= asked.max_seconds
+    over = times.seconds_since(trial.started_at, snapshot.now) >= asked.max_seconds
     return f"{asked.max_seconds} s" if over else ""
 
 
@@ -298,7 +294,7 @@ def _over(snapshot: Snapshot, state: State, trial: ExperimentState, sentence: st
 
 def _finished(snapshot: Snapshot, trial: ExperimentState, sentence: str) -> ExperimentState:
     """The experiment without arms of its own; the figures stay on record."""
-    now = stamp(snapshot.now)
+    now = times.stamp(snapshot.now)
     players = tuple(replace(player, since=now) if player.standing == "playing" else player for player in trial.players)
     return replace(trial, phase="Finished", players=players, finished_at=now, message=sentence)
 
@@ -327,7 +323,7 @@ def _breaks_a_ratio(snapshot: Snapshot, stable: Player, best: Player) -> str:
     if own is None or reference is None:
         return ""
     metrics = snapshot.spec.analysis.metrics
-    return "; ".join(text for metric in metrics for text in broken_ratios(metric, own, reference, best.name))
+    return "; ".join(text for metric in metrics for text in thresholds.broken_ratios(metric, own, reference, best.name))
 
 
 def _promoted(

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiments import let_win, take_out
-from learnloop_operator.rollout.judging.analysis import judge_canary, observed, young
-from learnloop_operator.rollout.judging.release_gates import canary_waits, closed, gates_of, untimely_word
+from learnloop_operator.rollout import experiments, reasons
+from learnloop_operator.rollout.judging import analysis, release_gates
 from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders_and_overrides import (
     OrderAnnotation,
@@ -78,7 +76,7 @@ def _goes_back(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effec
 
 
 def _takes_out(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
-    return take_out(snapshot, state, word.revision or "", who(snapshot, word))
+    return experiments.take_out(snapshot, state, word.revision or "", who(snapshot, word))
 
 
 def _aborts(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
@@ -93,7 +91,7 @@ def _aborts(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
 def _rejects(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
     assert state.canary is not None, "a stray order has its answer"
     step = state.step or 0
-    at_gates = canary_waits(snapshot, state)
+    at_gates = release_gates.canary_waits(snapshot, state)
     if not at_gates and not snapshot.spec.rollout.steps[step].pause and state.hand is None:
         text = f"step {step + 1} waits for no approval; `kubectl learnloop abort {snapshot.name}` rolls back the canary"
         return "ignored", text
@@ -198,12 +196,12 @@ def _too_bad(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
         return "ignored", f"{state.hand.verb} is under way already"
     if _at_gates(snapshot, state, word):
         return "refused", "its gates are not passed: wait for them"
-    if state.canary is None or state.stable is None or state.step is None or young(snapshot, state):
+    if state.canary is None or state.stable is None or state.step is None or analysis.young(snapshot, state):
         return None
-    counted = observed(snapshot, state, state.canary)
+    counted = analysis.observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow
     copies = judge_shadow(snapshot, counted, shadow).breach if shadow else ""
-    breach = copies or judge_canary(snapshot, counted, state.canary, state.stable).breach
+    breach = copies or analysis.judge_canary(snapshot, counted, state.canary, state.stable).breach
     return ("refused", f"a check is breached: {breach}") if breach else None
 
 
@@ -223,7 +221,7 @@ def _is_stable(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effec
 
 
 def _wins(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect:
-    result = let_win(state, word.revision or "", who(snapshot, word))
+    result = experiments.let_win(state, word.revision or "", who(snapshot, word))
     return ("refused", result) if isinstance(result, str) else result
 
 
@@ -238,9 +236,9 @@ def _approves(snapshot: Snapshot, state: State, word: OrderAnnotation) -> Effect
     model = snapshot.desired.model
     if state.canary is None and model is not None and word.revision == model.revision and not state.in_the_way(model):
         return None
-    gates = gates_of(snapshot, state)
+    gates = release_gates.gates_of(snapshot, state)
     if gates is not None and word.step is None and _at_gates(snapshot, state, word):
-        why = untimely_word(snapshot, state, gates, word)
+        why = release_gates.untimely_word(snapshot, state, gates, word)
         return ("refused", why) if why else None
     if word.step is not None and state.canary and word.step > (state.step or 0):
         return _stray(snapshot, state, replace(word, step=None))
@@ -251,7 +249,7 @@ def _at_gates(snapshot: Snapshot, state: State, word: OrderAnnotation) -> bool:
     """Whether the word is about a canary that its gates still judge, or will."""
     begun = state.weight > 0 or (state.step or 0) > 0
     named = state.canary is not None and state.canary.revision == word.revision
-    return named and not begun and closed(snapshot, state, word.revision or "")
+    return named and not begun and release_gates.closed(snapshot, state, word.revision or "")
 
 
 def _stepping(state: State, sentence: str) -> NextState:

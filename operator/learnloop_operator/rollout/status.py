@@ -4,16 +4,12 @@ import math
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.model_deployment import ArmStatus, ModelDeploymentStatus
+from learnloop_api.kinds import base, model_deployment
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging.analysis import episode_rate, fast_lane_condition, replicas, world
-from learnloop_operator.rollout.judging.release_gates import canary_waits
-from learnloop_operator.rollout.judging.shadow import figures, mirror_for
-from learnloop_operator.rollout.model import rollout_state
-from learnloop_operator.rollout.model.experiment_state import asked_for, save_experiment
+from learnloop_operator.rollout.judging import analysis, release_gates, shadow
+from learnloop_operator.rollout.model import experiment_state, rollout_state
 from learnloop_operator.rollout.model.orders_and_overrides import in_force, sentence
 from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -25,10 +21,10 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
     sentence, stalled = _sentence(snapshot, move)
     stable = _arm(snapshot, move, state.stable)
     revision = state.stable.revision if state.stable else None
-    return ModelDeploymentStatus(
+    return model_deployment.ModelDeploymentStatus(
         observed_generation=snapshot.generation,
         phase=move.phase,
-        conditions=[Condition.model_validate(item) for item in _conditions(snapshot, move, sentence, stalled)],
+        conditions=[base.Condition.model_validate(item) for item in _conditions(snapshot, move, sentence, stalled)],
         stable=stable,
         canary=_arm(snapshot, move, state.canary),
         previous=_arm(snapshot, move, state.previous),
@@ -45,11 +41,13 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         ),
         blocked_revisions=list(state.pins) or None,
         gates=state.gates,
-        shadow=figures(snapshot, state),
-        experiment=save_experiment(trial, asked_for(snapshot.spec, trial) if trial else None),
+        shadow=shadow.figures(snapshot, state),
+        experiment=experiment_state.save_experiment(
+            trial, experiment_state.asked_for(snapshot.spec, trial) if trial else None
+        ),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
-        replicas=world(snapshot, revision).replicas if revision else 0,
+        replicas=analysis.world(snapshot, revision).replicas if revision else 0,
         selector=_selector(snapshot, revision),
         hand=state.hand,
         last_stable=state.last_stable,
@@ -61,7 +59,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
 
 def _pace(snapshot: Snapshot, move: NextState) -> EpisodeRate:
     canary = move.state.canary
-    rate = episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
+    rate = analysis.episode_rate(snapshot, move.state, canary.revision) if canary else 0.0
     return EpisodeRate(snapshot.now, move.state.weight / 100.0, rate)
 
 
@@ -83,15 +81,15 @@ def _selector(snapshot: Snapshot, revision: str | None) -> str:
     return f"{names.LABEL_DEPLOYMENT}={snapshot.name}{arm}"
 
 
-def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> ArmStatus | None:
+def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> model_deployment.ArmStatus | None:
     if arm is None:
         return None
-    live, wanted = world(snapshot, arm.revision), replicas(snapshot, move.state, arm.revision)
+    live, wanted = analysis.world(snapshot, arm.revision), analysis.replicas(snapshot, move.state, arm.revision)
     trial = move.state.experiment
     # An experiment has figures of its own, which change when they tell something new.
     counted = None if trial and trial.running else snapshot.evidence.arms.get(arm.revision)
     old = _before(snapshot, arm.revision)
-    return ArmStatus(
+    return model_deployment.ArmStatus(
         revision=arm.revision,
         uri=arm.model.uri,
         sha256=arm.model.sha256,
@@ -105,7 +103,7 @@ def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> ArmStatus
     )
 
 
-def _before(snapshot: Snapshot, revision: str) -> ArmStatus | None:
+def _before(snapshot: Snapshot, revision: str) -> model_deployment.ArmStatus | None:
     before = snapshot.before
     recorded = (before.stable, before.canary, before.previous)
     return next((arm for arm in recorded if arm and arm.revision == revision), None)
@@ -122,7 +120,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
     model = snapshot.desired.model
     rolled_back = move.state.blocked if model is None else move.state.in_the_way(model)
     serving = move.state.stable is not None and (
-        world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
+        analysis.world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
     )
     # Who waits for Ready waits for the model that was asked for, also while that one waits for the guard of another.
     under_way = phase in ("Pending", "Progressing", "Paused") or move.reason == reasons.WAITING_FOR_GUARD
@@ -143,7 +141,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
             generation,
         ),
         data_condition(move, generation),
-        fast_lane_condition(snapshot),
+        analysis.fast_lane_condition(snapshot),
         *_gated(snapshot, move, generation),
         *_shadowing(snapshot, move, generation),
         *_overridden(move, generation),
@@ -171,7 +169,7 @@ def _gated(snapshot: Snapshot, move: NextState, generation: int) -> list[dict[st
     if snapshot.spec.gates is None:
         return []
     if result is None:
-        waits = canary_waits(snapshot, move.state)
+        waits = release_gates.canary_waits(snapshot, move.state)
         text = "the suites begin" if waits else "no candidate has come to the gates"
         return [condition(reasons.GATED, waits, "NotJudged", text, generation)]
     shut = result.phase in ("Running", "AwaitingApproval")
@@ -193,7 +191,7 @@ def _shadowing(snapshot: Snapshot, move: NextState, generation: int) -> list[dic
     """Condition of shadowing, where a step asks for it."""
     if not any(step.shadow for step in snapshot.spec.rollout.steps):
         return []
-    mirror = mirror_for(snapshot, move.state)
+    mirror = shadow.mirror_for(snapshot, move.state)
     if mirror is None:
         return [condition(reasons.SHADOWING, FALSE, "NotInShadow", "no canary is at a shadow step", generation)]
     text = f"the policy servers of stable copy {mirror.percent} % of its episodes to {mirror.revision}"

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from learnloop_operator.statistics.betting import NONE, Counts, log_e
-from learnloop_operator.statistics.canary_against_stable import Pair, expected
+from learnloop_operator.statistics import betting, canary_against_stable
 
 BATCH = 4.0
 GROWTH = 0.1
@@ -16,16 +15,16 @@ written some dozens of times in an experiment, and not at every look."""
 class ArmRecord:
     """Evidence of one arm; outcomes lie in 0..1, higher is better."""
 
-    judged: Counts = NONE
-    counted: Counts | None = None
+    judged: betting.Counts = betting.NONE
+    counted: betting.Counts | None = None
     """The source's counters at the last look that bet; None: the next look starts over."""
     better: tuple[float, ...] = ()
     """Log e-values of "better than" each arm."""
 
 
-Batch = dict[int, Counts]
+Batch = dict[int, betting.Counts]
 """New outcomes by arm."""
-Seen = tuple[Counts | None, ...]
+Seen = tuple[betting.Counts | None, ...]
 """Counters by arm; None for arms that are out, or without a number."""
 
 
@@ -62,7 +61,7 @@ def _new_batch(records: tuple[ArmRecord, ...], seen: Seen) -> Batch | None:
         return None
     if any(records[index].counted is None for index in now):
         return {}
-    batch = {index: counts.minus(records[index].counted or NONE) for index, counts in now.items()}
+    batch = {index: counts.minus(records[index].counted or betting.NONE) for index, counts in now.items()}
     if any(not counts.possible for counts in batch.values()):
         return None
     before = sum(records[index].judged.n for index in now)
@@ -75,9 +74,9 @@ def _bet(records: tuple[ArmRecord, ...], batch: Batch, index: int) -> ArmRecord:
     better = list(record.better)
     for other, counts in batch.items():
         if other != index:
-            bets = expected(Pair(record.judged, records[other].judged))
-            better[other] += log_e(own, counts, *bets, 0.0)
-    return ArmRecord(record.judged.plus(own), (record.counted or NONE).plus(own), tuple(better))
+            bets = canary_against_stable.expected(canary_against_stable.Pair(record.judged, records[other].judged))
+            better[other] += betting.log_e(own, counts, *bets, 0.0)
+    return ArmRecord(record.judged.plus(own), (record.counted or betting.NONE).plus(own), tuple(better))
 
 
 def beaten_by(

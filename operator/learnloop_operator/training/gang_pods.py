@@ -4,9 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from learnloop_operator.core import times
-from learnloop_operator.core.plan import Manifest
-from learnloop_operator.core.pod_trouble import LONGEST, last_words, step_of
+from learnloop_operator.core import plan, pod_trouble, times
 from learnloop_operator.core.pod_trouble import held_up as pod_held_up
 from learnloop_operator.training.run_snapshot import CONFIGURATION_ERROR, BackendJob, Rank, TrainingSnapshot
 
@@ -16,7 +14,7 @@ REPLACED_AFTER = timedelta(seconds=30)
 """A pod created this much later than its gang began was not there from the start: it replaces a lost one."""
 
 
-def rank_of(pod: Manifest, containers: Collection[str]) -> Rank | None:
+def rank_of(pod: plan.Manifest, containers: Collection[str]) -> Rank | None:
     """One rank, in a container of one of these names; None for a pod without a usable creation time."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     created = times.parse(metadata.get("creationTimestamp"))
@@ -24,7 +22,9 @@ def rank_of(pod: Manifest, containers: Collection[str]) -> Rank | None:
         return None
     state = _state(status, containers)
     # A failed init container keeps the main one from starting; what the main one itself says is its exit code.
-    stuck = pod_held_up(status) or last_words({"initContainerStatuses": status.get("initContainerStatuses")})
+    stuck = pod_held_up(status) or pod_trouble.last_words(
+        {"initContainerStatuses": status.get("initContainerStatuses")}
+    )
     running, ended = state.get("running") or {}, state.get("terminated") or {}
     return Rank(
         name=metadata["name"],
@@ -32,8 +32,8 @@ def rank_of(pod: Manifest, containers: Collection[str]) -> Rank | None:
         running=bool(running),
         started=times.parse(running.get("startedAt") or ended.get("startedAt")),
         exit_code=ended.get("exitCode"),
-        message=str(ended.get("message") or "").strip()[:LONGEST],
-        waiting="" if running or ended else stuck or step_of(status),
+        message=str(ended.get("message") or "").strip()[: pod_trouble.LONGEST],
+        waiting="" if running or ended else stuck or pod_trouble.step_of(status),
         stuck=bool(stuck) and not running and not ended,
         disrupted=_disruption(status),
         deleting="deletionTimestamp" in metadata,
@@ -49,7 +49,7 @@ def _disruption(status: Mapping[str, Any]) -> str:
         return ""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return f"{condition.get('reason')}: {condition.get('message') or 'no message'}"[:LONGEST]
+            return f"{condition.get('reason')}: {condition.get('message') or 'no message'}"[: pod_trouble.LONGEST]
     return ""
 
 

@@ -7,10 +7,7 @@ from typing import Any, Literal
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import Heartbeat, TrainingRun
-from learnloop_operator.core import times
-from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.conditions import TRUE, find
-from learnloop_operator.core.plan import BaseSnapshot, Manifest, ObjectRef
+from learnloop_operator.core import allowed_pods, conditions, plan, times
 
 CONFIGURATION_ERROR = 2
 """Exit code of the trainer for what no retry can heal."""
@@ -22,7 +19,7 @@ CLOCK_GRAIN = 1.0
 class BackendJob:
     """The object that runs the gang of one attempt."""
 
-    ref: ObjectRef
+    ref: plan.ObjectRef
     attempt: int
     """Number from 0, as in the trainer's heartbeats."""
     created: datetime
@@ -67,7 +64,7 @@ class Rank:
 class RunRequest:
     """Input of a backend for one attempt."""
 
-    job: Manifest
+    job: plan.Manifest
     spec: TrainingJobSpec
     attempt: int
     agent: str | None
@@ -78,7 +75,7 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSnapshot(BaseSnapshot):
+class TrainingSnapshot(plan.BaseSnapshot):
     """A TrainingJob and all that was found about it."""
 
     spec: TrainingJobSpec
@@ -93,11 +90,11 @@ class TrainingSnapshot(BaseSnapshot):
     """Reason why spec.queue cannot work here."""
     queue_says: str = ""
     """Reason why the gang waits, in the words of its Workload."""
-    agent: Manifest | None = None
+    agent: plan.Manifest | None = None
     agent_name: str | None = None
-    deployment: Manifest | None = None
+    deployment: plan.Manifest | None = None
     """The agent's ModelDeployment; looked for where an attempt may begin."""
-    pod_rules: PodRules = field(default_factory=PodRules)
+    pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """What the ranks' pods may have."""
 
     @property
@@ -132,10 +129,10 @@ class TrainingSnapshot(BaseSnapshot):
         return run is not None and not (run.heartbeat is None and run.checkpoint is None and run.manifest is None)
 
     def condition(self, type_: str) -> Mapping[str, Any]:
-        return find(self.status, type_)
+        return conditions.find(self.status, type_)
 
     def holds(self, type_: str) -> bool:
-        return self.condition(type_).get("status") == TRUE
+        return self.condition(type_).get("status") == conditions.TRUE
 
     def since(self, field: str) -> float | None:
         """Seconds since a time in status; None when it is not set."""

@@ -6,14 +6,12 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.wire import training, training_request
 from learnloop_api.wire.training import Manifest as Proof
-from learnloop_api.wire.training import ReturnEstimate
-from learnloop_api.wire.training_request import TrainingStatus
 from learnloop_common import foreign_text
 from learnloop_operator.core import anomalies, conditions, times
 from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manifest
-from learnloop_operator.training import proof_gates
-from learnloop_operator.training.run_snapshot import TrainingSnapshot
+from learnloop_operator.training import proof_gates, run_snapshot
 
 DIGITS = 4
 """Decimals of a figure in a status; the manifest has them all."""
@@ -42,7 +40,7 @@ class StatusVerdict:
     suspended: bool = False
 
 
-def status(snapshot: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Manifest:
+def status(snapshot: run_snapshot.TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Manifest:
     """The whole status: the live one, `fields` (None removes), progress when it is due, conditions."""
     generation = snapshot.generation
     reason, message = verdict.reason, verdict.message
@@ -69,7 +67,7 @@ def status(snapshot: TrainingSnapshot, verdict: StatusVerdict, **fields: Any) ->
     return {key: value for key, value in result.items() if value is not None}
 
 
-def progress(snapshot: TrainingSnapshot) -> dict[str, Any]:
+def progress(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any]:
     """Step, percent, ETA and return from the newest heartbeat; nothing without one."""
     beat = snapshot.heartbeat
     if beat is None:
@@ -108,7 +106,7 @@ def percent(step: int, total: int) -> str:
     return f"{min(100, 100 * step // max(1, total))}%"
 
 
-def estimate(value: ReturnEstimate) -> dict[str, Any]:
+def estimate(value: training.ReturnEstimate) -> dict[str, Any]:
     return {
         "episodes": value.episodes,
         "mean": round(value.mean, DIGITS),
@@ -118,12 +116,12 @@ def estimate(value: ReturnEstimate) -> dict[str, Any]:
     }
 
 
-def interval(value: ReturnEstimate) -> str:
+def interval(value: training.ReturnEstimate) -> str:
     """e.g. 487.2 [481.0, 492.1]"""
     return foreign_text.interval(value.mean, value.ci_low, value.ci_high)
 
 
-def lineage(snapshot: TrainingSnapshot) -> dict[str, Any] | None:
+def lineage(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any] | None:
     """Origin of the model; fixed when the run begins."""
     if snapshot.status.get("lineage") or snapshot.agent_name is None:
         return snapshot.status.get("lineage")
@@ -195,7 +193,7 @@ def _told(
     snapshot: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None, *, phase: str, **fields: object
 ) -> Announcement:
     step, total = int(state.get("step") or 0), spec.total_steps
-    event = TrainingStatus.model_validate(
+    event = training_request.TrainingStatus.model_validate(
         {
             "job": snapshot.name,
             "job_uid": snapshot.object["metadata"].get("uid"),

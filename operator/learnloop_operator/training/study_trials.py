@@ -14,8 +14,7 @@ from learnloop_api.kinds.study import SearchDimension, Study
 from learnloop_api.kinds.training.algorithms import ALGORITHMS
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training_request import RUNGS, StudyState, Trial
-from learnloop_operator.core.conditions import TRUE, find
-from learnloop_operator.core.plan import Call, Manifest, Notice, child, standard_labels
+from learnloop_operator.core import conditions, plan
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
 
@@ -47,19 +46,19 @@ class TrialJob:
         return min(RUNGS - 1, RUNGS * self.step // max(1, self.total_steps))
 
 
-def job_of(body: Manifest) -> TrialJob:
+def job_of(body: plan.Manifest) -> TrialJob:
     spec, status = body.get("spec") or {}, body.get("status") or {}
     return TrialJob(
         name=str(body["metadata"]["name"]),
         suspend=bool(spec.get("suspend")),
-        suspended=find(status, "Suspended").get("status") == TRUE,
+        suspended=conditions.find(status, "Suspended").get("status") == conditions.TRUE,
         finished=bool(status.get("finishedAt")),
         artifact=(status.get("artifact") or {}).get("sha256"),
         validation=status.get("validation"),
         step=int(status.get("step") or 0),
         total_steps=int(spec.get("totalSteps") or 1),
         recent=(status.get("recentReturn") or {}).get("mean"),
-        message=str(find(status, "Ready").get("message", "")),
+        message=str(conditions.find(status, "Ready").get("message", "")),
     )
 
 
@@ -210,9 +209,9 @@ def words(trial: Trial) -> str:
 class Orders:
     """Orders of one pass over all trials."""
 
-    apply: list[Manifest] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    events: list[Notice] = field(default_factory=list)
+    apply: list[plan.Manifest] = field(default_factory=list)
+    calls: list[plan.Call] = field(default_factory=list)
+    events: list[plan.Notice] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     """The states of trials whose end is reported in this pass."""
 
@@ -221,13 +220,13 @@ def path(job: str) -> str:
     return f"/api/v1/training/studies/{job}"
 
 
-def manifest(snapshot: StudySnapshot, trial: Trial, *, suspend: bool) -> Manifest:
-    return child(
+def manifest(snapshot: StudySnapshot, trial: Trial, *, suspend: bool) -> plan.Manifest:
+    return plan.child(
         snapshot.object,
         names.API_VERSION,
         "TrainingJob",
         trial_name(snapshot.name, trial.number),
-        standard_labels("training", {names.LABEL_STUDY: snapshot.name}),
+        plan.standard_labels("training", {names.LABEL_STUDY: snapshot.name}),
         spec=trial_spec(snapshot.spec, trial.parameters, suspend=suspend),
     )
 
@@ -252,7 +251,7 @@ def tend(snapshot: StudySnapshot, trial: Trial, stopping: str | None, orders: Or
         orders.apply.append(manifest(snapshot, trial, suspend=False))
     elif job.rung > trial.reported and job.recent is not None:
         message = {"rung": job.rung, "value": job.recent}
-        orders.calls.append(Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/progress", message))
+        orders.calls.append(plan.Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/progress", message))
 
 
 def _keep(snapshot: StudySnapshot, trial: Trial, job: TrialJob, orders: Orders) -> None:
@@ -268,9 +267,9 @@ def _end(
     snapshot: StudySnapshot, trial: Trial, orders: Orders, state: str, why: str, value: float | None = None
 ) -> None:
     message: dict[str, Any] = {"state": state, "value": value}
-    orders.calls.append(Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/result", message))
+    orders.calls.append(plan.Call("PUT", f"{path(snapshot.name)}/trials/{trial.number}/result", message))
     orders.ended.append(state)
     name = trial_name(snapshot.name, trial.number)
     reasons = {"complete": ("Normal", "TrialCompleted"), "pruned": ("Normal", "TrialPruned")}
     kind, reason = reasons.get(state, ("Warning", "TrialFailed"))
-    orders.events.append(Notice(kind, reason, f"{name}: {why}"[:1024]))  # type: ignore[arg-type]
+    orders.events.append(plan.Notice(kind, reason, f"{name}: {why}"[:1024]))  # type: ignore[arg-type]

@@ -8,22 +8,8 @@ from hmac import compare_digest
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
-from learnloop_operator.cli.data_plane import DataPlaneAccess
-from learnloop_operator.cli.main import VERBS
+from learnloop_operator.cli import data_plane, main, steering
 from learnloop_operator.cli.objects import Cluster, CommandError, Object, status_of
-from learnloop_operator.cli.steering import (
-    abort,
-    approve,
-    pause,
-    promote,
-    reject,
-    restart,
-    resume,
-    retry,
-    skip,
-    train,
-    undo,
-)
 
 KEY_HEADER = "X-Learnloop-Key"
 OWN_SITES = ("same-origin", "none")
@@ -100,10 +86,21 @@ class Gate:
         return sent.value if sent is not None else ""
 
 
-STEERING = (approve, reject, pause, resume, skip, promote, abort, undo, retry, restart)
+STEERING = (
+    steering.approve,
+    steering.reject,
+    steering.pause,
+    steering.resume,
+    steering.skip,
+    steering.promote,
+    steering.abort,
+    steering.undo,
+    steering.retry,
+    steering.restart,
+)
 ORDERS: Mapping[str, tuple[str, Callable[..., str]]] = {
     **{verb.__name__: ("modeldeployments", verb) for verb in STEERING},
-    "train": ("learningagents", train),
+    "train": ("learningagents", steering.train),
 }
 """The plural that a verb writes to, and the verb."""
 ARMS = ("canary", "stable", "blocked")
@@ -121,7 +118,7 @@ def rights(cluster: Cluster) -> dict[str, bool]:
 
 
 def helps() -> dict[str, str]:
-    return {name: VERBS[name].help for name in ORDERS}
+    return {name: main.VERBS[name].help for name in ORDERS}
 
 
 def carry_out(cluster: Cluster, verb: str, name: str, seen: Mapping[str, object] | None = None) -> str:
@@ -177,7 +174,7 @@ READS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 class Records:
     """One namespace's experience, rewards, memories and audit chain."""
 
-    def __init__(self, plane: DataPlaneAccess) -> None:
+    def __init__(self, plane: data_plane.DataPlaneAccess) -> None:
         self._plane = plane
         self._others: Mapping[str, Callable[[Asked], Any]] = {
             "episode": self._episode,

@@ -18,8 +18,7 @@ from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
 from learnloop_operator.rollout.metrics.metric_types import level_text
-from learnloop_operator.statistics.betting import Counts, mean_interval
-from learnloop_operator.statistics.latency import quantile_of, total
+from learnloop_operator.statistics import betting, latency
 
 BUDGET = 0.25
 """Share of analysis.alpha that this may err with, in addition to the checks' alpha, as the fast lane may."""
@@ -99,7 +98,7 @@ def _overdue(analysis: Analysis, mine: Openings, excused: float, subject_is: str
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
     alpha = BUDGET * analysis.alpha / TIMES
-    least = mean_interval(Counts(due, overdue), alpha)[0]
+    least = betting.mean_interval(betting.Counts(due, overdue), alpha)[0]
     text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
         f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"
@@ -151,5 +150,5 @@ def _longest(arm: ArmEvidence, deadline: int) -> float | None:
     lasted = arm.openings.lasted if arm.openings else {}
     if not lasted:
         return float(deadline)
-    length = quantile_of(lasted, LONGEST) if total(lasted) >= 1.0 else None
+    length = latency.quantile_of(lasted, LONGEST) if latency.total(lasted) >= 1.0 else None
     return None if length is None else min(length, float(deadline))

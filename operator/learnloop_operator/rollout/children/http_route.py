@@ -11,10 +11,8 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import HEADER_ARM, PORT_SERVING
 from learnloop_api.wire.routing import RoutingTable, arm_name
-from learnloop_operator.core.plan import Manifest, child
-from learnloop_operator.core.workload_network import namespace, policy
-from learnloop_operator.rollout.children.manifests import COMPONENT, labels, policy_account
-from learnloop_operator.rollout.children.routing_table import read_blocked, write_blocked
+from learnloop_operator.core import plan, workload_network
+from learnloop_operator.rollout.children import manifests, routing_table
 from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot
 
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
@@ -48,13 +46,13 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
     spec: dict[str, Any] = {"parentRefs": [parent], "rules": [*by_header, by_weight]}
     if snapshot.spec.routing.hostnames:
         spec["hostnames"] = list(snapshot.spec.routing.hostnames)
-    return child(
+    return plan.child(
         snapshot.object,
         api_version="gateway.networking.k8s.io/v1",
         kind="HTTPRoute",
         name=snapshot.name,
-        labels=labels(snapshot),
-        annotations=write_blocked(pin),
+        labels=manifests.labels(snapshot),
+        annotations=routing_table.write_blocked(pin),
         spec=spec,
     )
 
@@ -70,7 +68,7 @@ def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
             weights[str(item.get("name"))] = int(item.get("weight", 1)) if rule is rules[-1] else 0
     prefix = arm_name(name, "")
     arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
-    return RouteWorld(arms, read_blocked(route.get("metadata")))
+    return RouteWorld(arms, routing_table.read_blocked(route.get("metadata")))
 
 
 def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
 # Who reaches the policy servers of a ModelDeployment: the network's half of knowing their callers.
 
 
-def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
+def network_policy(snapshot: Snapshot) -> tuple[plan.Manifest, ...]:
     """One NetworkPolicy for all arms; none where the installation wants none.
 
     The pods of the own namespace may come, those of the namespaces that are served, the gateway's, and the peers of the
@@ -99,15 +97,15 @@ def network_policy(snapshot: Snapshot) -> tuple[Manifest, ...]:
     gateway = snapshot.spec.routing.gateway
     others = {*callers.namespaces, *((gateway.namespace or snapshot.namespace,) if gateway else ())}
     peers: list[Any] = [{"podSelector": {}}]
-    peers += [namespace(name) for name in sorted(others - {snapshot.namespace})]
-    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
+    peers += [workload_network.namespace(name) for name in sorted(others - {snapshot.namespace})]
+    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: manifests.COMPONENT}
     ingress = [{"from": [*peers, *callers.peers], "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}]}]
     if callers.peers:  # a rule without peers would let everybody in
         ingress.append({"from": [*callers.peers], "ports": [{"port": names.PORT_PROBES, "protocol": "TCP"}]})
-    manifest = policy(
+    manifest = workload_network.policy(
         snapshot.object,
-        name=policy_account(snapshot.name),
-        component=COMPONENT,
+        name=manifests.policy_account(snapshot.name),
+        component=manifests.COMPONENT,
         selector=selector,
         ingress=ingress,
         egress=None,

@@ -8,20 +8,9 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
+from learnloop_operator.core import pod_templates, pod_trouble, times
 from learnloop_operator.core.plan import Manifest, child, controller_uid, standard_labels
-from learnloop_operator.core.pod_templates import (
-    CERTIFICATE_ENV,
-    CERTIFICATE_MOUNT,
-    Main,
-    certificate_volume,
-    http_get,
-    pod_template,
-    scraped,
-)
-from learnloop_operator.core.pod_trouble import containers, creation_trouble, held_up, last_words
-from learnloop_operator.core.times import unready_since
-from learnloop_operator.rollout.children.language_pods import NO_PARTS, language_parts
-from learnloop_operator.rollout.children.routing_table import write_blocked
+from learnloop_operator.rollout.children import language_pods, routing_table
 from learnloop_operator.rollout.judging.shadow import only_stable_answers
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model, Snapshot, Spoken, read_spoken, spoken_by
@@ -109,7 +98,7 @@ def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
         kind="ConfigMap",
         name=routing_config_map(snapshot.name),
         labels=labels(snapshot),
-        annotations=write_blocked(state.blocked),
+        annotations=routing_table.write_blocked(state.blocked),
         data={ROUTING_KEY: table.to_json()},
     )
 
@@ -158,19 +147,19 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
     """One arm's pods. Nothing in it depends on the arm's role: promotion and rollback restart no pod."""
     options = pod_options(snapshot, arm.revision)
     marks = labels(snapshot, arm.revision)
-    main, volumes, parts = _main(snapshot, arm), [_key_volume(snapshot)], NO_PARTS
+    main, volumes, parts = _main(snapshot, arm), [_key_volume(snapshot)], language_pods.NO_PARTS
     if snapshot.scheme == "https":
-        volumes.append(certificate_volume())
+        volumes.append(pod_templates.certificate_volume())
     spoken = spoken_options(snapshot, arm.revision)
     if spoken is not None:
-        parts = language_parts(snapshot, arm, spoken, options, main)
+        parts = language_pods.language_parts(snapshot, arm, spoken, options, main)
         main, volumes = parts.main, [*volumes, *parts.volumes]
     selector = {key: marks[key] for key in (names.LABEL_DEPLOYMENT, names.LABEL_REVISION, names.LABEL_COMPONENT)}
-    template = pod_template(
+    template = pod_templates.pod_template(
         main,
         options,
         labels=marks,
-        annotations=scraped(names.PORT_PROBES, tls=snapshot.scheme == "https"),
+        annotations=pod_templates.scraped(names.PORT_PROBES, tls=snapshot.scheme == "https"),
         api_access=True,
         service_account=policy_account(snapshot.name),
         volumes=volumes,
@@ -207,10 +196,10 @@ def _identity(arm: ArmState, options: PodOptions, spoken: Spoken | None) -> str:
     return json.dumps({"model": model, "pod": options.to_kube(), **language}, sort_keys=True)
 
 
-def _main(snapshot: Snapshot, arm: ArmState) -> Main:
+def _main(snapshot: Snapshot, arm: ArmState) -> pod_templates.Main:
     def probe(path: str, period: int, failures: int) -> Manifest:
         return {
-            "httpGet": http_get(path, tls=snapshot.scheme == "https", port="metrics"),
+            "httpGet": pod_templates.http_get(path, tls=snapshot.scheme == "https", port="metrics"),
             "periodSeconds": period,
             "timeoutSeconds": 3,
             "failureThreshold": failures,
@@ -234,9 +223,9 @@ def _main(snapshot: Snapshot, arm: ArmState) -> Main:
     }
     mounts = [{"name": EPISODES_VOLUME, "mountPath": names.EPISODE_KEY_DIRECTORY, "readOnly": True}]
     if snapshot.scheme == "https":
-        env |= CERTIFICATE_ENV
-        mounts.append(CERTIFICATE_MOUNT)
-    return Main(
+        env |= pod_templates.CERTIFICATE_ENV
+        mounts.append(pod_templates.CERTIFICATE_MOUNT)
+    return pod_templates.Main(
         name=COMPONENT,
         image=snapshot.defaults.image,
         pull_policy=snapshot.defaults.image_pull_policy,
@@ -279,22 +268,22 @@ def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
         pod=options,
         model=model,
         spoken=spoken,
-        unready_since=unready_since(deployment),
+        unready_since=times.unready_since(deployment),
     )
 
 
 def _message(deployment: Manifest, pods: list[Manifest]) -> str:
     """The pod's own last sentence first, then why it could not start, then why there is none."""
     newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
-    for read in (last_words, held_up):
+    for read in (pod_trouble.last_words, pod_trouble.held_up):
         for pod in newest_first:
             if text := read(pod.get("status") or {}):
                 return text
-    return creation_trouble(deployment)
+    return pod_trouble.creation_trouble(deployment)
 
 
 def _containers(pod: Manifest) -> list[Mapping[str, Any]]:
-    return containers(pod.get("status") or {})
+    return pod_trouble.containers(pod.get("status") or {})
 
 
 def revision_label(item: Manifest) -> str:

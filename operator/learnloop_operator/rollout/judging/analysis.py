@@ -12,16 +12,7 @@ from learnloop_api.names import PORT_PROBES
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
 from learnloop_operator.core.times import LATEST, next_look, parse, seconds_since
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks.against_stable import (
-    Comparison,
-    alpha_of_bound,
-    claim_text,
-    compared,
-    current,
-    weigh,
-)
-from learnloop_operator.rollout.checks.thresholds import check
-from learnloop_operator.rollout.checks.unfinished_episodes import may_hang, steady, unfinished
+from learnloop_operator.rollout.checks import against_stable, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Verdict, Window, hold, lost
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_episodes
 from learnloop_operator.rollout.metrics.metric_types import type_of
@@ -179,7 +170,7 @@ class Pairing:
     reference: str
     subject_is: str = "the canary"
     reference_is: str = "stable"
-    comparisons: Mapping[str, Comparison] = field(default_factory=dict)
+    comparisons: Mapping[str, against_stable.Comparison] = field(default_factory=dict)
     """What both arms have shown at the same time, by metric."""
     apart: str = ""
     """Why the two are not compared now: ratios neither break nor hold."""
@@ -196,7 +187,7 @@ def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
     concurrent = 0 < state.weight < 100 and is_steady(snapshot, state, canary.revision)
     pair = canary.revision, state.stable.revision
     analysis = snapshot.spec.analysis
-    after = compared(analysis, state.comparisons, snapshot.evidence, *pair, concurrent=concurrent)
+    after = against_stable.compared(analysis, state.comparisons, snapshot.evidence, *pair, concurrent=concurrent)
     return state if after == state.comparisons else replace(state, comparisons=after)
 
 
@@ -205,7 +196,7 @@ def is_steady(snapshot: Snapshot, state: State, *revisions: str) -> bool:
     arms = snapshot.evidence.arms
     reference = arms.get(state.stable.revision) if state.stable else None
     deadline = snapshot.spec.analysis.episode_deadline_seconds
-    return steady(map(arms.get, revisions), reference, state.shares_since(), snapshot.now, deadline)
+    return unfinished_episodes.steady(map(arms.get, revisions), reference, state.shares_since(), snapshot.now, deadline)
 
 
 def young(snapshot: Snapshot, state: State) -> bool:
@@ -220,7 +211,7 @@ def judge_canary(snapshot: Snapshot, state: State, canary: ArmState, stable: Arm
     together = any(0 < step.weight < 100 for step in earlier)
     if apart and not together:
         apart = "no step lets both arms play at the same time"
-    comparisons = current(snapshot.spec.analysis, state.comparisons)
+    comparisons = against_stable.current(snapshot.spec.analysis, state.comparisons)
     finished = state.weight == 100 and together
     pairing = Pairing(canary.revision, stable.revision, comparisons=comparisons, apart=apart, finished=finished)
     return _judge(snapshot, state, pairing)
@@ -234,7 +225,7 @@ def judge_promoted(snapshot: Snapshot, state: State, new: ArmState, old: ArmStat
 def promoted_may_hang(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> str | None:
     """A sentence while open episodes of a promoted arm may yet be overdue."""
     arms, seconds = snapshot.evidence.arms, seconds_since(state.promoted_at, snapshot.now)
-    return may_hang(snapshot.spec.analysis, arms.get(new.revision), arms.get(old.revision), seconds)
+    return unfinished_episodes.may_hang(snapshot.spec.analysis, arms.get(new.revision), arms.get(old.revision), seconds)
 
 
 def _promoted_pairing(new: ArmState, old: ArmState) -> Pairing:
@@ -253,7 +244,7 @@ def _judge(snapshot: Snapshot, state: State, pairing: Pairing) -> Judgement:
     evidence = snapshot.evidence
     if evidence.unavailable:
         return Judgement(hold=f"no evidence: {evidence.unavailable}", hold_reason=evidence.reason)
-    alpha = alpha_of_bound(snapshot.spec.analysis)
+    alpha = against_stable.alpha_of_bound(snapshot.spec.analysis)
     checks = [_check(snapshot, state, metric, pairing, alpha) for metric in snapshot.spec.analysis.metrics]
     if result := _unfinished(snapshot, pairing):
         checks.append(result)
@@ -276,7 +267,9 @@ def _unfinished(snapshot: Snapshot, pairing: Pairing) -> Check | None:
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     called = pairing.subject_is, pairing.reference_is
-    return unfinished(snapshot.spec.analysis, subject, reference, *called, passing=not pairing.guarded)
+    return unfinished_episodes.unfinished(
+        snapshot.spec.analysis, subject, reference, *called, passing=not pairing.guarded
+    )
 
 
 def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: Pairing, alpha: float) -> Check:
@@ -284,11 +277,11 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     arms, comparison = snapshot.evidence.arms, pairing.comparisons.get(metric.name)
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     called = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
-    plain = check(metric, subject, reference, alpha, comparison, pairing.apart, **called)
+    plain = thresholds.check(metric, subject, reference, alpha, comparison, pairing.apart, **called)
     if plain.verdict is not Verdict.PASS:
         return plain
     done = comparison.memory.judged.canary.n if comparison else 0.0
-    if pairing.finished and claim_text(metric) and done < metric.min_episodes:
+    if pairing.finished and against_stable.claim_text(metric) and done < metric.min_episodes:
         text = f"{metric.name}: {done:.0f} of {metric.min_episodes} episodes were compared before stable played no more"
         return hold(f"{text}; `kubectl learnloop restart` compares again", reasons.NO_END_IN_SIGHT)
     if metric.test != "sequential":
@@ -304,7 +297,7 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     if not pairing.finished and counted is None:
         return hold(f"{metric.name}: no number for stable at this look, what is known waits", reasons.EMPTY_RESULT)
     per_second = episode_rate(snapshot, state, pairing.subject)
-    return weigh(metric, comparison, snapshot.spec.analysis, state.weight / 100.0, per_second)
+    return against_stable.weigh(metric, comparison, snapshot.spec.analysis, state.weight / 100.0, per_second)
 
 
 def episode_rate(snapshot: Snapshot, state: State, revision: str) -> float:

@@ -4,15 +4,12 @@ from dataclasses import asdict, replace
 
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
-from learnloop_operator.core.allowed_pods import forbidden
-from learnloop_operator.core.plan import Notice
+from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.core.plan import revision as digest_of
-from learnloop_operator.core.times import duration, seconds_since, stamp
-from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout import reasons, suite_verdict
 from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, noted, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.suite_verdict import SuiteFinding, SuiteRun, judge_suite
 
 
 def gates_of(snapshot: Snapshot, state: State) -> ReleaseGates | None:
@@ -45,13 +42,13 @@ def first_at_gates(snapshot: Snapshot, state: State) -> bool:
 def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: ReleaseGates) -> GatesStatus:
     """Judges all suites. A verdict is final; a suite that changes in the spec runs again."""
     before = state.gates if state.gates and state.gates.revision == candidate.revision else None
-    started = before.started_at if before else stamp(snapshot.now)
+    started = before.started_at if before else times.stamp(snapshot.now)
     recorded = {item.id: item for item in before.suites} if before else {}
     baseline = state.stable is not None
     suites = [_judged(snapshot, candidate, suite, recorded, started, baseline) for suite in gates.suites]
     pending = [item for item in suites if item.verdict == "pending"]
     failed = [item for item in suites if item.verdict == "failed"]
-    ended = None if pending else (before.judged_at if before and before.judged_at else stamp(snapshot.now))
+    ended = None if pending else (before.judged_at if before and before.judged_at else times.stamp(snapshot.now))
     result = GatesStatus(
         revision=candidate.revision,
         phase="Running",
@@ -67,11 +64,11 @@ def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: Re
         return result.model_copy(update={"phase": "Failed"})
     if gates.approval is None or result.approved_by:
         return result.model_copy(update={"phase": "Passed"})
-    approval, waited = gates.approval, seconds_since(ended, snapshot.now)
+    approval, waited = gates.approval, times.seconds_since(ended, snapshot.now)
     if waited > seconds_of(approval.within):
         why = f"none of {', '.join(approval.by)} approved within {approval.within}"
         return result.model_copy(update={"phase": "Failed", "message": f"{why}; {result.message}"[:1024]})
-    left = duration(seconds_of(approval.within) - waited)
+    left = times.duration(seconds_of(approval.within) - waited)
     text = f"{result.message}; waiting {left} more for the approval of {' or '.join(approval.by)}"
     return result.model_copy(update={"phase": "AwaitingApproval", "message": text[:1024]})
 
@@ -98,26 +95,26 @@ def _judged(
     old = known.get(identity)
     if old and old.verdict != "pending":
         return old
-    since = old.at if old and old.at else stamp(snapshot.now)
+    since = old.at if old and old.at else times.stamp(snapshot.now)
     job = old.job if old else job_name(snapshot.name, candidate.revision, suite.name, identity, started)
     stray = suite_stray(snapshot, suite)
-    run = SuiteRun(message=stray) if stray else snapshot.suite_runs.get(job, SuiteRun())
-    result = judge_suite(
+    run = suite_verdict.SuiteRun(message=stray) if stray else snapshot.suite_runs.get(job, suite_verdict.SuiteRun())
+    result = suite_verdict.judge_suite(
         suite,
         run,
         candidate.revision,
-        waited=seconds_since(since, snapshot.now),
+        waited=times.seconds_since(since, snapshot.now),
         baseline=baseline,
         seconds=seconds_of(suite.timeout),
         now=snapshot.now,
     )
     if snapshot.reports_problem:
-        result = SuiteFinding("pending", snapshot.reports_problem)
+        result = suite_verdict.SuiteFinding("pending", snapshot.reports_problem)
     return GateSuiteStatus(
         name=suite.name,
         id=identity,
         job=job,
-        at=since if result.verdict == "pending" else stamp(snapshot.now),
+        at=since if result.verdict == "pending" else times.stamp(snapshot.now),
         **asdict(replace(result, message=result.message[:1024])),
     )
 
@@ -125,7 +122,7 @@ def _judged(
 def suite_stray(snapshot: Snapshot, suite: GateSuite) -> str:
     """The part of the suite's container that the platform forbids; "" when it allows all. Its Job is not made."""
     options = PodOptions(image=suite.image, env=suite.env)
-    return forbidden(options, f"spec.gates.suites[{suite.name}]", snapshot.defaults.pods)
+    return allowed_pods.forbidden(options, f"spec.gates.suites[{suite.name}]", snapshot.defaults.pods)
 
 
 def job_name(deployment: str, revision: str, suite: str, identity: str, started: str) -> str:
@@ -195,11 +192,11 @@ def _soon(snapshot: Snapshot) -> float:
     return max(LOOK, float(snapshot.spec.analysis.interval_seconds))
 
 
-def _news(before: GatesStatus | None, after: GatesStatus) -> tuple[Notice, ...]:
+def _news(before: GatesStatus | None, after: GatesStatus) -> tuple[plan.Notice, ...]:
     """An event for each verdict that is new."""
     same = before is not None and before.revision == after.revision
     recorded = {item.id for item in before.suites if item.verdict != "pending"} if before and same else set()
-    news: tuple[Notice, ...] = ()
+    news: tuple[plan.Notice, ...] = ()
     for item in after.suites:
         if item.verdict == "pending" or item.id in recorded:
             continue

@@ -17,9 +17,8 @@ from enum import Enum
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout.evidence import ArmEvidence, ExtraSeries, number, ordinal
 from learnloop_operator.rollout.metrics.hard_bound import ENDED, HardBound, episode_bounds, slow_requests
+from learnloop_operator.statistics import canary_against_stable, latency
 from learnloop_operator.statistics.betting import Counts, mean_interval
-from learnloop_operator.statistics.canary_against_stable import chance
-from learnloop_operator.statistics.latency import bound_of, nearest_bound, prompt, quantile_of, total
 
 DEFAULT_QUANTILE = 0.99
 
@@ -39,7 +38,7 @@ def of_evidence(evidence: float, alpha: float, what: str) -> Confidence:
 
 def chance_text(evidence: float) -> str:
     """The chance that a log e-value speaks of, in four digits; a higher one is never rounded to 1."""
-    value = chance(evidence)
+    value = canary_against_stable.chance(evidence)
     return "> 0.9999" if value > 0.9999 else f"{value:.4f}".rstrip("0").rstrip(".")
 
 
@@ -243,18 +242,18 @@ class Latency(MetricType):
         return f"share of requests within {number(measure.bound)} s, stable's {ordinal(_quantile(metric))} percentile,"
 
     def value(self, metric: MetricThreshold, arm: ArmEvidence) -> float | None:
-        return quantile_of(arm.latency, _quantile(metric))
+        return latency.quantile_of(arm.latency, _quantile(metric))
 
     def measure(self, metric: MetricThreshold, stable: ArmEvidence) -> Measure | None:
         """The bucket of stable's quantile, and the requests of its average episode."""
         if stable.episodes <= 0:
             return None
-        bound = bound_of(stable.latency, _quantile(metric))
-        return None if bound is None else Measure(bound, max(1.0, total(stable.latency) / stable.episodes))
+        bound = latency.bound_of(stable.latency, _quantile(metric))
+        return None if bound is None else Measure(bound, max(1.0, latency.total(stable.latency) / stable.episodes))
 
     def outcomes(self, metric: MetricThreshold, arm: ArmEvidence, measure: Measure) -> Counts | None:
         """Blocks of requests, and the share of prompt ones in them."""
-        result = prompt(arm.latency, measure.bound) if measure.bound is not None else None
+        result = latency.prompt(arm.latency, measure.bound) if measure.bound is not None else None
         return Counts(result.n / measure.block, result.total / measure.block) if result else None
 
     def certainly_beyond(
@@ -264,10 +263,10 @@ class Latency(MetricType):
 
         The bound of the histogram is taken on the careful side of the limit.
         """
-        quantile, bound = _quantile(metric), nearest_bound(arm.latency, limit, low)
+        quantile, bound = _quantile(metric), latency.nearest_bound(arm.latency, limit, low)
         if bound is None:
             return Confidence(False, f"the histogram has no bound {'up to' if low else 'from'} {number(limit)} s")
-        requests = total(arm.latency)
+        requests = latency.total(arm.latency)
         block = max(1.0, requests / max(1, arm.episodes))
         least, most = mean_interval(Counts(requests / block, arm.latency[bound] / block), alpha)
         if low:

@@ -18,9 +18,7 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.evidence import number
 from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
-from learnloop_operator.statistics.betting import Counts, mean_interval
-from learnloop_operator.statistics.canary_against_stable import chance
-from learnloop_operator.statistics.several_arms import ArmRecord, fresh
+from learnloop_operator.statistics import betting, canary_against_stable, several_arms
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
@@ -38,7 +36,7 @@ class Player:
     ready: bool = False
     since: str = ""
     message: str = ""
-    tally: ArmRecord = field(default_factory=ArmRecord)
+    tally: several_arms.ArmRecord = field(default_factory=several_arms.ArmRecord)
 
     def out(self, standing: Standing, why: str, now: datetime) -> "Player":
         return replace(self, standing=standing, message=why, since=stamp(now))
@@ -163,7 +161,7 @@ def _figures(asked: Experiment, player: Player, alpha: float) -> str:
     judged = player.tally.judged
     if player.standing == "withdrawn" or judged.n <= 0.0:
         return f"{player.name} {'withdrawn' if player.standing == 'withdrawn' else 'not compared yet'}"
-    low, high = sorted(in_unit(asked.metric, end) for end in mean_interval(judged, alpha))
+    low, high = sorted(in_unit(asked.metric, end) for end in betting.mean_interval(judged, alpha))
     mean = number(in_unit(asked.metric, judged.mean))
     beaten = ", beaten" if player.standing == "beaten" else ""
     return f"{player.name} {mean} [{number(low)}, {number(high)}] over {int(judged.n)} episodes{beaten}"
@@ -171,7 +169,7 @@ def _figures(asked: Experiment, player: Player, alpha: float) -> str:
 
 def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentArmStatus:
     judged, played = player.tally.judged, player.tally.judged.n > 0.0
-    ends = sorted(in_unit(metric, end) for end in mean_interval(judged, alpha))
+    ends = sorted(in_unit(metric, end) for end in betting.mean_interval(judged, alpha))
     return ExperimentArmStatus(
         name=player.name,
         revision=player.model.revision,
@@ -186,7 +184,9 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
         mean=round(in_unit(metric, judged.mean), 4) if played else None,
         low=round(ends[0], 4) if played else None,
         high=round(ends[1], 4) if played else None,
-        chance_better=round(chance(player.tally.better[0]), 6) if player.name != STABLE and played else None,
+        chance_better=round(canary_against_stable.chance(player.tally.better[0]), 6)
+        if player.name != STABLE and played
+        else None,
         log_better=list(player.tally.better),
         judged=[judged.n, judged.total],
         counted=[player.tally.counted.n, player.tally.counted.total] if player.tally.counted else None,
@@ -196,15 +196,15 @@ def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentAr
 def _player(arm: ExperimentArmStatus, size: int) -> Player:
     model = Model(arm.revision, arm.uri, arm.sha256)
     judged, counted = _counts(arm.judged), _counts(arm.counted)
-    tally = fresh(size)[0]
+    tally = several_arms.fresh(size)[0]
     if judged and arm.log_better is not None and len(arm.log_better) == size:
-        tally = ArmRecord(judged, counted, tuple(arm.log_better))
+        tally = several_arms.ArmRecord(judged, counted, tuple(arm.log_better))
     since, message = arm.since or "", arm.message or ""
     return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally)
 
 
-def _counts(numbers: list[float] | None) -> Counts | None:
+def _counts(numbers: list[float] | None) -> betting.Counts | None:
     if not numbers or len(numbers) != 2:
         return None
-    counts = Counts(*numbers)
+    counts = betting.Counts(*numbers)
     return counts if counts.possible else None

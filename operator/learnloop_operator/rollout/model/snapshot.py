@@ -18,12 +18,9 @@ from learnloop_api.kinds.model_deployment import (
     ModelDeploymentStatus,
 )
 from learnloop_api.wire.routing import RoutingTable
-from learnloop_operator.core.allowed_pods import PodRules, forbidden, forbidden_base
-from learnloop_operator.core.artifacts import foreign
-from learnloop_operator.core.plan import BaseSnapshot, obeyed
+from learnloop_operator.core import allowed_pods, artifacts, plan
+from learnloop_operator.rollout import fast_lane, suite_verdict
 from learnloop_operator.rollout.evidence import Evidence
-from learnloop_operator.rollout.fast_lane import PodEvidence
-from learnloop_operator.rollout.suite_verdict import SuiteRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +35,10 @@ class Spoken:
         return {"model": self.model.to_kube(), "serving": self.serving.to_kube()}
 
 
-def stray_image(spoken: Spoken, rules: PodRules) -> str:
+def stray_image(spoken: Spoken, rules: allowed_pods.PodRules) -> str:
     """The image or volume that the platform forbids; "" when it allows all."""
     pods = PodOptions(image=spoken.serving.server.image)
-    return forbidden(pods, "spec.serving.language.server", rules) or forbidden_base(
+    return allowed_pods.forbidden(pods, "spec.serving.language.server", rules) or allowed_pods.forbidden_base(
         spoken.model, "spec.languageModel", rules
     )
 
@@ -164,14 +161,14 @@ class Defaults:
     callers: Callers = Callers()
     four_eyes: bool = False
     """Who wrote the spec lets no canary of it on."""
-    pods: PodRules = field(default_factory=PodRules)
+    pods: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """What pods made for others may have."""
     model_servers: Mapping[str, str] = field(default_factory=dict)
     """Images of the servers of language models, by kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot(BaseSnapshot):
+class Snapshot(plan.BaseSnapshot):
     """Everything `decide` knows. Equal snapshots give equal plans."""
 
     spec: ModelDeploymentSpec
@@ -183,9 +180,9 @@ class Snapshot(BaseSnapshot):
     arms: Mapping[str, ArmWorld] = field(default_factory=dict)
     routing: RoutingWorld = RoutingWorld()
     evidence: Evidence = field(default_factory=Evidence)
-    direct: Mapping[str, PodEvidence] = field(default_factory=dict)
+    direct: Mapping[str, fast_lane.PodEvidence] = field(default_factory=dict)
     """What the pods of each arm on trial said themselves, by revision; empty where they were not asked."""
-    suite_runs: Mapping[str, SuiteRun] = field(default_factory=dict)
+    suite_runs: Mapping[str, suite_verdict.SuiteRun] = field(default_factory=dict)
     """The gates' suites, by the name of their Job."""
     reports_problem: str = ""
     """Why the suites' reports cannot be had; "" when they can."""
@@ -208,7 +205,7 @@ class Snapshot(BaseSnapshot):
     @property
     def annotations(self) -> Mapping[str, str]:
         """Annotations for the operator, cut to what a status can hold."""
-        return obeyed(self.object)
+        return plan.obeyed(self.object)
 
 
 # A revision is what a policy server would run: change any of it, and it is a new arm.
@@ -244,14 +241,14 @@ def resolve(
     spec: ModelDeploymentSpec,
     agent: LearningAgentStatus | None,
     namespace: str | None = None,
-    rules: PodRules | None = None,
+    rules: allowed_pods.PodRules | None = None,
 ) -> Desired:
     """The model to serve: spec.model itself, or what the agent it names says (`agent` is None when there is none).
 
     The API server's rules know no namespace, so that an artifact is of the object's own is checked here;
     None leaves it out. So is what the platform allows on pods, by `rules`.
     """
-    stray = forbidden(spec.serving.pod, "spec.serving.pod", rules) if rules else ""
+    stray = allowed_pods.forbidden(spec.serving.pod, "spec.serving.pod", rules) if rules else ""
     spoken = spoken_by(spec)
     if rules and spoken is not None:
         stray = stray or stray_image(spoken, rules)
@@ -274,7 +271,7 @@ def resolve(
 
 
 def _desired(spec: ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None) -> Desired:
-    if namespace is not None and (stray := foreign(uri, namespace)):
+    if namespace is not None and (stray := artifacts.foreign(uri, namespace)):
         return Desired(problem=f"{field}.uri: {stray}", final=field == "spec.model")
     if sha256 is None and not uri.startswith(("uniform://", "base://")):
         missing = f"{field}.sha256: missing; every model but uniform:// needs the digest of its ONNX file"

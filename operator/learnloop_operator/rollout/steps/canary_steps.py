@@ -9,6 +9,7 @@ from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, RolloutStep
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.judging import release_gates, shadow
 from learnloop_operator.rollout.judging.analysis import (
     SOON,
     Judgement,
@@ -22,8 +23,6 @@ from learnloop_operator.rollout.judging.analysis import (
     world,
     young,
 )
-from learnloop_operator.rollout.judging.release_gates import canary_waits, closed, pass_gates
-from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders_and_overrides import noted, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -112,7 +111,7 @@ def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
         held = state.hand is not None and state.hand.verb == "pause"
-        gated = closed(snapshot, state, canary.revision)
+        gated = release_gates.closed(snapshot, state, canary.revision)
         if first.weight and not held and not gated:
             return _to_weight(snapshot, state, canary, 0, first)
         sentence = f"canary {canary.revision} is ready with {arm.ready} of {needed} pods"
@@ -175,12 +174,12 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.hand:
-        failed = judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""
+        failed = shadow.judge_shadow(snapshot, state, wanted.shadow).breach if wanted.shadow else ""
         if failed:
             return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, failed)
         return under_order(snapshot, state, canary, state.hand)
-    if canary_waits(snapshot, state):
-        gated = pass_gates(snapshot, state, canary)
+    if release_gates.canary_waits(snapshot, state):
+        gated = release_gates.pass_gates(snapshot, state, canary)
         if gated is not None:
             return _at_gates(snapshot, gated, canary)
     if state.weight != wanted.weight:
@@ -202,7 +201,7 @@ def _in_shadow(
     snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, bars: ShadowCheck
 ) -> NextState:
     """No episode is at stake, so nothing but the copies is judged."""
-    verdict = judge_shadow(snapshot, state, bars)
+    verdict = shadow.judge_shadow(snapshot, state, bars)
     if verdict.breach:
         return roll_back(snapshot, state, canary, reasons.CHECK_FAILED, verdict.breach)
     if verdict.hold:
