@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ APPLY = "application/apply-patch+yaml"  # JSON is YAML
 PAGE = 100
 """Objects in one answer of a listing. Parsed, a Deployment takes 50 KiB: five hundred of each kind would be the
 most that the operator ever holds."""
-REMEMBERED = 20_000
 RESTARTS = 4
 APPLIED = f"{names.GROUP}/applied"
 """Annotation with the digest of the manifest that was applied."""
@@ -43,8 +41,6 @@ class KubeClient:
         self.http = http_transport.KubeHttp(configuration, timeout, guard)
         self._guard, self._written = guard, written
         self._cache = cache
-        self._last: OrderedDict[str, tuple[str, int]] = OrderedDict()
-        """Digest and generation of our last apply, by uid."""
 
     async def close(self) -> None:
         await self.http.close()
@@ -112,13 +108,9 @@ class KubeClient:
             Conflict: the object changed, or was replaced or deleted, since it was read as `live`.
         """
         wanted = _marked(manifest)
-        if live is not None and self._unchanged(wanted, live):
+        if live is not None and covers(wanted, live):
             return dict(live)
-        result = await self._write_apply(wanted, manager, live)
-        self._last[result["metadata"]["uid"]] = _digest_in(wanted), result["metadata"].get("generation") or 0
-        while len(self._last) > REMEMBERED:
-            self._last.popitem(last=False)
-        return result
+        return await self._write_apply(wanted, manager, live)
 
     async def apply_status(self, status: Manifest, manager: str, *, live: Manifest) -> object_cache.Object:
         """Server-side apply on /status of an object read as `live`; None values are left out.
@@ -179,16 +171,6 @@ class KubeClient:
             self._cache.settle(kind, namespace, name, result)
         return result
 
-    def _unchanged(self, wanted: Manifest, live: Manifest) -> bool:
-        """Applying `wanted` to `live` would change nothing."""
-        if covers(wanted, live):
-            return True
-        # The API server or a webhook may store our words differently. What we wrote last and no other client has
-        # touched since is what we want, whatever it looks like now.
-        metadata = live["metadata"]
-        last = (_digest_in(wanted), metadata.get("generation") or 0)
-        return last[1] > 0 and self._last.get(metadata["uid"]) == last and covers(wanted["metadata"], metadata)
-
     def _set_out(self, verb: str, kind: str) -> None:
         self._guard()
         self._written(verb, kind)
@@ -233,10 +215,6 @@ def _marked(manifest: Manifest) -> object_cache.Object:
     digest = hashlib.blake2b(text, digest_size=12).hexdigest()
     metadata = manifest["metadata"]
     return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), APPLIED: digest}}}
-
-
-def _digest_in(wanted: Manifest) -> str:
-    return str(wanted["metadata"]["annotations"][APPLIED])
 
 
 _IDENTITY = ("apiVersion", "kind", "uid", "resourceVersion")
