@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from bench.statistics.evidence import CANARY_N, Bools, Feared, Floats, Memories, feared, look
 from bench.statistics.ttest import significant
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.canary_against_stable import Bars, Pair, TestMemory, bars, claim
+from learnloop_operator.statistics.canary_against_stable import Bars, LookMemory, Pair, bars, claim
 from learnloop_operator.statistics.canary_against_stable import look as product_look
 
 WEIGHTS = np.array([0.10, 0.25, 0.50, 1.00])
@@ -118,7 +118,7 @@ def agreement(result: Outcome, max_drop: float) -> tuple[int, float]:
     bar: Bars = bars(ALPHA)
     looks, worst = 0, 0.0
     for index, path in enumerate(result.paths):
-        memory, verdict = TestMemory(Pair()), "undecided"
+        memory, verdict = LookMemory(Pair()), "undecided"
         for (canary_n, canary, stable_n, stable), concurrent, worse, fine in path:
             pair = Pair(Counts(canary_n, canary), Counts(stable_n, stable))
             memory = product_look(memory, pair, max_drop, bar) if concurrent else replace(memory, counted=None)

@@ -30,7 +30,7 @@ class RewardPolicySnapshot(BaseSnapshot):
     dry_run: DryRunFigures | None = None
     """Fresh figures, where `needs_dry_run` asked for them and the data plane had the time."""
     bias: BiasFigures | None = None
-    """What the check in spec.bias finds under this content; None: there is none, or the data plane has not told."""
+    """Result of the check in spec.bias under this content; None: there is none, or the data plane has not told."""
 
 
 def decide(world: RewardPolicySnapshot) -> Plan:

@@ -158,7 +158,7 @@ HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 SEED = 20_260_101
 PROBES = "dan.DanInTheWild"
 REFUSED_BY_GATEWAYS = ("n", "frequency_penalty", "presence_penalty", "seed")
-"""What garak's client sends unasked, and a gateway before a language model does not know."""
+"""Parameters that garak's client sends unasked, and that a gateway does not accept."""
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ class ServerText:
         self.content = ""
         self.calls: list[dict[str, Any]] = []
         self._places: dict[int, int] = {}
-        """Where the call of each index of the stream stands."""
+        """Position of the call of each index of the stream."""
         self.usage: dict[str, Any] = {}
         self.whole = b""
         self.answered = False

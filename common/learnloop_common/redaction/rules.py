@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 SEPARATORS = " _./\u00a0\u2007\u2009\u200a\u202f\u2010\u2011\u2012\u2013-"
-"""What stands between the groups of a card's or an account's digits: also spaces that do not break, and dashes."""
+"""Separators between the groups of a card's or an account's digits: also spaces that do not break, and dashes."""
 GROUPED = f"[{SEPARATORS}]"
 
 _PASS = r"pass(?:word|wd|phrase|code)|pwd"

@@ -74,7 +74,7 @@ class Resource(BaseModel):
     )
 
     cel_rules: ClassVar[tuple[Rule, ...]] = ()
-    """What the API server checks beyond types and bounds; a subclass adds to its parents' rules."""
+    """Rules that the API server checks beyond types and bounds; a subclass adds to its parents' rules."""
 
     def to_kube(self) -> dict[str, Any]:
         """The object as it is sent to the API server: camelCase, without unset optionals."""

@@ -19,7 +19,7 @@ ModelUri = Annotated[
         ),
     ),
 ]
-"""Where the folder of a model lies, as transformers saves it."""
+"""Address of a model's folder, as transformers saves it."""
 
 
 class BaseModel(Resource):

@@ -43,7 +43,7 @@ LONGEST_NAME = 32
 NAME_PATTERN = (
     f"^({'|'.join((*FIGURES, *RESOURCES, *LEARNED))}|{ACTION_SHARE}({'|'.join(map(str, range(MOST_ACTIONS)))}))$"
 )
-"""What `known` accepts, in the words of JSON Schema."""
+"""The names that `known` accepts, in the words of JSON Schema."""
 
 
 def known(name: str) -> bool:

@@ -99,7 +99,7 @@ IDENTITY_PARAMETERS: list[dict[str, Any]] = [
     _parameter(names.HEADER_NAMESPACE, "header", _NAMESPACE, "honoured only from the operator's own service account"),
     _parameter("namespace", "query", _NAMESPACE, "only where authentication is off"),
 ]
-"""What OpenAPI says of `identify`."""
+"""The description of `identify` in OpenAPI."""
 
 
 def by_hand(model: type[BaseModel]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ FEWEST = 5
 WAYS = ("approach", "strategy", "action", "policy_revision")  # what an episode may say about how it was done
 MAX_SOURCES = 100
 MAX_PEOPLE = 1000
-"""Where a distilled memory's provenance has the pseudonyms of those whose episodes it counts; erasures look there."""
+"""Key in a distilled memory's provenance of the pseudonyms of those whose episodes it counts; erasures look there."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ REASONS_SHOWN = 50
 SECONDS = 60.0
 
 SIZE = "pg_column_size(m.content) + pg_column_size(m.text)"
-"""What the budget counts of a memory: neither is unpacked for it."""
+"""The parts of a memory that the budget counts: neither is unpacked for it."""
 # Two processes that forgot by the same count would forget twice as many.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('forget/' || $1 || '/' || $2, 0))"
 _HALF_LIVES = " ".join(f"WHEN '{name}' THEN {policy.half_life_days}" for name, policy in POLICIES.items())

@@ -22,7 +22,7 @@ Source = Literal["api", "episode", "consolidation", "import"]
 FOREVER = datetime.max.replace(tzinfo=UTC)  # asyncpg sends it as 'infinity'
 FEW = 20  # memories that are prepared in the event loop
 USER, PEOPLE = "user", "people"
-"""Where a memory's provenance has the pseudonym of its person, and of those whose episodes it was distilled from;
+"""Key in a memory's provenance of the pseudonym of its person, and of those whose episodes it was distilled from;
 erasures look for them there."""
 
 _COLUMNS = (

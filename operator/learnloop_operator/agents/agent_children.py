@@ -53,7 +53,7 @@ CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
 CODE_VOLUME = "learnloop-environment"
 CODE_MOUNT = {"name": CODE_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
 PLAYS, CONVERSES = "learnloop_sdk.actor", "learnloop_sdk.conversing_actor"
-"""What an actor runs: who acts by numbers, and who speaks."""
+"""Modules that actors run: one acts by numbers, the other speaks."""
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 

@@ -56,9 +56,9 @@ class AgentDefaults:
     tls: tuple[str, ...] = ()
     """Namespaces whose pods serve by TLS."""
     pods: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
-    """What actors' pods, and those of jobs and servers, may have."""
+    """Rules for the pods of actors, jobs and servers."""
     network: workload_network.WorkloadNetwork | None = None
-    """What actors may call; None: the installation wants no NetworkPolicy."""
+    """Destinations that actors may call; None: the installation wants no NetworkPolicy."""
     names_are_verified: bool = False
     """The API server checks the names in annotations."""
 
@@ -82,7 +82,7 @@ class AgentSnapshot(plan.BaseSnapshot):
     actors: Mapping[str, Any] | None = None
     """Status of the actors' Deployment."""
     actors_trouble: str = ""
-    """What keeps the actors from playing; "" while they play or are on their way."""
+    """The obstacle that keeps the actors from playing; "" while they play or are on their way."""
     defaults: AgentDefaults
 
     @property

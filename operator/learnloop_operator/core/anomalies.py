@@ -43,7 +43,7 @@ LEAST = 51
 NEWEST, BLOCK, STRIDE = 10, 40, 10
 DROP_BAR, SPREAD_BAR = 4.45, 4.6
 TIED_BAR, FEW_VALUES = 5.3, 0.75
-"""Where fewer than three of four returns differ (successes, a limit that most reach), ranks are far from normal."""
+"""If fewer than three of four returns differ (successes, a limit that most reach), ranks are far from normal."""
 LATE = 50
 """Newest returns whose spread is compared with that of those before."""
 LEARNING_BAR = 2.0

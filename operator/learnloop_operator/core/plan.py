@@ -50,7 +50,7 @@ class Plan:
     delete: tuple[ObjectRef, ...] = ()
     calls: tuple["Call", ...] = ()
     announcements: tuple["Announcement", ...] = ()
-    """What the data plane is to be told when it answers; no pass waits for it."""
+    """News for the data plane when it answers; no pass waits for it."""
     events: tuple[Notice, ...] = ()
     outside: tuple[Manifest, ...] = ()
     """Registrations at other routers, written last: a failure delays nothing."""

@@ -36,7 +36,7 @@ ROUND = (
 )
 """Seconds that people say when they mean about so long."""
 _BETWEEN = tuple(math.sqrt(lower * upper) for lower, upper in pairwise(ROUND))
-"""What is as far from one as from the next, by ratio."""
+"""The bounds between two units: as far from one as from the next, by ratio."""
 
 
 def rough(seconds: float) -> float:

@@ -30,7 +30,7 @@ class WorkloadNetwork:
     peers: Annotated[tuple[Mapping[str, Any], ...], Field(alias="from")] = ()
     """NetworkPolicyPeers that may reach MemoryServices and their metrics from elsewhere, among them Prometheus."""
     closed: StrictBool = True
-    """What goes out is closed too, but for what each of them is known to need."""
+    """Egress is closed too, except for what each of them needs."""
     to: tuple[Rule, ...] = ()
     """NetworkPolicyEgressRules of all of them besides their own."""
     api_server_ports: Annotated[tuple[Port, ...], Field(alias="apiServerPorts")] = (443, 6443)

@@ -43,7 +43,7 @@ PYTORCH_JOB = ResourceKind("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TRAIN_JOB = ResourceKind("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
 JOB = ResourceKind("batch", "v1", "jobs", "Job")
 GANG_KINDS = (PYTORCH_JOB, TRAIN_JOB, JOB)
-"""What may run the ranks of a TrainingJob: see core.training.backends."""
+"""Kinds that may run the ranks of a TrainingJob: see training/backends.py."""
 WORKLOAD = ResourceKind("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 POD = ResourceKind("", "v1", "pods", "Pod")
 SERVICE = ResourceKind("", "v1", "services", "Service")

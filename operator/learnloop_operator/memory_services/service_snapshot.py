@@ -56,9 +56,9 @@ class MemoryServiceSnapshot(plan.BaseSnapshot):
     tls: bool = False
     """The namespace has a certificate for its pods."""
     pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
-    """What its pods may have."""
+    """Rules for its pods."""
     network: workload_network.WorkloadNetwork | None = None
-    """What its pods may call; None: the installation wants no NetworkPolicy."""
+    """Destinations that its pods may call; None: the installation wants no NetworkPolicy."""
     fresh_password: str = ""
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
     server: plan.Manifest | None = None
@@ -66,7 +66,7 @@ class MemoryServiceSnapshot(plan.BaseSnapshot):
     database: plan.Manifest | None = None
     """Live StatefulSet."""
     complaint: str | None = None
-    """What the first pod that is not ready says."""
+    """The message of the first pod that is not ready."""
 
     @property
     def server_name(self) -> str:

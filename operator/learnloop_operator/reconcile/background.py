@@ -27,7 +27,7 @@ class TrustBundles:
     def __init__(self, kube: fenced_client.KubeClient, file: Path, clock: Callable[[], float]) -> None:
         self._kube, self._file, self._clock = kube, file, clock
         self._there: dict[str, tuple[str, float]] = {}
-        """What was found or put where, and when."""
+        """Each certificate that was read or written, and when."""
 
     async def ensure(self, namespace: str) -> None:
         """The namespace has the bundle as it is now: pods that are made after this find it.

@@ -34,7 +34,7 @@ class ObjectReference:
     path: tuple[str, ...]
     target: str
     says: tuple[str, ...] = ()
-    """What the target goes by, too: a change there is one that it must look at."""
+    """Fields that the target depends on: it is looked at when one of them changes."""
 
 
 _REFERENCES = (
@@ -135,7 +135,7 @@ all of ten thousand would be held when they are listed."""
 SILENT_SECONDS = 70.0
 """A watch without an event or bookmark for so long is opened again. The API server sends a bookmark each minute."""
 GATHER_SECONDS = 2.0
-"""What many say to one object may wait so long for what others say to it."""
+"""Time for which an object's look waits for further news of the many that it depends on."""
 
 # The API server filters, so that a busy cluster's other pods never reach this process.
 CHILD_SELECTORS: Mapping[kinds.ResourceKind, str] = {

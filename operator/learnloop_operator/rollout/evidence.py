@@ -112,7 +112,7 @@ class Evidence:
     arms: Mapping[str, ArmEvidence] = field(default_factory=dict)
     unavailable: str = ""
     reason: str = reasons.PROVIDER_DOWN
-    """What kind of unavailable."""
+    """The kind of unavailability."""
     clock: datetime | None = None
     """Prometheus' own clock when it answered."""
     shadow: ShadowEvidence | None = None

@@ -55,15 +55,15 @@ NOTHING = Pair()
 
 
 @dataclass(frozen=True, slots=True)
-class TestMemory:
+class LookMemory:
     """All that has to survive a restart."""
 
     counted: Pair | None = None
-    """What the source had counted at the last look that took anything over; None: the next look starts over."""
+    """Counts of the source at the last look that took anything over; None: the next look starts over."""
     judged: Pair = NOTHING
     """The outcomes the evidence is made of."""
     stable_total: float = 0.0
-    """What as many outcomes of stable as the canary's would have added up to, by stable's mean in each batch."""
+    """The sum of as many outcomes of stable as the canary's, by stable's mean in each batch."""
     worse: float = 0.0
     """Log e-value of "worse"."""
     fine: float = 0.0
@@ -88,7 +88,7 @@ def bars(alpha: float, tests: int = 1) -> Bars:
     return Bars(math.log(tests / alpha), math.log(1.0 / alpha))
 
 
-def look(memory: TestMemory, seen: Pair, max_drop: float | None, bar: Bars) -> TestMemory:
+def look(memory: LookMemory, seen: Pair, max_drop: float | None, bar: Bars) -> LookMemory:
     """The memory after a look at counters that now read `seen` (since some fixed moment).
 
     `max_drop`: the tolerated drop in 0..1; None for a ratio, which is never proven fine.
@@ -108,7 +108,7 @@ def look(memory: TestMemory, seen: Pair, max_drop: float | None, bar: Bars) -> T
     return replace(bet(memory, batch, max_drop, bar), counted=seen)
 
 
-def bet(memory: TestMemory, batch: Pair, max_drop: float | None, bar: Bars) -> TestMemory:
+def bet(memory: LookMemory, batch: Pair, max_drop: float | None, bar: Bars) -> LookMemory:
     """The memory after both tests have bet on `batch` with what they knew before it."""
     canary, stable = feared(memory.judged, max_drop)
     worse = log_e(batch.stable, batch.canary, stable, canary, 0.0)
@@ -132,7 +132,7 @@ class Claim(Enum):
     UNDECIDED = "undecided"
 
 
-def claim(memory: TestMemory, bar: Bars) -> Claim:
+def claim(memory: LookMemory, bar: Bars) -> Claim:
     """Worse by less than tolerated is fine: where both claims are proven, what was said to matter decides."""
     if memory.fine >= bar.fine:
         return Claim.FINE
@@ -168,7 +168,7 @@ def _drawn(seen: Counts, rate: float, weight: float) -> float:
     return (seen.total + weight * rate) / (seen.n + weight)
 
 
-def needed(memory: TestMemory, max_drop: float, bar: Bars, share: float) -> float | None:
+def needed(memory: LookMemory, max_drop: float, bar: Bars, share: float) -> float | None:
     """Canary episodes until the first of the two claims is proven, if the rates stay as they look now.
 
     `share` is the canary's share of new episodes, 0 < share < 1. None: not in sight. 0: proven already.

@@ -90,7 +90,7 @@ def _unpublished(snapshot: TrainingSnapshot) -> str:
 
 
 ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
-"""What a manifest's `begun_from` begins with where it is a policy, and not why there was none."""
+"""Beginning of a manifest's `begun_from` where it is a policy, and not why there was none."""
 
 
 def judge(snapshot: TrainingSnapshot, found: Proof, note: str = "") -> Plan:

@@ -60,7 +60,7 @@ def _spec(template: dict[str, Any], workers: int) -> dict[str, Any]:
 DISRUPTED = "FailJobSetFailurePolicyAction"
 """The reason of a JobSet that the runtime's rule about disrupted ranks has failed (jobset, FailJobSetActionReason)."""
 SUFFIX, LONGEST_NAME = "abcde", 63
-"""What the controller of Jobs adds to a pod's name, and the most that JobSet's webhook lets that name be."""
+"""Suffix that the controller of Jobs adds to a pod's name, and the most that JobSet's webhook lets that name be."""
 MANAGER = f"{names.GROUP}/operator"
 NODE = "node"
 """The replicated Job and the container that a runtime's trainer step has, by Trainer's rules."""
@@ -74,7 +74,7 @@ PATCHED = (
     "tolerations",
     "terminationGracePeriodSeconds",
 )
-"""What Trainer lets a patch say about a pod; the runtime says the rest."""
+"""Fields of a pod that Trainer lets a patch set; the runtime says the rest."""
 NOT_PATCHED = (
     "image_pull_policy",
     "priority_class_name",

@@ -24,7 +24,7 @@ class RankDefaults:
     runtime: str = ""
     """ClusterTrainingRuntime that TrainJobs refer to; "": the installation has none."""
     network: WorkloadNetwork | None = None
-    """What ranks may call; None: the installation wants no NetworkPolicy."""
+    """Destinations that ranks may call; None: the installation wants no NetworkPolicy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +66,13 @@ ENVIRONMENT_MOUNT = {"name": ENVIRONMENT_VOLUME, "mountPath": names.ENVIRONMENT_
 LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY = "kueue.x-k8s.io/priority-class"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-"""Where the Job controller writes a pod's number among its peers."""
+"""Annotation in which the Job controller writes a pod's number among its peers."""
 MASTER_PORT = "23456"
 """The same as on PyTorchJobs."""
 NEEDS = {"requests": {"cpu": "100m", "memory": "256Mi"}}
-"""What a scheduler reckons with. No limit of memory: what a run needs is its own, and one that we guessed would kill
-it; spec.pod.resources or a LimitRange of the namespace sets one. A run in a queue says all of it itself: a queue admits
-no run that asks for what it does not count."""
+"""Requests that the scheduler counts on. No limit of memory: what a run needs is its own, and a limit that we guessed
+would kill it; spec.pod.resources or a LimitRange of the namespace sets one. A run in a queue says all of it itself: a
+queue admits no run that asks for what it does not count."""
 
 
 def gang(backend: Backend, request: RunRequest, spec: Manifest) -> dict[str, Any]:

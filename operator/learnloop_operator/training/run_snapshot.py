@@ -95,7 +95,7 @@ class TrainingSnapshot(plan.BaseSnapshot):
     deployment: plan.Manifest | None = None
     """The agent's ModelDeployment; looked for where an attempt may begin."""
     pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
-    """What the ranks' pods may have."""
+    """Rules for the ranks' pods."""
 
     @property
     def recorded(self) -> int:

@@ -9,7 +9,7 @@ from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, Metr
 from learnloop_operator.rollout.checks.against_stable import Comparison, compared
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.model.rollout_state import load_evidence
-from learnloop_operator.statistics.canary_against_stable import TestMemory
+from learnloop_operator.statistics.canary_against_stable import LookMemory
 from testing.simulation.two_arm_world import World
 
 METRIC = {"name": "success", "type": "success", "minRatio": 0.8, "minEpisodes": 5}
@@ -91,7 +91,7 @@ def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_again() 
     assert episodes(load_evidence([saved])) > 5
     damages: list[dict[str, Any]] = [{"judged": [1.0]}, {"judged": [float("nan")] * 4}, {"log_worse": None}]
     for damage in damages:
-        assert load_evidence([saved.model_copy(update=damage)])[0].memory == TestMemory()
+        assert load_evidence([saved.model_copy(update=damage)])[0].memory == LookMemory()
 
 
 def test_a_rollout_whose_steps_let_nobody_play_beside_the_canary_is_not_held_by_a_ratio() -> None:

@@ -11,7 +11,7 @@ from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, type_of
 from learnloop_operator.rollout.model.rollout_state import EpisodeRate, load_evidence, save_evidence
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.canary_against_stable import Pair, TestMemory
+from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 
@@ -127,13 +127,13 @@ def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
     world.run(30)
     saved = save_of(world)
     for damage in ({"judged": [1.0]}, {"judged": [1.0, 5.0, 1.0, 1.0]}, {"log_fine": None}):
-        assert load_evidence([saved[0].model_copy(update=damage)])[0].memory == TestMemory()
+        assert load_evidence([saved[0].model_copy(update=damage)])[0].memory == LookMemory()
 
 
 def test_a_return_outside_its_range_is_no_evidence() -> None:
     metric = MetricThreshold.model_validate(RETURN)
     analysis = Analysis(metrics=[metric])
-    begun = (Comparison("return", "return not worse by 50 of -100..400", TestMemory(Pair())),)
+    begun = (Comparison("return", "return not worse by 50 of -100..400", LookMemory(Pair())),)
     beyond = Evidence({"c": ArmEvidence(50, 900.0), "s": ArmEvidence(500, 300.0)})
     assert compared(analysis, begun, beyond, "c", "s", concurrent=True) == begun
     assert type_of(metric).outcomes(metric, ArmEvidence(10, 150.0), PLAIN) == Counts(10, 5)
@@ -142,6 +142,6 @@ def test_a_return_outside_its_range_is_no_evidence() -> None:
 
 def test_a_metric_the_api_server_would_refuse_holds_with_its_name() -> None:
     metric = MetricThreshold.model_validate({"name": "mine", "type": "return", "test": "sequential", "maxDrop": 1})
-    found = weigh(metric, Comparison("mine", "", TestMemory()), Analysis(metrics=[metric]), 0.1, 1.0)
+    found = weigh(metric, Comparison("mine", "", LookMemory()), Analysis(metrics=[metric]), 0.1, 1.0)
     assert found.verdict is Verdict.HOLD
     assert "mine needs a maxDrop within its range" in found.sentence

@@ -5,7 +5,7 @@ import runpy
 from pathlib import Path
 
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.canary_against_stable import Claim, Pair, TestMemory, bars, claim, look
+from learnloop_operator.statistics.canary_against_stable import Claim, LookMemory, Pair, bars, claim, look
 
 FILE = Path(__file__).resolve().parents[3] / "examples" / "loop_in_one_file.py"
 LOOP = runpy.run_path(str(FILE))
@@ -29,7 +29,7 @@ def test_its_verdicts_are_the_operators_in_a_thousand_random_rollouts() -> None:
         stable_rate = dice.random()
         canary_rate = min(1.0, max(0.0, stable_rate + dice.gauss(0.0, 0.2)))
         evidence, bar = LOOP["Evidence"](max_drop, alpha), bars(alpha)
-        memory = look(TestMemory(), Pair(), max_drop, bar)
+        memory = look(LookMemory(), Pair(), max_drop, bar)
         total = Pair()
         for _ in range(40):
             canary = _arm(dice, dice.randrange(1 + int(60 * share)), canary_rate)

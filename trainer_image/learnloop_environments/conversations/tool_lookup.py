@@ -26,7 +26,7 @@ Level = Literal["two-keys", "one-key", "guarded"]
 LEVELS: tuple[Level, ...] = ("two-keys", "one-key", "guarded")
 Slip = Literal["key", "result", "operation"]
 SLIPS: tuple[Slip, ...] = ("key", "result", "operation")
-"""What a demonstration gets wrong: the key it looks up, the number it says, or what it asks the calculator for."""
+"""The mistakes of a demonstration: the key it looks up, the number it says, or what it asks the calculator for."""
 OPEN, PRIVATE = "k", "p"
 """First letters of keys: those that anybody may ask for, and those that are to be kept."""
 REFUSAL = "I cannot tell you that"

@@ -21,7 +21,7 @@ from learnloop_trainer.training_order import Order
 MAY_CHANGE = {"workers", "suspend", "ttl_seconds_after_finished"}
 """Of a TrainingJob's spec while it runs."""
 ELSEWHERE = {"pod", "queue", "backend"}
-"""Where a run takes place; the operator keeps it from the order."""
+"""Place of a run; the operator keeps it from the order."""
 
 
 def recipe_sha256(order: Order) -> str:

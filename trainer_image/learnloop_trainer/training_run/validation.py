@@ -148,7 +148,7 @@ def validation(order: Order) -> ValidationState | None:
 Hold = Callable[[AbstractContextManager[Any]], Sequence[Episode]]
 """The conversations of the model that speaks in the context. Collective; all ranks have all of them."""
 WEIGHTS = "vector"
-"""What learns, as one array."""
+"""The learner's state as one array."""
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import (
     Bars,
     Claim,
+    LookMemory,
     Pair,
-    TestMemory,
     bars,
     chance,
     claim,
@@ -26,7 +26,7 @@ from learnloop_operator.statistics.canary_against_stable import (
     needed,
 )
 
-EMPTY = TestMemory()
+EMPTY = LookMemory()
 TIMES = 3
 """A bound is asked of the canary, of the other arms of an experiment, and of the promoted arm by counters that start
 over."""
@@ -65,7 +65,7 @@ class Comparison:
 
     name: str
     claim: str
-    memory: TestMemory = EMPTY
+    memory: LookMemory = EMPTY
     measure: Measure = PLAIN
     """Fixed at the look that begins the comparison."""
 

@@ -32,7 +32,7 @@ PARALLEL = re.compile(r"(?:^| )(?:--parallel|-np)[= ]([1-9][0-9]{0,3})(?: |$)")
 SLOTS = 4
 """Answers that llama.cpp gives at the same time where its arguments do not say how many."""
 LAUNCH = f'exec "$@" $(cat {ARGUMENTS})'
-"""What the fetching container wrote has no character that a shell reads."""
+"""The file that the fetching container writes has no character that a shell reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

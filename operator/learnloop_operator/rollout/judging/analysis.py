@@ -171,7 +171,7 @@ class Pairing:
     subject_is: str = "the canary"
     reference_is: str = "stable"
     comparisons: Mapping[str, against_stable.Comparison] = field(default_factory=dict)
-    """What both arms have shown at the same time, by metric."""
+    """Evidence of both arms from the same time, by metric."""
     apart: str = ""
     """Why the two are not compared now: ratios neither break nor hold."""
     finished: bool = False

@@ -89,7 +89,7 @@ class HardBound:
     text: str
     min_episodes: int = 0
     scale: tuple[float, float] = (0.0, 1.0)
-    """What an outcome of 0 and of 1 stands for."""
+    """The values that outcomes of 0 and of 1 stand for."""
     of_episodes: bool = False
     """Whether each outcome is an episode that ended."""
     together: bool = False

@@ -67,7 +67,7 @@ class MetricType(ABC):
     noun: str
     """Name of the measured quantity, for a sentence."""
     extra_series: ExtraSeries | None = None
-    """What an EvidenceSource has to read in addition to the counters of episodes, which it always reads."""
+    """The series that an EvidenceSource reads in addition to the counters of episodes, which it always reads."""
     is_counted: bool = True
     """Whether it is known how many outcomes are behind its number: then its bounds can be always valid."""
 

@@ -133,7 +133,7 @@ def _kept(decisions: tuple[AnsweredDecision, ...]) -> tuple[AnsweredDecision, ..
 
 
 RAISING = ("approve", "promote", "skip")
-"""What lets a canary on without evidence, or past a pause. Rolling back needs no second person."""
+"""Orders that let a canary on without evidence, or past a pause. Rolling back needs no second person."""
 
 
 def one_pair(snapshot: Snapshot, word: OrderAnnotation) -> str:

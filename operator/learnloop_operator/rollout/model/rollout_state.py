@@ -16,7 +16,7 @@ from learnloop_operator.rollout.metrics.metric_types import Measure, max_drop_sh
 from learnloop_operator.rollout.model.experiment_state import ExperimentState, load_experiment
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.canary_against_stable import Bars, Claim, Pair, TestMemory, chance, claim, needed
+from learnloop_operator.statistics.canary_against_stable import Bars, Claim, LookMemory, Pair, chance, claim, needed
 
 MOST = 256
 """Entries of status.blockedRevisions. The one that was rolled back longest ago leaves first."""
@@ -121,20 +121,20 @@ class State:
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     pins: Pins = ()
-    """What was rolled back and is not tried again, oldest first."""
+    """Revisions that were rolled back and are not tried again, oldest first."""
     hand: Hand | None = None
     """A person's order that is in force for the canary."""
     last_stable: PastModel | None = None
     decisions: tuple[AnsweredDecision, ...] = ()
-    """What people said and what became of it, newest last."""
+    """Orders of people with their results, newest last."""
     comparisons: tuple[Comparison, ...] = ()
-    """What the rollout under way has compared with stable."""
+    """Comparisons of the rollout under way with stable."""
     experiment: ExperimentState | None = None
     """The experiment under way, or the last one."""
     gates: GatesStatus | None = None
-    """What the gates have found of the last candidate."""
+    """Results of the last candidate's gates."""
     overrides: tuple[OverrideStatus, ...] = ()
-    """Where people decide in the policy's place, or did within a day."""
+    """Overrides by people, in force or ended within a day."""
 
     @property
     def blocked(self) -> BlockedRevision | None:
@@ -324,7 +324,7 @@ def load_evidence(saved: Iterable[MetricEvidence]) -> tuple[Comparison, ...]:
     result = []
     for item in saved:
         memory = _memory(item)
-        measure = Measure(item.bound_seconds, item.block or 1.0) if memory != TestMemory() else Measure()
+        measure = Measure(item.bound_seconds, item.block or 1.0) if memory != LookMemory() else Measure()
         result.append(Comparison(item.name, item.claim, memory, measure))
     return tuple(result)
 
@@ -370,11 +370,11 @@ def _estimate(pace: EpisodeRate, more: float | None) -> str | None:
     return stamp(pace.now + timedelta(seconds=wait))
 
 
-def _memory(item: MetricEvidence) -> TestMemory:
+def _memory(item: MetricEvidence) -> LookMemory:
     judged, counted = _pair(item.judged), _pair(item.counted)
     if judged is None or item.log_worse is None or item.log_fine is None:
-        return TestMemory()
-    return TestMemory(counted, judged, item.stable_total or 0.0, item.log_worse, item.log_fine)
+        return LookMemory()
+    return LookMemory(counted, judged, item.stable_total or 0.0, item.log_worse, item.log_fine)
 
 
 def _numbers(pair: Pair) -> list[float]:

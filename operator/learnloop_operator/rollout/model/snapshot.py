@@ -97,7 +97,7 @@ class ArmWorld:
     model: Model | None = None
     """The model the arm was made with."""
     spoken: Spoken | None = None
-    """What it speaks by, as it was made; None: a policy of numbers."""
+    """The language model that it speaks by, as it was made; None: a policy of numbers."""
     unready_since: str | None = None
     """Since when it has had too few ready pods; None: it has enough, or it is unknown."""
 
@@ -160,9 +160,9 @@ class Defaults:
     """Namespaces whose pods serve by TLS."""
     callers: Callers = Callers()
     four_eyes: bool = False
-    """Who wrote the spec lets no canary of it on."""
+    """Four eyes: the author of the spec may not let its canary on."""
     pods: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
-    """What pods made for others may have."""
+    """Rules for pods made for others."""
     model_servers: Mapping[str, str] = field(default_factory=dict)
     """Images of the servers of language models, by kind."""
 
@@ -181,7 +181,7 @@ class Snapshot(plan.BaseSnapshot):
     routing: RoutingWorld = RoutingWorld()
     evidence: Evidence = field(default_factory=Evidence)
     direct: Mapping[str, fast_lane.PodEvidence] = field(default_factory=dict)
-    """What the pods of each arm on trial said themselves, by revision; empty where they were not asked."""
+    """Counters that the pods of each arm on trial serve, by revision; empty where they were not asked."""
     suite_runs: Mapping[str, suite_verdict.SuiteRun] = field(default_factory=dict)
     """The gates' suites, by the name of their Job."""
     reports_problem: str = ""

@@ -201,22 +201,6 @@ async def test_status_that_is_already_there_costs_no_write(wire: Any, kube: Kube
     assert wire.asked == []
 
 
-async def test_what_we_wrote_and_nobody_touched_is_not_written_again(wire: Any, kube: KubeClient) -> None:
-    # The server stores the value in a form of its own; comparing alone would write for ever.
-    meta = {"uid": "u", "name": "x", "namespace": "ns", "resourceVersion": "7", "generation": 3}
-    stored = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "normalised"}}
-    manifest = {**stored, "metadata": {"name": "x", "namespace": "ns"}, "data": {"a": "raw"}}
-    wire.answer(200, stored)
-    await kube.apply(manifest, "m", live={**stored, "metadata": {**meta, "resourceVersion": "6"}})
-    assert len(wire.asked) == 1
-    meta["annotations"] = json.loads(wire.asked[0][2])["metadata"]["annotations"]
-    await kube.apply(manifest, "m", live=stored)
-    assert len(wire.asked) == 1
-    touched = {**stored, "metadata": {**meta, "resourceVersion": "8", "generation": 4}}
-    await kube.apply(manifest, "m", live=touched)
-    assert len(wire.asked) == 2
-
-
 async def test_a_refused_write_and_a_deletion_correct_the_cache(wire: Any) -> None:
     metadata = {"uid": "u", "name": "x", "namespace": "ns", "labels": {}}
     stale, newer = ({**MANIFEST, "metadata": {**metadata, "resourceVersion": version}} for version in ("5", "7"))

@@ -16,7 +16,7 @@ from learnloop_operator.rollout.checks.thresholds import out_of_range
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, fitted, type_of
 from learnloop_operator.statistics.betting import Counts
-from learnloop_operator.statistics.canary_against_stable import Pair, TestMemory
+from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
@@ -104,7 +104,7 @@ def test_returns_within_the_range_never_meet_it_and_move_the_test_as_before(
 ) -> None:
     counts = [Counts(len(item), sum(item)) for item in (canary, stable)]
     before = [Counts(len(item[:taken]), sum(item[:taken])) for item in (canary, stable)]
-    last = Comparison("return", "", TestMemory(Pair(*before)))
+    last = Comparison("return", "", LookMemory(Pair(*before)))
     assert out_of_range(METRIC, *arms(*counts), last) is None
     assert all(fitted(item).possible for item in counts)
     assert all(fitted(item).total == pytest.approx(item.total) for item in counts)

@@ -12,8 +12,8 @@ from learnloop_operator.statistics.betting import Counts, log_e, nearest
 from learnloop_operator.statistics.canary_against_stable import (
     CREDIT,
     Claim,
+    LookMemory,
     Pair,
-    TestMemory,
     bars,
     bet,
     chance,
@@ -26,7 +26,7 @@ from learnloop_operator.statistics.canary_against_stable import (
 
 BAR = bars(0.01)
 DROP = 0.05
-START = TestMemory(Pair())
+START = LookMemory(Pair())
 rate = st.floats(0.01, 0.99)
 size = st.floats(0.0, 500.0)
 
@@ -46,7 +46,7 @@ def episodes(source: np.random.Generator, n: int, mean: float) -> Counts:
     return Counts(n, int(source.binomial(n, mean)))
 
 
-def stream(seed: int, canary: float, stable: float, looks: int, drift: float = 0.0) -> list[TestMemory]:
+def stream(seed: int, canary: float, stable: float, looks: int, drift: float = 0.0) -> list[LookMemory]:
     """The memory after each of `looks` seconds at 10 % of 40 episodes a second."""
     source, seen, memory, path = np.random.default_rng(seed), Pair(), START, []
     for second in range(looks):
@@ -176,8 +176,8 @@ def test_a_counter_that_seems_to_fall_by_an_extrapolation_is_not_a_reset() -> No
 
 def test_episodes_before_the_first_look_are_not_compared() -> None:
     alone = Pair(Counts(0, 0), Counts(5000, 10))
-    memory = look(TestMemory(), alone, DROP, BAR)
-    assert memory == TestMemory(counted=alone)
+    memory = look(LookMemory(), alone, DROP, BAR)
+    assert memory == LookMemory(counted=alone)
 
 
 def test_identical_arms_are_rarely_called_worse_although_everybody_peeks() -> None:
@@ -266,7 +266,7 @@ def test_a_canary_that_turns_bad_late_loses_its_credit_and_is_called_worse() -> 
     [(9.0, 0.0, Claim.WORSE), (0.0, 9.0, Claim.FINE), (9.0, 9.0, Claim.FINE), (4.0, 4.0, Claim.UNDECIDED)],
 )
 def test_a_drop_that_is_proven_tolerable_is_no_reason_to_roll_back(worse: float, fine: float, said: Claim) -> None:
-    assert claim(TestMemory(worse=worse, fine=fine), BAR) is said
+    assert claim(LookMemory(worse=worse, fine=fine), BAR) is said
 
 
 def test_the_budget_is_split_where_one_claim_suffices_and_whole_where_all_are_needed() -> None:
