@@ -13,10 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from learnloop_api import names
-from learnloop_sdk.actor import Options, act, main
-from learnloop_sdk.environments import EpisodeResult
-from learnloop_sdk.errors import LearnloopError
-from learnloop_sdk.http_client import Http, Identity, Response, namespace_of
+from learnloop_sdk import actor, environments, errors, http_client
 
 SECONDS = 120.0
 """Limit of an answer."""
@@ -27,9 +24,9 @@ MOST_TURNS = 64
 class Model:
     """Client of one ModelDeployment's gateway, by OpenAI's wire format."""
 
-    def __init__(self, endpoint: str, name: str, identity: Identity) -> None:
+    def __init__(self, endpoint: str, name: str, identity: http_client.Identity) -> None:
         self._endpoint, self._name, self._identity = endpoint.rstrip("/"), name, identity
-        self._http = Http()
+        self._http = http_client.Http()
 
     async def answer(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], episode: str, task: str
@@ -44,7 +41,7 @@ class Model:
             headers = answer.headers
             return dict(message), headers[names.HEADER_EPISODE], headers.get(names.HEADER_REVISION, "")
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise LearnloopError(f"the gateway's answer is not OpenAI's format: {error!r}"[:300]) from error
+            raise errors.LearnloopError(f"the gateway's answer is not OpenAI's format: {error!r}"[:300]) from error
 
     async def end(self, episode: str, reward: float, length: int, success: bool | None) -> None:
         """Report how the conversation ended; raises LearnloopError."""
@@ -57,14 +54,16 @@ class Model:
         """Close the connections."""
         await self._http.close()
 
-    async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+    async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> http_client.Response:
         sent = {**self._identity.headers(), **headers}
         try:
             answer = await self._http.post(f"{self._endpoint}{path}", json.dumps(body).encode(), sent, SECONDS)
         except (OSError, TimeoutError) as error:
-            raise LearnloopError(f"{path}: the gateway does not answer: {error or type(error).__name__}") from error
+            raise errors.LearnloopError(
+                f"{path}: the gateway does not answer: {error or type(error).__name__}"
+            ) from error
         if answer.status != 200:
-            raise LearnloopError(f"{path}: {answer.summary}")
+            raise errors.LearnloopError(f"{path}: {answer.summary}")
         return answer
 
 
@@ -99,7 +98,9 @@ def to_openai(messages: Sequence[Any], calls: Sequence[Mapping[str, Any]] = ()) 
     return converted
 
 
-async def converse(model: Model, conversation: Any, tools: Sequence[Mapping[str, Any]], task: str) -> EpisodeResult:
+async def converse(
+    model: Model, conversation: Any, tools: Sequence[Mapping[str, Any]], task: str
+) -> environments.EpisodeResult:
     """Hold one conversation to its end and report it; raises LearnloopError."""
     messages = to_openai(conversation.opening)
     episode, revision, turns = "", "", 0
@@ -112,24 +113,24 @@ async def converse(model: Model, conversation: Any, tools: Sequence[Mapping[str,
     success = conversation.success if conversation.done else False
     reward = float(conversation.reward)
     await model.end(episode, reward, turns, success)
-    return EpisodeResult(episode, "", revision, reward, turns, success, 0)
+    return environments.EpisodeResult(episode, "", revision, reward, turns, success, 0)
 
 
-async def run(options: Options) -> int:
+async def run(options: actor.Options) -> int:
     """Converse with the served model; raises LearnloopError where the world does not exist."""
     from learnloop_environments import own_code
     from learnloop_environments.conversations.make import make_world
     from learnloop_environments.errors import TrainerError
     from learnloop_environments.randomness import Split
 
-    model = Model(options.endpoint, options.agent, Identity(namespace_of(None)))
+    model = Model(options.endpoint, options.agent, http_client.Identity(http_client.namespace_of(None)))
 
-    def new_player() -> Callable[[], Awaitable[EpisodeResult]]:
+    def new_player() -> Callable[[], Awaitable[environments.EpisodeResult]]:
         own_code.use(os.environ)
         try:
             world = make_world(options.environment)
         except TrainerError as error:
-            raise LearnloopError(str(error)) from error
+            raise errors.LearnloopError(str(error)) from error
         seed, numbers = random.getrandbits(31), itertools.count(1)
         return lambda: converse(
             model, world.begin(Split.TRAINING, seed, next(numbers)), world.tools, options.environment
@@ -139,8 +140,8 @@ async def run(options: Options) -> int:
         await model.close()
         return 0
 
-    return await act(options, new_player, close)
+    return await actor.act(options, new_player, close)
 
 
 if __name__ == "__main__":
-    sys.exit(main(run))
+    sys.exit(actor.main(run))

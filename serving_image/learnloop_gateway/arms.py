@@ -9,12 +9,9 @@ import aiohttp
 from learnloop_api import names
 from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
-from learnloop_gateway.model_servers import FIRST_SECONDS, SECONDS, fresh_connections
-from learnloop_gateway.replies import DONE, ApiError, ChatReply, Outgoing
-from learnloop_gateway.requests import ChatRequest
+from learnloop_gateway import model_servers, replies, requests
+from learnloop_serving import routing_table, server_seal
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.routing_table import RoutingState, stable_arm
-from learnloop_serving.server_seal import EpisodeIds, Opening, Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class Place:
             The id carries this because the next request may reach another gateway.
     """
 
-    opening: Opening
+    opening: server_seal.Opening
     url: str
     pinned: bool = False
     is_new: bool = False
@@ -52,8 +49,8 @@ class Arms:
         model_deployment: str,
         revision: str,
         episodes: Episodes,
-        routing: RoutingState,
-        seal: Seal,
+        routing: routing_table.RoutingState,
+        seal: server_seal.Seal,
         agent: str = "",
     ) -> None:
         """`agent`: the LearningAgent that the conversations belong to; "": none."""
@@ -62,8 +59,8 @@ class Arms:
             stable: OpenEpisode(agent=agent or None, stable_only=stable).model_dump_json().encode()
             for stable in (False, True)
         }
-        self._pinned = EpisodeIds(f"{model_deployment}\0pinned", seal)
-        self._helped = EpisodeIds(f"{model_deployment}\0helped", seal)
+        self._pinned = server_seal.EpisodeIds(f"{model_deployment}\0pinned", seal)
+        self._helped = server_seal.EpisodeIds(f"{model_deployment}\0helped", seal)
 
     def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
         """Draw an arm for a new conversation; raises Refusal 403, 409, 503. One that continues another arm's is not
@@ -80,7 +77,7 @@ class Arms:
     def pin(self, revision: str) -> Place:
         """A conversation with the arm that the caller names; raises ApiError 404."""
         if self._arm(revision) is None and revision != self._revision:
-            raise ApiError(
+            raise replies.ApiError(
                 404, f"x-learnloop-arm: {revision[:80]!r} is not an arm of this ModelDeployment", code="no_arm"
             )
         opening = self._pinned.read(self._pinned.make(revision))
@@ -103,7 +100,7 @@ class Arms:
         pinned = self._pinned.read(episode_id)
         if pinned is None:
             text = f"x-learnloop-episode: {episode_id[:128]!r} was opened by no gateway of this ModelDeployment"
-            raise ApiError(404, f"{text}: leave it out of the first request", code="unknown_episode")
+            raise replies.ApiError(404, f"{text}: leave it out of the first request", code="unknown_episode")
         return Place(pinned, self._url(pinned.revision), pinned=True)
 
     def own_id(self, episode_id: str) -> str:
@@ -118,7 +115,7 @@ class Arms:
     def stable_elsewhere(self, revision: str) -> bool:
         """Is there a stable arm other than `revision`?"""
         table = self._routing.table
-        stable = stable_arm(table) if table is not None else None
+        stable = routing_table.stable_arm(table) if table is not None else None
         return stable is not None and stable.revision != revision
 
     def override(self, agent: str) -> Override | None:
@@ -147,12 +144,12 @@ class Arms:
 NOTHING = Usage(prompt_tokens=0, completion_tokens=0)
 
 
-def stopped(override: Override) -> ApiError:
+def stopped(override: Override) -> replies.ApiError:
     """The refusal of a stop: 403, which OpenAI's clients do not retry."""
-    return ApiError(403, f"this agent gets no answers, as ordered {override.told()}", code="stopped")
+    return replies.ApiError(403, f"this agent gets no answers, as ordered {override.told()}", code="stopped")
 
 
-async def say_fixed(override: Override, model: str, request: ChatRequest, out: Outgoing) -> None:
+async def say_fixed(override: Override, model: str, request: requests.ChatRequest, out: replies.Outgoing) -> None:
     """Send the words that a person has ordered, whole or as a stream.
 
     Raises:
@@ -161,14 +158,14 @@ async def say_fixed(override: Override, model: str, request: ChatRequest, out: O
     if override.answer is None:
         raise stopped(override)
     out.headers[names.HEADER_OVERRIDE] = "fixed"
-    reply = ChatReply(f"override-{uuid.uuid4().hex[:24]}", model)
+    reply = replies.ChatReply(f"override-{uuid.uuid4().hex[:24]}", model)
     if not request.stream:
         await out.whole(200, reply.whole(override.answer, (), "stop", NOTHING))
         return
     counted = request.stream_options is not None and request.stream_options.include_usage
     await out.begin()
     await out.piece(reply.opening() + reply.piece(override.answer) + reply.end("stop"))
-    await out.end((reply.counted(NOTHING) if counted else b"") + DONE)
+    await out.end((reply.counted(NOTHING) if counted else b"") + replies.DONE)
 
 
 BACK = (
@@ -187,14 +184,18 @@ class Unreachable(Exception):
 class Forwarding:
     """Connections to the gateways of the other arms."""
 
-    def __init__(self, first_seconds: float = FIRST_SECONDS, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, first_seconds: float = model_servers.FIRST_SECONDS, seconds: float = model_servers.SECONDS
+    ) -> None:
         self._timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=2.0, sock_read=first_seconds)
         self._session: aiohttp.ClientSession | None = None
 
-    async def forward(self, url: str, path: str, headers: Mapping[str, str], body: bytes, out: Outgoing) -> None:
+    async def forward(
+        self, url: str, path: str, headers: Mapping[str, str], body: bytes, out: replies.Outgoing
+    ) -> None:
         """Raises Unreachable if no answer began; an answer that breaks off is cut off for the client too."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(connector=fresh_connections(), auto_decompress=False)
+            self._session = aiohttp.ClientSession(connector=model_servers.fresh_connections(), auto_decompress=False)
         try:
             async with self._session.post(
                 f"{url}{path}", data=body, headers=headers, allow_redirects=False, timeout=self._timeout

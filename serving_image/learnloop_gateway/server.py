@@ -21,10 +21,9 @@ from learnloop_common.http_server import (
 )
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls import with_scheme
-from learnloop_gateway import chat_template, replies, text_turns, token_turns
+from learnloop_gateway import chat_template, model_servers, replies, text_turns, token_turns
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.gateway import CHAT, Gateway, refused
-from learnloop_gateway.model_servers import LlamaCpp, ModelServer, OpenAiChat, TokenServer, Upstream, Vllm
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings
 from learnloop_sdk import http_client, outbox
@@ -121,18 +120,18 @@ FLUSH_SECONDS = 8.0
 CONNECTIONS = 4096
 
 
-def model_server(server: ServerSettings) -> ModelServer:
+def model_server(server: ServerSettings) -> model_servers.ModelServer:
     """The connection to a server."""
-    return ModelServer(server.url, server.key())
+    return model_servers.ModelServer(server.url, server.key())
 
 
-def token_upstream(server: ServerSettings, tokens: chat_template.ChatTokens) -> TokenServer:
+def token_upstream(server: ServerSettings, tokens: chat_template.ChatTokens) -> model_servers.TokenServer:
     """A server of tokens."""
     connection = model_server(server)
     if server.kind == "llama.cpp":
-        return LlamaCpp(connection)
+        return model_servers.LlamaCpp(connection)
     adapter = (server.adapter, server.adapter_folder) if server.adapter is not None else None
-    return Vllm(connection, server.model, adapter, tuple(tokens.stops))
+    return model_servers.Vllm(connection, server.model, adapter, tuple(tokens.stops))
 
 
 def read_tokens(settings: GatewaySettings) -> chat_template.ChatTokens | None:
@@ -169,12 +168,12 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     sessions = OpenSessions(recording, idle_seconds=settings.idle_seconds, touched=arms.touched)
     fallback = stand_in = None
     if settings.fallback is not None:
-        stand_in = OpenAiChat(model_server(settings.fallback), settings.fallback.model)
+        stand_in = model_servers.OpenAiChat(model_server(settings.fallback), settings.fallback.model)
         fallback = text_turns.Relaying(stand_in, recording, language)
     answering: token_turns.Answering | text_turns.Relaying
     if tokens is None:
-        relayed = OpenAiChat(model_server(settings.server), settings.server.model)
-        upstream: Upstream = relayed
+        relayed = model_servers.OpenAiChat(model_server(settings.server), settings.server.model)
+        upstream: model_servers.Upstream = relayed
         answering = text_turns.Relaying(relayed, recording, language)
     else:
         drawn = token_upstream(settings.server, tokens)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learnloop_api.wire.routing import agent_tag
-from learnloop_common.cluster_clock import ClusterClock
-from learnloop_common.key_lines import KeyLines
+from learnloop_common import cluster_clock, key_lines
 
 log = logging.getLogger(__name__)
 LEAST_BYTES = 32
@@ -53,14 +52,14 @@ def _mark(key: str, purpose: bytes, message: bytes) -> str:
     return hmac.digest(key.encode(), b"%b\0%b" % (purpose, message), "sha256").hex()[:MARK_DIGITS]
 
 
-def _lines(content: bytes) -> KeyLines:
+def _lines(content: bytes) -> key_lines.KeyLines:
     """The keys, one on each line, newest first.
 
     Raises:
         ValueError: not text, too many lines, or a key is too short.
     """
     try:
-        lines = KeyLines.parse(content.decode("ascii"))
+        lines = key_lines.KeyLines.parse(content.decode("ascii"))
     except UnicodeDecodeError:
         raise ValueError("is not text: write the key as hexadecimal digits") from None
     shortest = min(map(len, lines.values))
@@ -114,8 +113,8 @@ class Opening:
 class EpisodeIds:
     """Makes and reads the ids of one ModelDeployment."""
 
-    def __init__(self, model_deployment: str, seal: Seal, clock: ClusterClock | None = None) -> None:
-        self._clock = clock or ClusterClock()
+    def __init__(self, model_deployment: str, seal: Seal, clock: cluster_clock.ClusterClock | None = None) -> None:
+        self._clock = clock or cluster_clock.ClusterClock()
         self._purpose = b"%b\0%b" % (PURPOSE, model_deployment.encode())
         self._seal = seal
 

@@ -13,8 +13,7 @@ from learnloop_dataplane.blobs.blob_store import Blobs
 from learnloop_dataplane.concurrency import limits, loop
 from learnloop_dataplane.config import Config, WrappingKeys
 from learnloop_dataplane.encryption.step_cipher import DataKeys, SealedBlobs, StepCipher
-from learnloop_dataplane.evaluators import evaluator, scorers
-from learnloop_dataplane.evaluators.judge import JudgeClient
+from learnloop_dataplane.evaluators import evaluator, judge, scorers
 from learnloop_dataplane.experience import datasets, nats_workers, trajectories
 from learnloop_dataplane.kubernetes.api_client import KubeApi
 from learnloop_dataplane.nats.event_outbox import EventOutbox
@@ -104,12 +103,12 @@ EVALUATED_AT_ONCE = 4
 """Namespaces whose episodes are evaluated at the same time."""
 
 
-def open_judge(config: Config) -> JudgeClient | None:
+def open_judge(config: Config) -> judge.JudgeClient | None:
     """The judge that the configuration names."""
     if config.judge is None:
         return None
     url, _, model = config.judge.partition("#")
-    return JudgeClient(url, model, config.judge_key.get_secret_value() if config.judge_key else None)
+    return judge.JudgeClient(url, model, config.judge_key.get_secret_value() if config.judge_key else None)
 
 
 def open_sandbox(shared: SharedParts) -> JobSandbox | None:

@@ -2,17 +2,9 @@
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators import code, comparisons, judge, scorers
-from learnloop_dataplane.evaluators.evaluator import (
-    MAX_TEXT,
-    Case,
-    EvaluatorType,
-    Score,
-    Tools,
-    as_text,
-)
+from learnloop_dataplane.evaluators import code, comparisons, evaluator, judge, scorers
 
-EVALUATORS: dict[str, EvaluatorType] = {
+EVALUATORS: dict[str, evaluator.EvaluatorType] = {
     kind.name: kind
     for kind in (
         comparisons.Exact(),
@@ -28,7 +20,7 @@ EVALUATORS: dict[str, EvaluatorType] = {
 }
 
 
-async def score(spec: Evaluator, case: Case, tools: Tools) -> Score:
+async def score(spec: Evaluator, case: evaluator.Case, tools: evaluator.Tools) -> evaluator.Score:
     """Scores an output; without a value where the evaluator does not apply.
 
     Raises:
@@ -36,23 +28,23 @@ async def score(spec: Evaluator, case: Case, tools: Tools) -> Score:
     """
     kind = EVALUATORS[spec.type]
     if spec.task_types and case.task_type not in spec.task_types:
-        return Score(None, f"task type {case.task_type or '(none)'} is not evaluated")
+        return evaluator.Score(None, f"task type {case.task_type or '(none)'} is not evaluated")
     if case.output is None:
-        return Score(None, "the episode has no output")
+        return evaluator.Score(None, "the episode has no output")
     if kind.needs_expected and case.expected is None:
-        return Score(None, "the episode has no expected output")
+        return evaluator.Score(None, "the episode has no expected output")
     try:
-        longest = max(len(as_text(value)) for value in (case.output, case.expected))
+        longest = max(len(evaluator.as_text(value)) for value in (case.output, case.expected))
     except (ValueError, RecursionError):
-        return Score(None, "output or expected is too deep, or holds a number of too many digits")
-    if longest > MAX_TEXT:
-        return Score(None, f"output or expected is longer than {MAX_TEXT} characters")
+        return evaluator.Score(None, "output or expected is too deep, or holds a number of too many digits")
+    if longest > evaluator.MAX_TEXT:
+        return evaluator.Score(None, f"output or expected is longer than {evaluator.MAX_TEXT} characters")
     return await kind.score(spec, case, tools)
 
 
-async def score_or_say(spec: Evaluator, case: Case, tools: Tools) -> Score:
+async def score_or_say(spec: Evaluator, case: evaluator.Case, tools: evaluator.Tools) -> evaluator.Score:
     """Scores an output; without a value where a service does not answer."""
     try:
         return await score(spec, case, tools)
     except Unavailable as error:
-        return Score(None, error.message[:500])
+        return evaluator.Score(None, error.message[:500])

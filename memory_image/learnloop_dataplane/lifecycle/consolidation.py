@@ -15,20 +15,16 @@ from uuid import UUID
 import orjson
 
 from learnloop_common.redaction.redactor import safe_origin
+from learnloop_dataplane import errors, text
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.limits import OneEach
-from learnloop_dataplane.errors import ApiError
-from learnloop_dataplane.lifecycle.distillation import Distiller, Episode, episode
+from learnloop_dataplane.lifecycle import distillation, retirement
 from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, details
-from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy.people import redact_text
-from learnloop_dataplane.recall.memory_groups import AGENTS
-from learnloop_dataplane.recall.memory_types import POLICIES
-from learnloop_dataplane.recall.recall import RecallLog
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.recall import memory_groups, memory_types, recall
 
 log = logging.getLogger(__name__)
 MOST = 20_000  # memories of one pass, the newest
@@ -63,7 +59,7 @@ INSERT INTO memory_consolidations (namespace, agent_id, consolidated_at) VALUES 
 ON CONFLICT (namespace, agent_id) DO UPDATE SET consolidated_at = excluded.consolidated_at
 """
 _DUE = f"""
-WITH RECURSIVE {AGENTS}
+WITH RECURSIVE {memory_groups.AGENTS}
 SELECT k.agent_id FROM agents k
 LEFT JOIN memory_consolidations c ON c.namespace = $1 AND c.agent_id = k.agent_id
 WHERE k.agent_id IS NOT NULL AND ($4::text IS NULL OR k.agent_id = $4)
@@ -103,10 +99,10 @@ class Consolidation:
     def __init__(
         self,
         db: Database,
-        distiller: Distiller,
-        analyzer: Analyzer,
+        distiller: distillation.Distiller,
+        analyzer: text.Analyzer,
         metrics: Metrics,
-        recall_log: RecallLog,
+        recall_log: recall.RecallLog,
         every: float,
         stored: Callable[[str], None],
     ) -> None:
@@ -149,7 +145,7 @@ class Consolidation:
             try:
                 with self._turns.turn(namespace, agent):
                     done = await self._scheduled(namespace, agent)
-            except ApiError as error:
+            except errors.ApiError as error:
                 if error.status != 429:
                     raise
             if done is not None:
@@ -177,7 +173,7 @@ class Consolidation:
 
     async def _pass(self, connection: Any, namespace: str, agent: str, *, dry_run: bool = False) -> Consolidated:
         comparison = Comparison(map(_recalled, await connection.fetch(_RECALLED, namespace, agent)))
-        looked_at, distilled_before, episodes = 0, list[dict[str, Any]](), list[Episode]()
+        looked_at, distilled_before, episodes = 0, list[dict[str, Any]](), list[distillation.Episode]()
         cursor = await connection.cursor(_HELD, namespace, agent, MOST)
         while rows := await cursor.fetch(READ_AT_ONCE):
             looked_at += len(rows)
@@ -190,7 +186,9 @@ class Consolidation:
         if not dry_run:
             for kind in ("duplicate", "echo"):
                 pairs = [(entry.id, entry.by) for entry in junk if entry.kind == kind]
-                await retire(connection, namespace, agent, [one for one, _ in pairs], kind, [by for _, by in pairs])
+                await retirement.retire(
+                    connection, namespace, agent, [one for one, _ in pairs], kind, [by for _, by in pairs]
+                )
             await note_memories(connection, namespace, "memory.consolidated", agent, list(gone))
             await self._replace(connection, namespace, agent, distilled_before, facts)
             await connection.execute(_DONE, namespace, agent)
@@ -214,7 +212,7 @@ class Consolidation:
         old = [row for row in before if row["origin"] in new]
         await insert(connection, namespace, facts, self._analyzer)
         ids, by = [row["id"] for row in old], [new[row["origin"]] for row in old]
-        await retire(connection, namespace, agent, ids, "superseded", by)
+        await retirement.retire(connection, namespace, agent, ids, "superseded", by)
 
 
 def _recalled(row: Any) -> RecalledMemory:
@@ -224,13 +222,16 @@ def _recalled(row: Any) -> RecalledMemory:
 
 
 def _read(
-    rows: Sequence[Any], comparison: Comparison, distilled_before: list[dict[str, Any]], episodes: list[Episode]
+    rows: Sequence[Any],
+    comparison: Comparison,
+    distilled_before: list[dict[str, Any]],
+    episodes: list[distillation.Episode],
 ) -> None:
     """Takes from a page of rows what the rest of the pass needs, so that no text but that of episodes is kept."""
     items = []
     for row in rows:
         identity, content = _id(row), orjson.loads(row["content"])
-        if POLICIES[row["memory_type"]].consolidates:
+        if memory_types.POLICIES[row["memory_type"]].consolidates:
             items.append(
                 Item(
                     identity,
@@ -248,7 +249,7 @@ def _read(
             )
         if row["source"] == "consolidation":
             distilled_before.append({"id": identity, "origin": row["origin"], "content": content})
-        if row["memory_type"] == "episodic" and (each := episode(str(identity), content, row["about"])):
+        if row["memory_type"] == "episodic" and (each := distillation.episode(str(identity), content, row["about"])):
             episodes.append(each)
     comparison.read(items)
 

@@ -10,11 +10,9 @@ from learnloop_api.kinds.task import EnvironmentTask, Task
 from learnloop_api.kinds.task import World as PlayedWorld
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec, TrainingTemplate
-from learnloop_operator.agents import model_to_serve, narrowing
+from learnloop_operator.agents import model_to_serve, narrowing, triggers
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
-from learnloop_operator.agents.triggers import NOTE_WITHOUT_GAIN, Trigger, note_without_gain
-from learnloop_operator.core import pod_templates, workload_network
-from learnloop_operator.core.plan import Manifest, child, standard_labels
+from learnloop_operator.core import plan, pod_templates, workload_network
 
 SEEDS = 2**31
 
@@ -24,7 +22,7 @@ def of_run(uid: str, number: int) -> int:
     return (_start(uid, "training") + number) % SEEDS
 
 
-def seeded(template: TrainingTemplate, uid: str, number: int) -> Manifest:
+def seeded(template: TrainingTemplate, uid: str, number: int) -> plan.Manifest:
     """The template of run `number` with all seeds set; those that the user set stay."""
     evaluation = template.evaluation
     chosen = {
@@ -58,7 +56,7 @@ ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(snapshot: AgentSnapshot, number: int, trigger: Trigger) -> Manifest:
+def training_job(snapshot: AgentSnapshot, number: int, trigger: triggers.Trigger) -> plan.Manifest:
     training, task = snapshot.spec.training, snapshot.spec.task
     assert training is not None
     wish = snapshot.stats.training_wish if snapshot.stats else None
@@ -84,20 +82,20 @@ def training_job(snapshot: AgentSnapshot, number: int, trigger: Trigger) -> Mani
         names.ANNOTATION_TRAJECTORIES: str(snapshot.stats.trajectories) if snapshot.stats else "",
         NOTE_TRAIN: snapshot.annotations.get(names.ANNOTATION_TRAIN, ""),
         NOTE_REQUEST: request or "",
-        NOTE_WITHOUT_GAIN: note_without_gain(snapshot),
+        triggers.NOTE_WITHOUT_GAIN: triggers.note_without_gain(snapshot),
     }
-    return child(
+    return plan.child(
         snapshot.object,
         names.API_VERSION,
         "TrainingJob",
         f"{snapshot.name}-{number}",
-        standard_labels("training", {names.LABEL_AGENT: snapshot.name}),
+        plan.standard_labels("training", {names.LABEL_AGENT: snapshot.name}),
         annotations={key: value for key, value in notes.items() if value},
         spec=spec.to_kube(),
     )
 
 
-def granted(snapshot: AgentSnapshot, trigger: Trigger) -> str | None:
+def granted(snapshot: AgentSnapshot, trigger: triggers.Trigger) -> str | None:
     """The training request that this run answers: its own, or one that asks for no other run than this."""
     stats = snapshot.stats
     if stats is None:
@@ -106,7 +104,7 @@ def granted(snapshot: AgentSnapshot, trigger: Trigger) -> str | None:
     return None if other else stats.training_request
 
 
-def _world(task: Task) -> Manifest:
+def _world(task: Task) -> plan.Manifest:
     """The environment that is played; where there is none, what is seen and done."""
     environment = model_to_serve.world_of(task)
     if environment is not None:
@@ -116,27 +114,27 @@ def _world(task: Task) -> Manifest:
     return {"spaces": text.uri()}
 
 
-def model_deployment(snapshot: AgentSnapshot) -> Manifest:
+def model_deployment(snapshot: AgentSnapshot) -> plan.Manifest:
     """The ModelDeployment that follows this agent's status.model."""
     spec = snapshot.spec.deployment.template.to_kube()
     spec["model"] = {"learningAgentRef": {"name": snapshot.name}}
     if snapshot.spec.task.language_model is not None:
         spec["languageModel"] = snapshot.spec.task.language_model.to_kube()
     author = snapshot.annotations.get(names.ANNOTATION_AUTHOR)
-    return child(
+    return plan.child(
         snapshot.object,
         names.API_VERSION,
         "ModelDeployment",
         snapshot.name,
-        standard_labels("model-deployment", {names.LABEL_AGENT: snapshot.name}),
+        plan.standard_labels("model-deployment", {names.LABEL_AGENT: snapshot.name}),
         annotations={names.ANNOTATION_AUTHOR: author} if author else None,
         spec=spec,
     )
 
 
-def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int) -> Manifest:
+def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int) -> plan.Manifest:
     """The pods that play the environment against the served policy."""
-    marks = standard_labels(ACTOR, {names.LABEL_AGENT: snapshot.name})
+    marks = plan.standard_labels(ACTOR, {names.LABEL_AGENT: snapshot.name})
     selector = {names.LABEL_AGENT: snapshot.name, names.LABEL_COMPONENT: ACTOR}
     code = environment.environment_config_map
     volumes = [{"name": CODE_VOLUME, "configMap": {"name": code.name}}] if code else []
@@ -148,7 +146,7 @@ def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int)
         volumes=volumes,
         memory_audience=snapshot.memory_audience,
     )
-    return child(
+    return plan.child(
         snapshot.object,
         "apps/v1",
         "Deployment",
@@ -164,7 +162,7 @@ def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int)
 
 
 def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> pod_templates.Main:
-    env: dict[str, str | Manifest] = {
+    env: dict[str, str | plan.Manifest] = {
         names.ENV_NAMESPACE: snapshot.namespace,
         names.ENV_DATA_URL: snapshot.defaults.data_url,
         names.ENV_TOKEN_FILE: names.TOKEN_FILE,
@@ -206,7 +204,7 @@ def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> pod_templat
     )
 
 
-def actor_network(snapshot: AgentSnapshot, environment: EnvironmentTask) -> tuple[Manifest, ...]:
+def actor_network(snapshot: AgentSnapshot, environment: EnvironmentTask) -> tuple[plan.Manifest, ...]:
     """The NetworkPolicy of the actors; none where the installation wants none.
 
     They ask the policy servers of the ModelDeployment, and call the data plane, the MemoryServices of their namespace

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.learning_agent import AgentModel, LearningAgentStatus
+from learnloop_api.kinds import base, learning_agent
 from learnloop_operator.agents import agent_snapshot, model_to_serve, triggers
 from learnloop_operator.core.anomalies import ReturnAnomalies, judged, watch
 from learnloop_operator.core.conditions import TRUE, condition, merge, ready_triplet
@@ -15,8 +14,8 @@ class StatusFacts:
     """Decisions that the status shows."""
 
     snapshot: agent_snapshot.AgentSnapshot
-    record: LearningAgentStatus
-    model: AgentModel | None
+    record: learning_agent.LearningAgentStatus
+    model: learning_agent.AgentModel | None
     registered: str | None
     verdict: triggers.TriggerVerdict
     problem: model_to_serve.Problem | None
@@ -26,10 +25,10 @@ def status(facts: StatusFacts) -> dict[str, Any]:
     """Build the status: what must be remembered, and what explains it."""
     snapshot, record, stats = facts.snapshot, facts.record, facts.snapshot.stats
     old, served = snapshot.before, snapshot.deployment
-    return LearningAgentStatus(
+    return learning_agent.LearningAgentStatus(
         observed_generation=snapshot.generation,
         phase=_phase(facts),
-        conditions=[Condition.model_validate(item) for item in _conditions(facts)],
+        conditions=[base.Condition.model_validate(item) for item in _conditions(facts)],
         trajectories=stats.trajectories if stats else old.trajectories,
         rewarded=stats.rewarded if stats else old.rewarded,
         rewarded_since_training=_since(facts),

@@ -14,41 +14,43 @@ from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from learnloop_common import process_end
-from learnloop_common.telemetry import NAMESPACE, SERVICE_INSTANCE
+from learnloop_common import process_end, telemetry
 from learnloop_common.tls import authorities, own_context
 from learnloop_operator.data_plane import DataPlane
-from learnloop_operator.kube import http_transport
-from learnloop_operator.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.kube.events import EventRecorder
-from learnloop_operator.kube.fenced_client import KubeClient
-from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
-from learnloop_operator.kube.leader_lease import Leadership
-from learnloop_operator.kube.object_cache import ObjectCache
+from learnloop_operator.kube import (
+    cached_reads,
+    events,
+    fenced_client,
+    http_transport,
+    kinds,
+    leader_lease,
+    object_cache,
+)
 from learnloop_operator.metrics import OperatorMetrics
+from learnloop_operator.prometheus import gather_evidence, pod_counters
 from learnloop_operator.prometheus.client import Prometheus
-from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence, WithExperience
-from learnloop_operator.prometheus.pod_counters import CounterReader
-from learnloop_operator.reconcile import kopf_handlers
-from learnloop_operator.reconcile.apply_plan import Applier
-from learnloop_operator.reconcile.background import Announcer, ArtifactUsageReporter, TrustBundles, show_expiry
-from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
-from learnloop_operator.reconcile.learning_agent import LearningAgentController
-from learnloop_operator.reconcile.memory_service import MemoryServiceController
-from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
-from learnloop_operator.reconcile.reward_policy import RewardPolicyController
-from learnloop_operator.reconcile.runtime import Controller, Runtime, Services, utc_now
-from learnloop_operator.reconcile.training_job import TrainingJobController
+from learnloop_operator.reconcile import (
+    apply_plan,
+    background,
+    fast_lane_reader,
+    kopf_handlers,
+    learning_agent,
+    memory_service,
+    model_deployment,
+    reward_policy,
+    runtime,
+    training_job,
+)
 from learnloop_operator.settings import Settings
 
 
-def controllers(services: Services) -> list[Controller[Any]]:
+def controllers(services: runtime.Services) -> list[runtime.Controller[Any]]:
     return [
-        TrainingJobController(services),
-        RewardPolicyController(services),
-        MemoryServiceController(services),
-        ModelDeploymentController(services),
-        LearningAgentController(services),
+        training_job.TrainingJobController(services),
+        reward_policy.RewardPolicyController(services),
+        memory_service.MemoryServiceController(services),
+        model_deployment.ModelDeploymentController(services),
+        learning_agent.LearningAgentController(services),
     ]
 
 
@@ -111,29 +113,33 @@ class Operator:
     def __init__(self, settings: Settings, configuration: Configuration) -> None:
         self.settings = settings
         self.metrics = OperatorMetrics()
-        self.lease_kube = KubeClient(configuration, written=self.metrics.written)
-        self.leadership = Leadership(self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name)
-        cache = ObjectCache(CACHED)
-        self.kube = KubeClient(configuration, guard=self.leadership.guard, written=self.metrics.written, cache=cache)
-        self.trust = TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
-        self.reads = CachedReads(self.kube, cache, settings.watch_namespaces)
+        self.lease_kube = fenced_client.KubeClient(configuration, written=self.metrics.written)
+        self.leadership = leader_lease.Leadership(
+            self.lease_kube, settings.system_namespace, settings.lease_name, settings.pod_name
+        )
+        cache = object_cache.ObjectCache(cached_reads.CACHED)
+        self.kube = fenced_client.KubeClient(
+            configuration, guard=self.leadership.guard, written=self.metrics.written, cache=cache
+        )
+        self.trust = background.TrustBundles(self.kube, authorities(), time.monotonic) if settings.tls else None
+        self.reads = cached_reads.CachedReads(self.kube, cache, settings.watch_namespaces)
         self.data_plane = DataPlane(settings.data_url, settings.token_file, guard=self.leadership.guard)
-        self.announcer = Announcer(self.data_plane)
+        self.announcer = background.Announcer(self.data_plane)
         self.tracer = _tracer(settings)
-        self.recorder = EventRecorder(self.kube, settings.pod_name)
+        self.recorder = events.EventRecorder(self.kube, settings.pod_name)
         self.prometheus = Prometheus(settings.prometheus_url)
         self.queries = Prometheus(settings.query_url) if settings.query_url else None
-        self.pods = CounterReader()
-        self.lane = FastLaneReader(self.pods, self.metrics, utc_now)
-        evidence = WithExperience(
-            PrometheusEvidence(self.prometheus, self.queries, settings.query_pod_label), self.data_plane
+        self.pods = pod_counters.CounterReader()
+        self.lane = fast_lane_reader.FastLaneReader(self.pods, self.metrics, runtime.utc_now)
+        evidence = gather_evidence.WithExperience(
+            gather_evidence.PrometheusEvidence(self.prometheus, self.queries, settings.query_pod_label), self.data_plane
         )
-        self.services = Services(
+        self.services = runtime.Services(
             self.reads, self.data_plane, evidence, settings, self.lane, cluster_clock=self.kube.http.clock
         )
-        self.runtime = Runtime(
+        self.runtime = runtime.Runtime(
             controllers(self.services),
-            Applier(
+            apply_plan.Applier(
                 self.kube,
                 self.data_plane,
                 self.recorder,
@@ -167,7 +173,7 @@ class Operator:
             "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "announcer": self.announcer.run(),
-            "keeper": ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
+            "keeper": background.ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
             "stop": self.stopping.wait(),
         }
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
@@ -206,7 +212,7 @@ class Operator:
         return self.runtime.namespaces() if self.leadership.held else set()
 
     def _seen(self, namespace: str, name: str, breached: bool) -> None:
-        self.runtime.mark(MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
+        self.runtime.mark(kinds.MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
 
     async def _watch(self) -> None:
         namespaces = self.settings.watch_namespaces
@@ -241,7 +247,7 @@ class Operator:
     def _refresh(self) -> None:
         self.metrics.leader.set(1.0 if self.leadership.held else 0.0)
         if self.settings.tls:
-            show_expiry(self.metrics.certificate_expiry)
+            background.show_expiry(self.metrics.certificate_expiry)
 
     def _unready(self) -> str | None:
         return None if self.watching.is_set() else "the watches are not established yet"
@@ -260,7 +266,7 @@ def _tracer(settings: Settings) -> "Tracer | None":
         return None
     from learnloop_operator.reconcile.tracing import exporting
 
-    about = {SERVICE_INSTANCE: settings.pod_name, NAMESPACE: settings.system_namespace}
+    about = {telemetry.SERVICE_INSTANCE: settings.pod_name, telemetry.NAMESPACE: settings.system_namespace}
     return exporting(settings.traces_endpoint, about, settings.traces_headers)
 
 

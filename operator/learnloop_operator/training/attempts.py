@@ -7,10 +7,8 @@ from learnloop_api.kinds.language_model import base_alone
 from learnloop_api.wire.training import Manifest as Proof
 from learnloop_operator.core import times
 from learnloop_operator.core.plan import Manifest, Notice, Plan
-from learnloop_operator.training import proof_gates
+from learnloop_operator.training import proof_gates, run_snapshot, run_status
 from learnloop_operator.training.backends import Backends
-from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, TrainingSnapshot
-from learnloop_operator.training.run_status import StatusVerdict, lineage, proven, status
 
 NOW, SOON, LATER, HELD_UP = 0.05, 2.0, 10.0, 15.0
 """Seconds until the next look: write, then act; a gang at work; something a person must install; and the
@@ -20,7 +18,7 @@ EXPECTED = ("Suspended", "AwaitingProof", "Queued", "Admitted", "Preempted")
 """Reasons that need no action by a person."""
 
 
-def launch(snapshot: TrainingSnapshot, backends: Backends, attempt: int, last: str) -> Plan:
+def launch(snapshot: run_snapshot.TrainingSnapshot, backends: Backends, attempt: int, last: str) -> Plan:
     """Begin attempt number `attempt` (from 0)."""
     backend = backends.chosen(snapshot)
     if backend is None:
@@ -28,13 +26,13 @@ def launch(snapshot: TrainingSnapshot, backends: Backends, attempt: int, last: s
     if snapshot.queue_missing:
         return hold(snapshot, "QueueMissing", snapshot.queue_missing, after=LATER)
     uri, digest = baseline(snapshot)
-    origin = lineage(snapshot) or {}
+    origin = run_status.lineage(snapshot) or {}
     reward_policy = None
     if snapshot.spec.data.rewards == "policy":
         if "rewardPolicy" not in origin or "rewardPolicyRevision" not in origin:
             return hold(snapshot, "RewardPolicyUnpublished", _unpublished(snapshot))
         reward_policy = (origin["rewardPolicy"], origin["rewardPolicyRevision"])
-    request = RunRequest(
+    request = run_snapshot.RunRequest(
         job=snapshot.object,
         spec=snapshot.spec,
         attempt=attempt,
@@ -46,9 +44,9 @@ def launch(snapshot: TrainingSnapshot, backends: Backends, attempt: int, last: s
     manifests = backends.render(backend, request)
     number = f"attempt {attempt + 1} of {snapshot.spec.max_attempts}"
     message = f"{number} after: {last}" if last else f"{number}: 1 master, {snapshot.spec.workers} workers"
-    state = status(
+    state = run_status.status(
         snapshot,
-        StatusVerdict(phase="Starting", reason="Starting", message=message),
+        run_status.StatusVerdict(phase="Starting", reason="Starting", message=message),
         attempts=max(snapshot.attempts, attempt + 1),
         startedAt=begun_at(snapshot) or snapshot.time,
         attemptStartedAt=snapshot.time,
@@ -60,7 +58,7 @@ def launch(snapshot: TrainingSnapshot, backends: Backends, attempt: int, last: s
     return Plan(status=state, apply=manifests, events=(notice,), requeue_after=SOON)
 
 
-def begun_at(snapshot: TrainingSnapshot) -> str | None:
+def begun_at(snapshot: run_snapshot.TrainingSnapshot) -> str | None:
     """startedAt, moved by the time that the run has just spent in a queue: waiting does not count."""
     moment, waited = times.parse(snapshot.status.get("startedAt")), snapshot.since("queuedAt")
     if moment is None or waited is None:
@@ -68,20 +66,22 @@ def begun_at(snapshot: TrainingSnapshot) -> str | None:
     return times.stamp(moment + timedelta(seconds=waited))
 
 
-def interrupt(snapshot: TrainingSnapshot, job: BackendJob, reason: str, why: str, **fields: Any) -> Plan:
+def interrupt(
+    snapshot: run_snapshot.TrainingSnapshot, job: run_snapshot.BackendJob, reason: str, why: str, **fields: Any
+) -> Plan:
     """End the gang free of charge: the attempt goes on from the newest checkpoint, under its own number.
 
     On record as a suspension first, which is what keeps the attempt from being counted while the old gang goes.
     """
-    verdict = StatusVerdict(phase=RESTARTING, reason=reason, message=why, suspended=True)
+    verdict = run_status.StatusVerdict(phase=RESTARTING, reason=reason, message=why, suspended=True)
     if snapshot.holds("Suspended"):
-        state = status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None)
+        state = run_status.status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None)
         return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
-    state = status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None, **fields)
+    state = run_status.status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None, **fields)
     return Plan(status=state, events=told(snapshot, reason, why), requeue_after=NOW)
 
 
-def _unpublished(snapshot: TrainingSnapshot) -> str:
+def _unpublished(snapshot: run_snapshot.TrainingSnapshot) -> str:
     agent = snapshot.agent_name or "the agent"
     return (
         f"spec.data.rewards is policy, and no RewardPolicy revision is in force for {agent} yet: waiting for one; see "
@@ -93,7 +93,7 @@ ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
 """Beginning of a manifest's `begun_from` where it is a policy, and not why there was none."""
 
 
-def judge(snapshot: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
+def judge(snapshot: run_snapshot.TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
     results = proof_gates.evaluate(snapshot.spec.gates, found)
     failed = [result for result in results if not result.passed]
@@ -101,7 +101,7 @@ def judge(snapshot: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     sentence = f"{sentence} ({note})" if note else sentence
     if found.experience is not None and found.experience.message:
         sentence = f"{sentence}; {found.experience.message}"[:1024]
-    verdict = StatusVerdict(
+    verdict = run_status.StatusVerdict(
         phase="Failed" if failed else "Validated",
         reason="GatesFailed" if failed else "Validated",
         message=sentence,
@@ -111,10 +111,10 @@ def judge(snapshot: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
         trained=True,
         validated=not failed,
     )
-    state = status(
+    state = run_status.status(
         snapshot,
         verdict,
-        **proven(found),
+        **run_status.proven(found),
         attempts=snapshot.attempts or None,
         gates=[result.to_kube() for result in results],
         queuedAt=None,
@@ -126,9 +126,9 @@ def judge(snapshot: TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     return Plan(status=state, events=tuple(news), requeue_after=NOW)
 
 
-def fail(snapshot: TrainingSnapshot, reason: str, why: str) -> Plan:
+def fail(snapshot: run_snapshot.TrainingSnapshot, reason: str, why: str) -> Plan:
     """The end, without a model. The gang goes in the next pass, when this is on record."""
-    verdict = StatusVerdict(
+    verdict = run_status.StatusVerdict(
         phase="Failed",
         reason=reason,
         message=why,
@@ -138,36 +138,36 @@ def fail(snapshot: TrainingSnapshot, reason: str, why: str) -> Plan:
         trained=False,
         validated=False,
     )
-    state = status(
+    state = run_status.status(
         snapshot, verdict, attempts=snapshot.attempts or None, eta=None, queuedAt=None, finishedAt=snapshot.time
     )
     return Plan(status=state, events=(Notice("Warning", reason, why),), requeue_after=NOW)
 
 
-def retry(snapshot: TrainingSnapshot, job: BackendJob, why: str) -> Plan:
+def retry(snapshot: run_snapshot.TrainingSnapshot, job: run_snapshot.BackendJob, why: str) -> Plan:
     """Put the end of this attempt on record; `finish_restart` acts on it."""
     ended = f"attempt {job.attempt + 1} of {snapshot.spec.max_attempts} ended: {why}"
     if job.attempt + 1 >= snapshot.spec.max_attempts:
         return fail(snapshot, "AttemptsExhausted", ended)
-    state = status(
+    state = run_status.status(
         snapshot,
-        StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=ended),
+        run_status.StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=ended),
         attempts=snapshot.attempts,
         eta=None,
     )
     return Plan(status=state, events=(Notice("Warning", "AttemptEnded", ended),), requeue_after=NOW)
 
 
-def hold(snapshot: TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
+def hold(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
     """Hold: the sentence says what is missing."""
     phase = {RESTARTING: RESTARTING, "Starting": "Starting"}.get(reason, "Holding")
     suspended = snapshot.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
-    verdict = StatusVerdict(phase=phase, reason=reason, message=message, suspended=suspended)
-    state = status(snapshot, verdict, attempts=snapshot.attempts or None)
+    verdict = run_status.StatusVerdict(phase=phase, reason=reason, message=message, suspended=suspended)
+    state = run_status.status(snapshot, verdict, attempts=snapshot.attempts or None)
     return Plan(status=state, events=told(snapshot, reason, message) if phase == "Holding" else (), requeue_after=after)
 
 
-def baseline(snapshot: TrainingSnapshot) -> tuple[str | None, str | None]:
+def baseline(snapshot: run_snapshot.TrainingSnapshot) -> tuple[str | None, str | None]:
     """The newest policy that is to serve the agent's users, and where that was rolled back the one that serves them.
 
     The base model or the uniform random policy when there is none.
@@ -206,7 +206,7 @@ def run_path(job: str) -> str:
     return f"/api/v1/training/runs/{job}"
 
 
-def told(snapshot: TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
+def told(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
     """An event for news only: nothing when the live Ready condition already gives this reason."""
     if snapshot.condition("Ready").get("reason") == reason:
         return ()

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.kinds import base, training_job
 from learnloop_operator.core.plan import Manifest
 from learnloop_operator.training.ranks import (
     Backend,
@@ -88,7 +87,7 @@ NOT_PATCHED = (
 class TrainJob(Backend):
     """Trainer makes a JobSet of it, and the pods are that JobSet's."""
 
-    def unfit(self, spec: TrainingJobSpec, defaults: RankDefaults) -> str:
+    def unfit(self, spec: training_job.TrainingJobSpec, defaults: RankDefaults) -> str:
         """Require the chart's runtime, and pod options that a TrainJob can carry."""
         if not defaults.runtime:
             return "a TrainJob needs our ClusterTrainingRuntime: set the chart's value trainer.runtime.create"
@@ -161,7 +160,7 @@ def long_names(name: str, replicated_job: str, workers: int) -> str:
 
 
 def _alias(field: str) -> str:
-    result: Any = PodOptions.model_fields[field].alias
+    result: Any = base.PodOptions.model_fields[field].alias
     return str(result or field)
 
 
@@ -181,7 +180,7 @@ ENDS = {
 class Job(Backend):
     """A rank alone needs no peers' addresses, and so no Service."""
 
-    def unfit(self, spec: TrainingJobSpec, _defaults: RankDefaults) -> str:
+    def unfit(self, spec: training_job.TrainingJobSpec, _defaults: RankDefaults) -> str:
         """Accept one rank."""
         if spec.workers == 0:
             return ""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from learnloop_operator.core import allowed_pods, times
 from learnloop_operator.core.anomalies import news
 from learnloop_operator.core.plan import Call, Notice, Plan
-from learnloop_operator.training import gang_pods, proof_gates
+from learnloop_operator.training import gang_pods, proof_gates, run_status
 from learnloop_operator.training.attempts import (
     HELD_UP,
     LATER,
@@ -29,7 +29,6 @@ from learnloop_operator.training.attempts import (
 )
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
-from learnloop_operator.training.run_status import PHASES, StatusVerdict, announcements, status
 
 MANIFEST_GRACE = 15.0
 """A gang may end a moment before its manifest can be read."""
@@ -44,7 +43,7 @@ def decide(snapshot: TrainingSnapshot, backends: Backends) -> Plan:
         if plan is not None:
             beat = snapshot.run.heartbeat if snapshot.run and snapshot.attempts else None
             fresh = beat.at if beat else None
-            message = announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name, fresh)
+            message = run_status.announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name, fresh)
             return replace(plan, announcements=message, events=(*plan.events, *news(snapshot.status, plan.status)))
     raise AssertionError("the last rule always applies")
 
@@ -74,9 +73,9 @@ def suspend(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """No pods; the checkpoint stays where it is. The clock of deadlineSeconds restarts on resume."""
     if not snapshot.spec.suspend:
         return None
-    state = status(
+    state = run_status.status(
         snapshot,
-        StatusVerdict(
+        run_status.StatusVerdict(
             phase="Suspended", reason="Suspended", message=_paused(snapshot), progressing=False, suspended=True
         ),
         attempts=snapshot.attempts or None,
@@ -125,9 +124,9 @@ def finish_restart(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     job, recorded = snapshot.job, snapshot.condition("Reconciling")
     if job is None or recorded.get("reason") != RESTARTING or job.attempt + 1 != snapshot.recorded:
         return None
-    verdict = StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=str(recorded.get("message", "")))
+    verdict = run_status.StatusVerdict(phase=RESTARTING, reason=RESTARTING, message=str(recorded.get("message", "")))
     delete = () if job.deleting else (job.ref,)
-    return Plan(status=status(snapshot, verdict), delete=delete, requeue_after=SOON / 2)
+    return Plan(status=run_status.status(snapshot, verdict), delete=delete, requeue_after=SOON / 2)
 
 
 def resize(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
@@ -158,9 +157,9 @@ def wait_in_queue(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     if job is None or job.deleting or not job.queued:
         return None
     message = snapshot.queue_says or _held_back(snapshot, job)
-    state = status(
+    state = run_status.status(
         snapshot,
-        StatusVerdict(phase="Queued", reason="Queued", message=message),
+        run_status.StatusVerdict(phase="Queued", reason="Queued", message=message),
         attempts=snapshot.attempts,
         backend=_backend_of(job),
         queuedAt=snapshot.status.get("queuedAt") or snapshot.time,
@@ -175,9 +174,9 @@ def leave_queue(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     if job is None or job.deleting or job.state != "active" or waited is None:
         return None
     message = f"admitted after {times.duration(waited)} in the queue"
-    state = status(
+    state = run_status.status(
         snapshot,
-        StatusVerdict(phase="Starting", reason="Admitted", message=message),
+        run_status.StatusVerdict(phase="Starting", reason="Admitted", message=message),
         attempts=snapshot.attempts,
         startedAt=begun_at(snapshot),
         attemptStartedAt=snapshot.time,
@@ -202,10 +201,10 @@ def start(snapshot: TrainingSnapshot, backends: Backends) -> Plan | None:
     if snapshot.attempts == 0 and snapshot.has_data:
         # A run of a deleted job of the same name: its checkpoint and manifest must never count as ours.
         call = Call("DELETE", run_path(snapshot.name))
-        verdict = StatusVerdict(
+        verdict = run_status.StatusVerdict(
             phase="Pending", reason="Cleaning", message="removing the data of an earlier job of this name"
         )
-        return Plan(status=status(snapshot, verdict), calls=(call,), requeue_after=NOW)
+        return Plan(status=run_status.status(snapshot, verdict), calls=(call,), requeue_after=NOW)
     attempt = max(0, snapshot.attempts - 1) if resumed else snapshot.attempts
     if attempt >= snapshot.spec.max_attempts:
         why = last or "the gang was deleted by somebody else"
@@ -268,15 +267,15 @@ def watch(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
         fields["startedAt"] = snapshot.time
     if snapshot.since("attemptStartedAt") is None:
         fields["attemptStartedAt"] = snapshot.time
-    phase = PHASES.get(beat.phase if beat else "starting", "Training")
+    phase = run_status.PHASES.get(beat.phase if beat else "starting", "Training")
     cause = gang_pods.held_up(snapshot)
     if cause:
-        verdict = StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
+        verdict = run_status.StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
         news = told(snapshot, "PodsHeldUp", cause)
         again = times.next_look(snapshot.status.get("attemptStartedAt"), snapshot.now, HELD_UP)
-        return Plan(status=status(snapshot, verdict, **fields), events=news, requeue_after=again)
-    verdict = StatusVerdict(phase=phase, reason=phase, message=_working(snapshot))
-    return Plan(status=status(snapshot, verdict, **fields), requeue_after=SOON)
+        return Plan(status=run_status.status(snapshot, verdict, **fields), events=news, requeue_after=again)
+    verdict = run_status.StatusVerdict(phase=phase, reason=phase, message=_working(snapshot))
+    return Plan(status=run_status.status(snapshot, verdict, **fields), requeue_after=SOON)
 
 
 RULES: tuple[TrainingRule, ...] = (

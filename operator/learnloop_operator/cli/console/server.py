@@ -21,8 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from learnloop_operator.cli.console.change_log import ChangeLog, ClusterWatch, ReadChanges
-from learnloop_operator.cli.console.requests import NAME, ForeignRequestError, Gate, Records, carry_out, helps, rights
+from learnloop_operator.cli.console import change_log, requests
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import Cluster, CommandError
 
@@ -60,28 +59,28 @@ class Console:
         away: why the API server cannot be reached; empty while it answers.
     """
 
-    gate: Gate
-    log: ChangeLog
+    gate: requests.Gate
+    log: change_log.ChangeLog
     within: Callable[[str], Cluster]
     plane: Callable[[Cluster], DataPlaneAccess]
     scope: Mapping[str, Any]
     problems: Mapping[str, str]
     away: Callable[[], str] = str
     streams: int = 0
-    _records: dict[str, Records] = field(default_factory=dict)
+    _records: dict[str, requests.Records] = field(default_factory=dict)
 
-    def records(self, namespace: str) -> Records:
+    def records(self, namespace: str) -> requests.Records:
         """One for each namespace, which keeps its token."""
         if namespace not in self._records:
-            self._records[namespace] = Records(self.plane(self.within(namespace)))
+            self._records[namespace] = requests.Records(self.plane(self.within(namespace)))
         return self._records[namespace]
 
     def read(self, path: str, query: Mapping[str, str]) -> Any:
         """The JSON at a path; None where there is none."""
         if path == "/about":
-            return {**self.scope, "problems": dict(self.problems), "orders": helps()}
+            return {**self.scope, "problems": dict(self.problems), "orders": requests.helps()}
         if path == "/rights":
-            return rights(self.within(_namespace(query)))
+            return requests.rights(self.within(_namespace(query)))
         if path == "/happened":
             plural, name = query.get("plural", ""), query.get("name", "")
             return _events(self.within(_namespace(query)), plural, name)
@@ -99,7 +98,7 @@ class Console:
         except (ValueError, KeyError, TypeError) as error:
             raise CommandError("body: send namespace, verb, name and what was seen as JSON") from error
         cluster = self.within(_namespace(fields))
-        return {"said": carry_out(cluster, fields["verb"], fields["name"], shown)}
+        return {"said": requests.carry_out(cluster, fields["verb"], fields["name"], shown)}
 
 
 def application(console: Console) -> Starlette:
@@ -109,7 +108,7 @@ def application(console: Console) -> Starlette:
     async def answer(request: Request) -> Response:
         try:
             response = await (_post if request.method == "POST" else _get)(console, static, request)
-        except ForeignRequestError as error:
+        except requests.ForeignRequestError as error:
             response = _problem(request, 403, str(error))
         except CommandError as error:
             response = _problem(request, 400, str(error))
@@ -175,7 +174,7 @@ async def _stream(console: Console) -> AsyncIterator[bytes]:
         console.streams -= 1
 
 
-def _changes(news: ReadChanges) -> bytes:
+def _changes(news: change_log.ReadChanges) -> bytes:
     if news.snapshot is not None:
         return _event("snapshot", news.snapshot)
     changes = [
@@ -202,13 +201,13 @@ def _problem(request: Request, status: int, sentence: str) -> Response:
 
 def _namespace(fields: Mapping[str, str]) -> str:
     namespace = fields.get("namespace", "")
-    if not NAME.fullmatch(namespace):
+    if not requests.NAME.fullmatch(namespace):
         raise CommandError(f"invalid namespace {namespace[:64]!r}: name one")
     return namespace
 
 
 def _events(cluster: Cluster, plural: str, name: str) -> list[dict[str, Any]]:
-    if plural not in ("learningagents", "trainingjobs", "modeldeployments") or not NAME.fullmatch(name):
+    if plural not in ("learningagents", "trainingjobs", "modeldeployments") or not requests.NAME.fullmatch(name):
         raise CommandError(f"plural {plural[:64]!r}, name {name[:64]!r}: name an agent, a run or a rollout")
     events: list[Any] = cluster.events(cluster.get(plural, name))
     return [{**item, "at": item["at"].isoformat()} for item in events[-50:]]
@@ -252,7 +251,7 @@ class ConsoleServer:
 
 def open_console(
     cluster: Cluster, plane: Callable[[Cluster], DataPlaneAccess], namespaces: str = "", port: int = 0
-) -> tuple[ConsoleServer, Console, ClusterWatch]:
+) -> tuple[ConsoleServer, Console, change_log.ClusterWatch]:
     """The server, its console and the watch; none of them is started.
 
     `namespaces`: the visible ones; left out, all where the caller may list them, else the context's own.
@@ -266,13 +265,13 @@ def open_console(
         names = None
     elif not names:
         names, message = (cluster.namespace,), "You may read one namespace of the cluster; --namespaces names others."
-    watch = ClusterWatch(cluster, ChangeLog(), names)
+    watch = change_log.ClusterWatch(cluster, change_log.ChangeLog(), names)
     try:
         server = ConsoleServer(port)
     except OSError as error:
         raise CommandError(f"--port {port}: {error.strerror}; name another, or leave it out") from error
     made = Console(
-        gate=Gate(server.port),
+        gate=requests.Gate(server.port),
         log=watch.log,
         within=cluster.within,
         plane=plane,

@@ -13,8 +13,7 @@ from learnloop_api.wire.deployment import (
     ScheduledStep,
     SuiteVerdict,
 )
-from learnloop_operator.core.plan import Announcement, Call
-from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.core import plan, times
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.model.rollout_state import NextState, State
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
@@ -24,14 +23,14 @@ NEWS_SECONDS = 3600.0
 """A new leader tells of every rollback within this time. The data plane keeps each once."""
 
 
-def announcements(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
+def announcements(snapshot: Snapshot, move: NextState) -> tuple[plan.Announcement, ...]:
     """Recent events: the serving model, the newest rollback, decisions, and the approval it waits for."""
     state, sentence = move.state, move.sentence
     message = (*_serving(snapshot, state, sentence), *_rolled_back(snapshot, state), *_decided(snapshot, state))
     return (*message, *_awaited(snapshot, move))
 
 
-def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
+def _awaited(snapshot: Snapshot, move: NextState) -> tuple[plan.Announcement, ...]:
     """Only of rollouts that ask for approvals. That none is awaited is announced once by each process: a dead
     leader may have owed it."""
     gates, steps = snapshot.spec.gates, snapshot.spec.rollout.steps
@@ -41,60 +40,60 @@ def _awaited(snapshot: Snapshot, move: NextState) -> tuple[Announcement, ...]:
     at_gates = state.gates is not None and state.gates.phase == "AwaitingApproval"
     revision = state.canary.revision if state.canary else state.gates.revision if state.gates and at_gates else None
     if move.reason not in (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE) or revision is None:
-        return (Announcement(Call("DELETE", path), "none awaited"),)
+        return (plan.Announcement(plan.Call("DELETE", path), "none awaited"),)
     since, until, otherwise = waits_since(snapshot, state), None, "hold"
     limit = gates.approval.within if at_gates and gates and gates.approval else None
     if at_gates:
-        since, otherwise = parse(state.gates.judged_at if state.gates else None) or since, "roll_back"
+        since, otherwise = times.parse(state.gates.judged_at if state.gates else None) or since, "roll_back"
     elif state.step is not None and (wanted := steps[state.step].approval) is not None:
         limit, otherwise = wanted.within, "roll_back" if wanted.otherwise == "rollBack" else "hold"
-    until = stamp(since + timedelta(seconds=seconds_of(limit))) if limit else None
+    until = times.stamp(since + timedelta(seconds=seconds_of(limit))) if limit else None
     step = None if at_gates or state.step is None else state.step + 1
     event = AwaitedApproval.model_validate(
         {
             "model_deployment": snapshot.name,
             "revision": revision,
             "step": step,
-            "since": stamp(since),
+            "since": times.stamp(since),
             "until": until,
             "otherwise": otherwise,
             "message": move.sentence[:1024],
         }
     )
-    identity = f"{event.revision} {step} {stamp(since)}"
-    return (Announcement(Call("PUT", path, event.model_dump(mode="json")), identity),)
+    identity = f"{event.revision} {step} {times.stamp(since)}"
+    return (plan.Announcement(plan.Call("PUT", path, event.model_dump(mode="json")), identity),)
 
 
-def _decided(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
+def _decided(snapshot: Snapshot, state: State) -> tuple[plan.Announcement, ...]:
     """Each decision under its own fixed identity: the data plane keeps it once, however often it is announced."""
     message = []
     for item in state.decisions:
-        if parse(item.at) is None or seconds_since(item.at, snapshot.now) > NEWS_SECONDS:
+        if times.parse(item.at) is None or times.seconds_since(item.at, snapshot.now) > NEWS_SECONDS:
             continue
         fields = item.model_dump(exclude={"value"}) | {"verified": bool(item.verified)}
         body = RolloutDecision(model_deployment=snapshot.name, **fields).model_dump(mode="json")
         uid = str(snapshot.object["metadata"].get("uid", ""))
         identity = sha256("\n".join((uid, item.verb, item.value, item.at)).encode()).hexdigest()[:32]
         path = f"/api/v1/models/{snapshot.name}/decisions/{identity}"
-        message.append(Announcement(Call("PUT", path, body), identity))
+        message.append(plan.Announcement(plan.Call("PUT", path, body), identity))
     return tuple(message)
 
 
-def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[Announcement, ...]:
+def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[plan.Announcement, ...]:
     """Nothing while nothing serves. The moment is that of this look: each revision is announced once."""
     if state.stable is None:
         return ()
     model, old = state.stable.model, state.previous
     gates = state.gates if state.gates and state.gates.revision == model.revision else None
-    event = _event(snapshot, "deployed", model, old.revision if old else None, sentence, stamp(snapshot.now))
+    event = _event(snapshot, "deployed", model, old.revision if old else None, sentence, times.stamp(snapshot.now))
     approved = gates.approved_by if gates else None
     event = event.model_copy(update={"gates": _verdicts(gates) if gates else [], "approved_by": approved})
     return (_told(event, model.revision),)
 
 
-def _rolled_back(snapshot: Snapshot, state: State) -> tuple[Announcement, ...]:
+def _rolled_back(snapshot: Snapshot, state: State) -> tuple[plan.Announcement, ...]:
     pin = state.blocked
-    if pin is None or parse(pin.at) is None or seconds_since(pin.at, snapshot.now) > NEWS_SECONDS:
+    if pin is None or times.parse(pin.at) is None or times.seconds_since(pin.at, snapshot.now) > NEWS_SECONDS:
         return ()
     instead = state.stable.revision if state.stable else None
     event = _event(snapshot, "rolled_back", pin, instead, pin.message, pin.at)
@@ -129,12 +128,12 @@ def _event(
     return ModelDeployed.model_validate(fields)
 
 
-def _told(event: ModelDeployed, identity: str) -> Announcement:
+def _told(event: ModelDeployed, identity: str) -> plan.Announcement:
     path = f"/api/v1/models/{event.model_deployment}/{event.event.replace('_', '-')}"
-    return Announcement(Call("PUT", path, event.model_dump(mode="json")), identity)
+    return plan.Announcement(plan.Call("PUT", path, event.model_dump(mode="json")), identity)
 
 
-def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call, ...]:
+def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[plan.Call, ...]:
     """The call that puts the end of a candidate's gates into the audit chain; none while they are being judged."""
     result, recorded = after.gates, before.gates
     if result is None or result.phase not in ("Passed", "Failed"):
@@ -155,7 +154,7 @@ def verdict_calls(snapshot: Snapshot, before: State, after: State) -> tuple[Call
         message=result.message or "",
     )
     path = f"/api/v1/models/{snapshot.name}/gates/{result.revision}/verdict"
-    return (Call("PUT", path, body.model_dump(mode="json")),)
+    return (plan.Call("PUT", path, body.model_dump(mode="json")),)
 
 
 def _verdicts(gates: GatesStatus) -> list[SuiteVerdict]:
