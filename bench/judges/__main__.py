@@ -14,6 +14,7 @@ from typing import Any
 from bench.arguments import parser
 
 SECTIONS = {
+    "inference-protocol": ["bench.judges.inference_protocol"],
     "open-bandit": ["bench.judges.open_bandit"],
 }
 LONGEST_SECONDS = 1200

@@ -28,7 +28,7 @@ class Suite:
     def fails(self, sentence: str) -> None:
         """One more failure, printed as it comes."""
         self.failures.append(sentence)
-        print(f"{self.suite}: {sentence}"[:2000], file=sys.stderr, flush=True)
+        print(f"{self.suite}: {sentence}"[:60000], file=sys.stderr, flush=True)
 
 
 def finish(*suites: Suite) -> int:

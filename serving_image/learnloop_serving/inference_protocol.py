@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from learnloop_common.acting.onnx_policy import INPUT
 from learnloop_common.acting.policy import Observations, Policy, PolicyError
-from learnloop_serving.refusal import Refusal, read_body
+from learnloop_serving.refusal import Refusal, read_body, refused
 
 if TYPE_CHECKING:
     from learnloop_serving.server import Arm
@@ -142,12 +142,15 @@ def _wanted(requested: Any, names: list[str]) -> list[str]:
         name = output.get("name") if isinstance(output, dict) else None
         if name not in names:
             raise InvalidRequest(f"outputs[{index}].name: {str(name)[:80]!r}, the model has {names}")
+        if "classification" in (output.get("parameters") or ()):
+            raise InvalidRequest(f"outputs[{index}].parameters: classification is not supported: leave it out")
     return list(dict.fromkeys(output["name"] for output in requested))
 
 
 log = logging.getLogger(__name__)
 MAX_BODY = 33_554_432
 OFFLOAD_BODY = 65_536
+BINARY = "inference-header-content-length"
 
 
 def _error(message: str, status: int) -> Response:
@@ -181,21 +184,22 @@ def oip_routes(arm: "Arm") -> list[Route]:
 
     async def metadata(request: Request) -> Response:
         policy = arm.episodes.policy
-        if refused := unknown(request):
-            return refused
+        if other := unknown(request):
+            return other
         if policy is None:
             return _error("the policy is still being loaded", 503)
         return JSONResponse(model_metadata(settings.model_deployment, settings.revision, policy))
 
     async def ready(request: Request) -> Response:
-        if refused := unknown(request):
-            return refused
+        if other := unknown(request):
+            return other
         return JSONResponse({"name": settings.model_deployment, "ready": arm.ready}, 200 if arm.ready else 503)
 
     async def infer(request: Request) -> Response:
         return unknown(request) or await _infer(arm, request)
 
-    routes = [Route("/v2", server), Route("/v2/health/live", live), Route("/v2/health/ready", server_is_ready)]
+    routes = [Route("/v2", server), Route("/v2/", server)]
+    routes += [Route("/v2/health/live", live), Route("/v2/health/ready", server_is_ready)]
     for base in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
         routes += [Route(base, metadata), Route(f"{base}/ready", ready)]
         routes.append(Route(f"{base}/infer", infer, methods=["POST"]))
@@ -210,6 +214,8 @@ async def _infer(arm: "Arm", request: Request) -> Response:
         if other is not None:
             return await arm.episodes.stand_in.answer(other, request, await read_body(request, MAX_BODY))
         policy = arm.episodes.serving()
+        if BINARY in request.headers:
+            raise InvalidRequest(f"{BINARY}: binary tensors are not supported: send JSON alone (binary_data=False)")
         body = await read_body(request, MAX_BODY)
         arguments = (arm.settings.model_deployment, arm.settings.revision, policy, body)
         arm.episodes.count_decision(None)
@@ -226,10 +232,7 @@ async def _infer(arm: "Arm", request: Request) -> Response:
         says = refusal.apart is None
         if refusal.apart is not None:
             arm.metrics.apart["infer", refusal.apart].inc()
-        answer = _error(refusal.message, refusal.status)
-        if refusal.retry_after:
-            answer.headers["retry-after"] = str(refusal.retry_after)
-        return answer
+        return refused(refusal, inference=True)
     except PolicyError as error:
         arm.metrics.failed("infer")
         log.error("policy failed: %s", error)

@@ -84,9 +84,10 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def refused(refusal: Refusal, *, close: bool = False) -> Response:
-    """The response of a refusal; `close`: the request's body was not read."""
-    fields: dict[str, Any] = {"reason": refusal.reason, "message": refusal.message[:1000]}
+def refused(refusal: Refusal, *, close: bool = False, inference: bool = False) -> Response:
+    """The response of a refusal; `close`: the request's body was not read; `inference`: as that protocol has it."""
+    text = refusal.message[:1000]
+    fields: dict[str, Any] = {"error": text} if inference else {"reason": refusal.reason, "message": text}
     headers = {"connection": "close"} if close else {}
     if refusal.retry_after:
         fields["retry_after"] = refusal.retry_after

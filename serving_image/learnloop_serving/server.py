@@ -162,7 +162,10 @@ def known_callers(app: ASGIApp, arm: Arm) -> ASGIApp:
             authorization = next((value for key, value in headers if key == b"authorization"), b"")
             if refusal := await arm.callers.refusal(authorization):
                 arm.metrics.strangers[refusal.reason].inc()
-        await (refused(refusal, close=True) if refusal else app)(scope, receive, send)
+        if refusal:
+            await refused(refusal, close=True, inference=scope["path"].startswith("/v2"))(scope, receive, send)
+        else:
+            await app(scope, receive, send)
 
     return answer
 

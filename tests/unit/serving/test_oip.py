@@ -18,7 +18,7 @@ def tensor(**fields: Any) -> dict[str, Any]:
 def test_health_and_metadata_read_as_the_protocol_says(server: LiveServer) -> None:
     assert server.get("/v2/health/live").json() == {"live": True}
     assert server.get("/v2/health/ready").json() == {"ready": True}
-    assert server.get("/v2").json()["name"] == "learnloop-policy-server"
+    assert server.get("/v2").json()["name"] == server.get("/v2/").json()["name"] == "learnloop-policy-server"
     assert server.get("/v2/models/cart/ready").json() == {"name": "cart", "ready": True}
     assert server.get(f"/v2/models/cart/versions/{STABLE}/ready").status_code == 200
     assert server.get("/v2/models/cart").json() == {
@@ -72,6 +72,10 @@ def test_only_the_outputs_asked_for_come_back(server: LiveServer) -> None:
         ({"inputs": [tensor(data=None)]}, "data"),
         ({"inputs": [tensor(data=[1e300] * 8)]}, "finite"),
         ({"inputs": [tensor()], "outputs": [{"name": "q"}]}, "outputs[0]"),
+        (
+            {"inputs": [tensor()], "outputs": [{"name": "logits", "parameters": {"classification": 1}}]},
+            "classification",
+        ),
         ({"inputs": [tensor()], "outputs": 3}, "outputs"),
         ({"inputs": [tensor()], "id": 5}, "id"),
     ],
@@ -80,6 +84,11 @@ def test_a_malformed_request_is_told_what_is_wrong(server: LiveServer, body: obj
     answer = server.post("/v2/models/cart/infer", body)
     assert answer.status_code == 400
     assert names in answer.json()["error"]
+
+
+def test_binary_tensors_are_refused_by_their_header(server: LiveServer) -> None:
+    answer = server.post("/v2/models/cart/infer", b"{}\xff", **{"Inference-Header-Content-Length": "2"})
+    assert (answer.status_code, "binary_data=False" in answer.json()["error"]) == (400, True)
 
 
 def test_a_model_or_version_that_is_not_here_is_not_found(server: LiveServer) -> None:
@@ -104,7 +113,7 @@ def test_a_withdrawn_or_unready_model_does_not_infer(server: LiveServer, start: 
 def test_a_compressed_body_is_refused_as_such(server: LiveServer, path: str, encoding: str) -> None:
     answer = server.post(path, gzip.compress(b"{}"), **{"Content-Encoding": encoding})
     assert answer.status_code == 415
-    assert answer.json()["message"] == (
+    assert answer.json()["error" if path.startswith("/v2") else "message"] == (
         f"Content-Encoding: '{encoding}' is not supported: send the body without Content-Encoding"
     )
 
