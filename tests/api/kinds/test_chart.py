@@ -91,10 +91,6 @@ def pods_of(items: list[dict[str, Any]], namespace: str) -> Iterator[dict[str, A
             }
 
 
-def test_applying_the_chart_twice_changes_nothing(install: Callable[[], dict[str, str]]) -> None:
-    assert install() == install()
-
-
 def test_every_pod_of_the_chart_is_admitted_where_only_restricted_ones_are(
     kube: Any, install: Callable[[], object], rendered: Path
 ) -> None:

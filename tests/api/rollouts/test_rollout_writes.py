@@ -14,7 +14,7 @@ from learnloop_operator.cli import main
 from learnloop_operator.core.plan import ObjectRef
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE
 from learnloop_operator.rollout.children.routing_table import read
-from testing.operators.controller_passes import Operator, model, serve, wish
+from testing.operators.controller_passes import Operator, serve, wish
 
 
 @pytest.fixture
@@ -66,24 +66,6 @@ async def test_the_key_of_the_episodes_is_made_once_and_again_when_it_is_gone(op
     assert anew["data"] != made["data"]
 
 
-async def test_a_worse_model_is_rolled_back_and_its_arm_removed(operator: Operator) -> None:
-    stable = (await serve(operator))["stable"]["revision"]
-    canary = await wish(operator, 1)
-    status = await played(operator, stable, 486.1, canary, 9.3, until="RolledBack")
-    said = "RolledBack at 10 %: return of the canary 9.3 vs 486.1 of stable at the same time over "
-    assert status["blockedRevision"]["message"].startswith(said)
-    table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
-    assert table is not None
-    assert [(arm.revision, arm.weight) for arm in table.arms] == [(stable, 100)]
-    operator.shift += timedelta(seconds=10)
-    await operator.settle(operator.rollout, "md")
-    left = [item["metadata"]["name"] for item in await operator.kube.list(DEPLOYMENT, operator.namespace)]
-    assert left == [f"md-{stable}"]
-    operator.writes.clear()
-    await operator.look(operator.rollout, "md")
-    assert not operator.writes
-
-
 async def test_a_better_model_is_promoted_without_a_pod_restart(operator: Operator) -> None:
     stable = (await serve(operator))["stable"]["revision"]
     canary = await wish(operator, 1)
@@ -130,56 +112,3 @@ async def test_what_people_say_is_obeyed_once_and_kept_with_their_name(operator:
     table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
     assert table is not None
     assert [(arm.revision, arm.weight) for arm in table.arms] == [(first, 100)]
-
-
-async def test_a_shadow_step_is_passed_on_copies(operator: Operator) -> None:
-    steps = [{"weight": 0, "shadow": {"minRequests": 100, "minAgreement": 0.9}}, {"weight": 100, "minEpisodes": 6}]
-    stable = (await serve(operator, rollout={"steps": steps, "keepForSeconds": 0}))["stable"]["revision"]
-    canary = await wish(operator, 1)
-    table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
-    assert table is not None
-    assert table.mirror is not None
-    assert table.mirror.revision == canary
-    entry = await operator.kube.get(SERVICE, operator.namespace, "md")
-    assert entry["spec"]["selector"][names.LABEL_REVISION] == stable
-    for compared in range(10, 121, 10):
-        operator.shift += timedelta(seconds=2)
-        operator.prometheus.copies = {"compared": compared, "agreed": compared - 1, "errors": 0}
-        status = await operator.settle(operator.rollout, "md")
-    assert (status["weight"], status["shadow"]["requests"]) == (100, 100)
-    entry = await operator.kube.get(SERVICE, operator.namespace, "md")
-    assert names.LABEL_REVISION not in entry["spec"]["selector"]
-
-
-async def test_an_experiment_plays_its_arms_and_promotes_the_winner(operator: Operator) -> None:
-    arms = [{"name": "a", **model(1), "weight": 30}, {"name": "b", **model(2), "weight": 30}]
-    asked = {
-        "arms": arms,
-        "metric": {"type": "return", "returnRange": {"lowest": 0.0, "highest": 1.0}},
-        "onWinner": "promote",
-    }
-    await serve(operator, experiment=asked)
-    await operator.pods_ready()
-    status = await operator.settle(operator.rollout, "md")
-    assert status["experiment"]["phase"] == "Running"
-    stable, a, b = [arm["revision"] for arm in status["experiment"]["arms"]]
-    table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
-    assert table is not None
-    assert {arm.revision: arm.weight for arm in table.arms} == {stable: 40, a: 30, b: 30}
-    operator.shift += timedelta(seconds=20)
-    for episodes in range(0, 400, 40):
-        operator.shift += timedelta(seconds=2)
-        operator.prometheus.arms = {stable: (episodes, 0.5), a: (episodes, 0.4), b: (episodes, 0.9)}
-        status = await operator.settle(operator.rollout, "md")
-        if status["stable"]["revision"] == b:
-            break
-    assert (status["experiment"]["winner"], status["phase"]) == ("b", "Guarding")
-    for _ in range(3):
-        operator.shift += timedelta(seconds=40)
-        await operator.settle(operator.rollout, "md")
-    left = [item["metadata"]["name"] for item in await operator.kube.list(DEPLOYMENT, operator.namespace)]
-    assert left == [f"md-{b}"]
-    operator.writes.clear()
-    for _ in range(3):
-        await operator.look(operator.rollout, "md")
-    assert not operator.writes

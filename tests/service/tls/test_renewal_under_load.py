@@ -224,13 +224,3 @@ async def test_plain_http_is_answered_by_nobody(parts: Parts) -> None:
         for url in (parts.url, f"https://127.0.0.1:{parts.policy_port}"):
             with pytest.raises(httpx.HTTPError):
                 await client.get(url.replace("https", "http") + "/healthz")
-
-
-async def test_a_client_without_the_bundle_refuses_all_of_them(parts: Parts, tmp_path: Path) -> None:
-    async with fresh_connections(parts) as client:
-        await ready(parts, client)
-    stranger = client_context({"LEARNLOOP_TLS_CA": str(tmp_path / "none")})
-    async with httpx.AsyncClient(verify=stranger, trust_env=False, timeout=30) as client:
-        for request in ({"url": f"{parts.url}/healthz"}, policy(parts, "/healthz")):
-            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-                await client.get(**request)

@@ -76,13 +76,6 @@ def test_a_lock_held_by_another_program_is_waited_for_and_said(machine: Fakes) -
     assert status == 0
 
 
-def test_the_wait_for_another_program_has_an_end(machine: Fakes) -> None:
-    (machine.folder.parent / "busy").mkdir()
-    status, output = finished(started(machine, "install", "buildah", LEARNLOOP_APT_PATIENCE_SECONDS="1"))
-    assert status != 0
-    assert output.splitlines()[-1] == "hack/apt: another program has held apt's lock for 1 s"
-
-
 def test_another_failure_than_a_lock_is_not_tried_again(machine: Fakes) -> None:
     status, output = finished(started(machine, "install", "nonsuch", FAKE_FAILS="nonsuch"))
     assert status != 0

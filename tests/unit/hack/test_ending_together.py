@@ -34,20 +34,6 @@ def pids_in(folder: Path, count: int) -> list[int]:
     raise AssertionError(f"{count} processes did not start")
 
 
-def test_the_first_failure_ends_what_runs_beside_it_and_is_the_one_that_is_raised(tmp_path: Path) -> None:
-    long = f"echo $$ >{tmp_path}/pid1; sleep 1000 & echo $! >{tmp_path}/pid2; wait"
-
-    def fails() -> None:
-        pids_in(tmp_path, 2)
-        run(["sh", "-c", "echo the disk is full >&2; exit 3"])
-
-    began = time.monotonic()
-    with pytest.raises(CommandFailed, match="the disk is full"):
-        side_by_side(lambda: follow(["bash", "-c", long]), fails)
-    assert time.monotonic() - began < GENEROUS
-    assert not any(runs(pid) for pid in pids_in(tmp_path, 2))
-
-
 def test_no_program_starts_in_work_that_was_ended(tmp_path: Path) -> None:
     seen: list[BaseException] = []
 
@@ -65,19 +51,6 @@ def test_no_program_starts_in_work_that_was_ended(tmp_path: Path) -> None:
         side_by_side(goes_on, lambda: run(["false"]))
     assert len(seen) == 1
     assert not (tmp_path / "started").exists()
-
-
-def test_a_failure_inside_one_of_two_jobs_ends_the_other_through_both_levels(tmp_path: Path) -> None:
-    def outer() -> None:
-        side_by_side(lambda: follow(["bash", "-c", f"echo $$ >{tmp_path}/pid; sleep 1000"]), lambda: None)
-
-    def fails() -> None:
-        pids_in(tmp_path, 1)
-        run(["false"])
-
-    with pytest.raises(CommandFailed):
-        side_by_side(outer, fails)
-    assert not runs(pids_in(tmp_path, 1)[0])
 
 
 def test_a_program_that_does_not_listen_is_killed_after_its_grace(tmp_path: Path) -> None:
@@ -106,60 +79,15 @@ def test_a_program_is_given_the_time_it_needs_to_end(tmp_path: Path) -> None:
     assert (tmp_path / "whole").exists()
 
 
-def test_a_program_that_hangs_is_ended_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LEARNLOOP_IDLE_MINUTES", "0.01")
-    with pytest.raises(CommandFailed, match=r"`sleep 1000` hangs: for 0.01 minutes"):
-        run(["sleep", "1000"])
-
-
 def test_a_silent_program_that_computes_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEARNLOOP_IDLE_MINUTES", "0.02")
     computes = "import time\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass\nprint('done')"
     assert run([sys.executable, "-c", computes]) == "done\n"
 
 
-def test_the_last_line_of_a_failure_is_the_command_and_its_reason() -> None:
-    with pytest.raises(CommandFailed) as caught:
-        follow(["sh", "-c", "echo working; echo No space left on device >&2; exit 28"])
-    assert str(caught.value).splitlines()[-1].endswith("ended with 28: No space left on device")
-
-
 def test_a_program_that_hangs_up_on_what_it_is_fed_says_why() -> None:
     with pytest.raises(CommandFailed, match="no such image"):
         feed(["sh", "-c", "exec 0<&-; echo no such image >&2; exit 1"], lambda stream: stream.write(b"x" * 10_000_000))
-
-
-INTERRUPTED = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from toolkit.commands import follow
-from toolkit.main_program import run_as_program
-from toolkit.work_groups import side_by_side
-
-def work(number):
-    follow(["bash", "-c", f"echo $$ >{sys.argv[2]}/pid{number}; sleep 1000"])
-
-def both():
-    side_by_side(lambda: work(1), lambda: work(2))
-    return 0
-
-sys.exit(run_as_program("this program", both if sys.argv[3] == "two" else lambda: work(1) or 0))
-"""
-
-
-@pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")])
-@pytest.mark.parametrize(("how_many", "count"), [("one", 1), ("two", 2)])
-def test_an_interrupt_leaves_nothing_running_and_says_so_last(
-    tmp_path: Path, number: signal.Signals, told: str, how_many: str, count: int
-) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, str(HACK), str(tmp_path), how_many]
-    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    pids = pids_in(tmp_path, count)
-    os.kill(program.pid, number)
-    _, said = program.communicate(timeout=GENEROUS)
-    assert program.returncode == 130
-    assert said.splitlines()[-1] == f"this program: interrupted by {told}; what it had started has been ended"
-    assert not any(runs(pid) for pid in pids)
 
 
 def test_a_program_that_starts_while_its_group_ends_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +105,6 @@ def test_a_program_that_starts_while_its_group_ends_is_ended_too(monkeypatch: py
     with pytest.raises(Ended):
         run(["sleep", "1000"])
     assert started[0].poll() is not None
-
-
-def test_a_group_that_has_ended_ends_the_groups_inside_it() -> None:
-    outer = WorkGroup()
-    inner = WorkGroup(outer)
-    outer.end()
-    with pytest.raises(Ended):
-        inner.check()
 
 
 CLEANS_TOO_LONG = """

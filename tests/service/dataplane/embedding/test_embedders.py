@@ -5,7 +5,7 @@ import http.server
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.embedder import HttpEmbedder, Vector, open_embedder
-from learnloop_dataplane.embedding.onnx_model import BATCH, MAX_TOKENS, OnnxEmbedder
+from learnloop_dataplane.embedding.embedder import HttpEmbedder, open_embedder
+from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
 from learnloop_dataplane.privacy.people import use_keys
 from learnloop_dataplane.vectors.vector_store import open_vectors
@@ -66,25 +66,6 @@ async def test_a_model_on_disk_embeds_the_same_whatever_it_is_batched_with(tmp_p
     assert embedder.name != OnnxEmbedder(model(tmp_path / "n", seed=1)).name
     with pytest.raises(ConfigError, match="holds no ONNX model"):
         OnnxEmbedder(tmp_path)
-
-
-async def test_what_runs_at_once_is_bounded_so_that_a_question_never_waits_for_a_thousand_texts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    embedder = OnnxEmbedder(model(tmp_path / "m"))
-    rows: list[int] = []
-    run = embedder._run
-
-    def counted(texts: Sequence[str]) -> list[Vector]:
-        rows.append(len(texts))
-        return run(texts)
-
-    monkeypatch.setattr(embedder, "_run", counted)
-    vectors = await embedder.embed(["the cat " * (number % 7 + 1) for number in range(50)])
-    assert len(vectors) == sum(rows) == 50
-    assert max(rows) == BATCH
-    assert BATCH * MAX_TOKENS <= 1024
-    assert await embedder.embed([]) == []
 
 
 async def test_a_question_gets_its_vector_while_many_texts_get_theirs(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from learnloop_common.circuit_breaker import Breaker
 from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import HttpEmbedder
@@ -29,7 +28,7 @@ from learnloop_dataplane.lifecycle.distillation import (
     Episode,
     ModelDistiller,
 )
-from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken, chat_probe
+from learnloop_dataplane.model_servers.openai_api import ModelServer, chat_probe
 
 from ..conftest import running, settings
 from ..recall.test_recall import ask
@@ -174,29 +173,6 @@ async def test_what_no_model_reads_and_what_no_utf8_holds_is_not_sent() -> None:
         assert len(sent[0]) == 16_384
         assert sent[1] == "half a pair ?"
         await embedder.close()
-
-
-def test_after_each_failure_a_server_is_left_alone_for_longer_and_then_one_caller_tries() -> None:
-    now = 0.0
-    breaker = Breaker(lambda: now)
-    for rest in (1, 2, 4, 8, 16, 32, 60, 60):
-        assert breaker.allows()
-        breaker.failed()
-        now += rest - 0.01
-        assert not breaker.allows()
-        now += 0.02
-    assert breaker.allows()
-    assert not breaker.allows(), "one tries, the others do not wait for it"
-    breaker.gave_up()
-    assert breaker.allows()
-    breaker.worked()
-    assert breaker.allows()
-    assert breaker.allows()
-    breaker.failed(rest=10_000.0)
-    now += 59
-    assert not breaker.allows()
-    now += 2
-    assert breaker.allows(), "a minute is the longest rest that anybody gets"
 
 
 def told(
@@ -352,13 +328,3 @@ def test_a_distiller_that_cannot_be_is_a_configuration_error(bad: str) -> None:
     env = {"LEARNLOOP_DSN": "postgresql://x/y", "LEARNLOOP_ARTIFACTS": "file:///tmp", "LEARNLOOP_DISTILLER": bad}
     with patch.dict(os.environ, env), pytest.raises(ConfigurationError, match="LEARNLOOP_DISTILLER"):
         Config.read()
-
-
-async def test_a_request_that_the_server_does_not_take_says_nothing_about_the_server() -> None:
-    with serving(says(b"", 422)) as served:
-        server = ModelServer(served.url, chat_probe("small"), seconds=1, most_bytes=1000)
-        for _ in range(3):
-            with pytest.raises(NotTaken, match="422"):
-                await server.post("x", {}, lambda answer: answer)
-        assert len(served.seen) == 3
-        await server.close()

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from learnloop_api.kinds.evaluators import Evaluator
-from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools
-from learnloop_dataplane.evaluators.judge import FAILURES, FIRST_REST, LONGEST_REST, MAX_ANSWER, JudgeClient
+from learnloop_dataplane.evaluators.judge import FAILURES, MAX_ANSWER, JudgeClient
 from learnloop_dataplane.evaluators.registry import score, score_or_say
 
 CASE = Case(task="Name the capital of Italy", output="Rome", expected="It is Milan")
@@ -176,26 +175,6 @@ async def test_a_judge_nobody_configured_is_named() -> None:
     assert same.value is None
 
 
-def test_the_breaker_opens_longer_each_time_and_lets_one_try() -> None:
-    now = [0.0]
-    breaker = Breaker(lambda: now[0], after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST)
-    for _ in range(FAILURES):
-        assert breaker.allows()
-        breaker.failed()
-    assert not breaker.allows()
-    now[0] = 5.1
-    assert breaker.allows()
-    assert not breaker.allows(), "one at a time tries"
-    breaker.failed()
-    assert breaker.rest == pytest.approx(10.0)
-    now[0] = 15.2
-    assert breaker.allows()
-    breaker.gave_up()
-    assert breaker.allows()
-    breaker.worked()
-    assert (breaker.allows(), breaker.rest) == (True, 0.0)
-
-
 @pytest.mark.parametrize("status", ["400 Bad Request", "413 Content Too Large", "422 Unprocessable Content"])
 async def test_a_question_that_the_judge_refuses_keeps_nobody_else_from_asking(status: str) -> None:
     """One namespace's answers are longer than the model's context: that says nothing about the judge."""
@@ -278,41 +257,3 @@ async def test_an_answer_of_a_million_levels_is_no_verdict() -> None:
 
     async with served(deep) as (client, _):
         assert (await judged(client)).value is None
-
-
-MODERN = {
-    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' "
-    "instead.",
-    "temperature": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value "
-    "is supported.",
-}
-
-
-async def test_a_judge_that_takes_only_newer_fields_is_asked_in_them() -> None:
-    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        problem = next((MODERN[name] for name in MODERN if name in body), None)
-        if problem is None:
-            said(writer, verdict("A"))
-            return
-        told = json.dumps({"error": {"message": problem, "type": "invalid_request_error"}}).encode()
-        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
-
-    async with served(answer) as (client, asked):
-        both = await asyncio.gather(*(client.better("q", "t", "a", "b") for _ in range(3)))
-        assert both == ["A"] * 3
-        before = len(asked)
-        assert await client.better("q", "t", "a", "b") == "A"
-    assert len(asked) == before + 1, "what was refused once is not sent again"
-    assert asked[-1]["max_completion_tokens"] == 1024
-    assert "temperature" not in asked[-1]
-
-
-async def test_why_a_judge_refuses_is_shown_in_its_own_sentence() -> None:
-    async def answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        told = b'{"error": {"message": "max_tokens is above the limit of 64"}}'
-        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
-
-    async with served(answer) as (client, asked):
-        with pytest.raises(NoVerdict, match="max_tokens is above the limit of 64"):
-            await client.better("q", "t", "a", "b")
-    assert len(asked) == 1
