@@ -136,23 +136,6 @@ async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
     assert found["data"] == {"a": "b"}
 
 
-async def test_a_whole_process_hears_of_every_change_and_writes_once_for_each(api_server: Path, tmp_path: Path) -> None:
-    async with live_world(api_server, tmp_path) as world:
-        operator = await world.operator()
-        # Suspended it is at rest: nothing but what its agents say makes the operator look at it.
-        await put(world, "MemoryService", "mem", {"storage": {}, "suspend": True})
-        await until_told(world, {})
-        await put(world, "LearningAgent", "la", spec(memories=100))
-        await until_told(world, {"la": {"memories": 100}})
-        await patch(world.user, LEARNING_AGENT, world.namespace, "la", {"spec": spec(memories=7)})
-        await until_told(world, {"la": {"memories": 7}})
-        await patch(world.user, LEARNING_AGENT, world.namespace, "la", {"metadata": {"labels": {"team": "a"}}})
-        await world.user.delete(LEARNING_AGENT.ref(world.namespace, "la"))
-        await until_told(world, {})
-        written = [line for line in operator.proxy.writes if "/mem-budgets" in line]
-        assert len(written) == 4, written
-
-
 async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
     api_server: Path, tmp_path: Path
 ) -> None:

@@ -100,10 +100,6 @@ def test_no_rule_has_a_wildcard(cluster_wide: Release, namespaced: Release) -> N
                 assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
 
 
-def test_the_operator_may_grant_what_a_policy_server_gets(operator: Rights) -> None:
-    assert operator["", "configmaps"] >= {"get", "watch"}
-
-
 def test_a_namespaced_install_has_the_same_rules_and_nothing_cluster_wide(
     cluster_wide: Release, namespaced: Release
 ) -> None:
@@ -119,11 +115,6 @@ def test_a_namespaced_install_has_the_same_rules_and_nothing_cluster_wide(
     operator = [item for item in namespaced.of("Role") if item["metadata"]["name"] == "learnloop-operator"]
     assert {item["metadata"]["namespace"] for item in operator} == {"team-a", "team-b"}
     assert namespaced.environment("learnloop-operator")["LEARNLOOP_WATCH_NAMESPACE"] == "team-a,team-b"
-
-
-def test_of_leases_elsewhere_it_may_touch_none(cluster_wide: Release) -> None:
-    rules = cluster_wide.one("ClusterRole", "learnloop-system-learnloop-operator")["rules"]
-    assert not [rule for rule in rules if rule["apiGroups"] == ["coordination.k8s.io"]]
 
 
 def test_in_its_own_namespace_it_may_hold_its_lease_and_fill_its_secret(cluster_wide: Release) -> None:

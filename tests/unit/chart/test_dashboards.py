@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testing.metrics.asked import dashboards, expressions, panels, selectors, unknown
+from testing.metrics.asked import dashboards, expressions, panels, selectors
 
 from .conftest import ROOT, Render
 
@@ -41,12 +41,6 @@ def test_the_files_are_what_the_code_says() -> None:
 def test_those_of_the_specification_and_our_own_are_there() -> None:
     assert {page["title"].removeprefix("learnloop / ") for _, page in EACH} == TITLES
     assert len({page["uid"] for _, page in EACH}) == len(TITLES)
-
-
-@pytest.mark.parametrize(("name", "page"), EACH, ids=dashboards())
-def test_a_dashboard_asks_for_what_is_exported(name: str, page: dict[str, Any]) -> None:
-    found = [f"{where}: {problem}" for where, asked in expressions(page) for problem in unknown(asked, EXPORTED)]
-    assert found == []
 
 
 @pytest.mark.parametrize(("name", "page"), EACH, ids=dashboards())

@@ -30,21 +30,6 @@ def secret(name: str, key: str) -> Object:
     return {"secretKeyRef": {"name": name, "key": key}}
 
 
-def test_the_data_plane_reads_the_environment_it_is_given(render: Render) -> None:
-    environment = render().environment("learnloop-data")
-    assert environment["LEARNLOOP_AUTH"] == "jwks"
-    subject = "system:serviceaccount:learnloop-system:learnloop-operator"
-    assert environment["LEARNLOOP_OPERATOR_SUBJECT"] == subject
-    assert render().environment("learnloop-operator")["LEARNLOOP_OPERATOR_SUBJECT"] == subject, "for MemoryServices"
-    assert environment["LEARNLOOP_DATABASE_PASSWORD_FILE"] == "/run/credentials/database-password"
-    assert environment["LEARNLOOP_DSN"] == (
-        "postgresql://learnloop_data@learnloop-postgres.learnloop-system.svc:5432/learnloop"
-        "?sslmode=verify-full&sslrootcert=/run/tls/ca.crt"
-    )
-    assert environment["LEARNLOOP_NATS_PASSWORD_FILE"] == "/run/credentials/nats-password"
-    assert environment["LEARNLOOP_ARTIFACTS"] == "file:///var/lib/learnloop/artifacts"
-
-
 def test_only_the_container_that_ends_before_serving_begins_has_the_administrators_login(render: Render) -> None:
     pod = render().one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
     (first,), (serving,) = pod["initContainers"], pod["containers"]
@@ -234,12 +219,6 @@ def test_without_persistence_no_volume_is_claimed(render: Render) -> None:
     assert not any("volumeClaimTemplates" in item["spec"] for item in release.of("StatefulSet"))
 
 
-def test_nats_has_jetstream_a_login_and_room_for_long_episodes(render: Render) -> None:
-    config = render().one("ConfigMap", "learnloop-nats")["data"]["nats.conf"]
-    for line in ("max_payload: 8MB", "store_dir: /data", "users: $LEARNLOOP_USERS"):
-        assert line in config
-
-
 def test_a_real_nats_server_accepts_its_configuration(render: Render, tmp_path: Path) -> None:
     file = tmp_path / "etc" / "nats" / "nats.conf"
     issuer = tmp_path / "run" / "issuer" / "issuer.conf"
@@ -309,22 +288,6 @@ def test_a_change_of_configuration_restarts_what_reads_it(render: Render) -> Non
     assert checksum({}) != checksum({"prometheus": {"scrapeInterval": "1s"}})
 
 
-def test_stores_are_closed_to_everybody_but_the_data_plane(render: Render) -> None:
-    release = render()
-
-    def callers(name: str) -> list[str]:
-        (rule,) = release.one("NetworkPolicy", name)["spec"]["ingress"]
-        labels = (peer.get("podSelector", {}).get("matchLabels", {}) for peer in rule["from"])
-        return [item.get(names.LABEL_COMPONENT, "anywhere in the cluster") for item in labels]
-
-    assert callers("learnloop-postgres") == ["data-plane"]
-    assert callers("learnloop-nats") == ["data-plane"]
-    assert callers("learnloop-prometheus") == ["operator", "test"]
-    assert callers("learnloop-operator") == ["prometheus", "test"]
-    assert callers("learnloop-data") == ["operator", "test", "anywhere in the cluster"]
-    assert callers("learnloop-data-metrics") == ["prometheus"]
-
-
 def test_monitors_are_made_where_they_are_asked_for(render: Render) -> None:
     assert not render().of("ServiceMonitor", "PodMonitor")
     release = render({"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}})
@@ -335,12 +298,6 @@ def test_monitors_are_made_where_they_are_asked_for(render: Render) -> None:
         names.LABEL_COMPONENT: "policy-server",
     }
     assert policy_servers["metadata"]["labels"]["release"] == "prometheus"
-
-
-def test_disruption_budgets_come_with_the_second_replica(render: Render) -> None:
-    assert not render().of("PodDisruptionBudget")
-    several = {"operator": {"replicas": 2}, "dataPlane": {"replicas": 3, "artifacts": {"s3": {"bucket": "models"}}}}
-    assert len(render(several).of("PodDisruptionBudget")) == 2
 
 
 def test_queries_of_model_deployments_go_to_the_proxy_that_the_platform_team_names(render: Render) -> None:

@@ -46,17 +46,6 @@ def test_weight_100_sends_every_episode_to_the_canary(seed: int, count: int) -> 
     assert all(bank.draw([canary(100)]) is not None for _ in range(count))
 
 
-def test_a_drop_to_zero_empties_the_bank() -> None:
-    never = SimpleNamespace(random=lambda: 0.999)
-    bank = CreditBank(never)
-    for _ in range(100):
-        bank.draw([canary(50)])
-    assert bank.draw([canary(0)]) is None
-    always = CreditBank(SimpleNamespace(random=lambda: 0.0))
-    always._credit, always._weight = bank._credit, bank._weight
-    assert [always.draw([canary(50)]) is not None for _ in range(4)] == [False, True, False, True]
-
-
 def test_a_withdrawn_canary_that_comes_back_starts_with_nothing() -> None:
     bank = CreditBank(SimpleNamespace(random=lambda: 0.999))
     for _ in range(100):

@@ -109,16 +109,6 @@ def test_an_ending_a_day_after_the_opening_and_a_second_one_are_not_counted(
         assert proving.metric(names.METRIC_ENDINGS_UNCOUNTED, reason=reason) == 1
 
 
-def test_an_id_without_a_mark_is_unknown(start: Callable[..., LiveServer]) -> None:
-    server, unmarked = start(), "0123456789abcdef" * 2
-    server.route(table((STABLE, "stable", 100)))
-    before = evidence(server)
-    assert server.post(f"/v1/episodes/{unmarked}/act", SEEN).status_code == 404
-    assert server.post(f"/v1/episodes/{unmarked}/end", FAILED).status_code == 404
-    assert evidence(server) == before
-    assert server.metric(names.METRIC_UNPROVEN, verb="act") == 1
-
-
 def test_a_key_made_anew_is_taken_over_while_ids_of_the_one_before_it_still_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

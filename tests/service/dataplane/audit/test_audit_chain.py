@@ -61,18 +61,6 @@ async def _story(api: Api) -> list[dict[str, Any]]:
     return list(await eventually(told))
 
 
-async def _damaged(api: Api, dsn: str, *statements: str) -> Any:
-    """What verify says after someone with all rights did this to the tables."""
-    await _story(api)
-    report = await api.call("GET", "/api/v1/audit/verify")
-    assert report["ok"], report
-    async with superuser(dsn) as connection:
-        await connection.execute("ALTER TABLE audit_log DISABLE TRIGGER append_only")
-        for statement in statements:
-            await connection.execute(statement)
-    return (await api.call("GET", "/api/v1/audit/verify"))["problem"]
-
-
 async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
     dsn: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,19 +156,3 @@ async def test_the_chain_only_grows_for_the_service_and_for_the_owner(audited: A
         for statement in ("UPDATE audit_log SET actor = 'me'", "DELETE FROM audit_log", "TRUNCATE audit_log"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
                 await connection.execute(statement)
-
-
-async def test_a_changed_record_is_named(audited: Api, dsn: str) -> None:
-    problem = await _damaged(audited, dsn, "UPDATE audit_log SET actor = 'someone else' WHERE seq = 4")
-    assert (problem["seq"], problem["kind"]) == (4, "changed")
-
-
-async def test_a_missing_record_is_named(audited: Api, dsn: str) -> None:
-    problem = await _damaged(audited, dsn, "DELETE FROM audit_log WHERE seq = 4")
-    assert (problem["seq"], problem["kind"]) == (4, "missing")
-
-
-async def test_records_that_changed_places_are_named(audited: Api, dsn: str) -> None:
-    moves = [f"UPDATE audit_log SET seq = {new} WHERE seq = {old}" for old, new in ((4, 1000), (5, 4), (1000, 5))]
-    problem = await _damaged(audited, dsn, *moves)
-    assert (problem["seq"], problem["kind"]) == (4, "changed")
