@@ -135,7 +135,7 @@ class Comparison:
 def _unframed(text: str) -> str:
     """Without the phrases by which people begin and end a repetition."""
     frame = _FRAME.match(text)
-    return text[frame.end() if frame else 0 :].removesuffix(" as noted")
+    return text[frame.end() if frame else 0 :].removesuffix(" as noted").rstrip(f"{_ENDS} ")
 
 
 def said(text: str) -> str:

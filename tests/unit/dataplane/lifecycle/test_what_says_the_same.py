@@ -192,7 +192,7 @@ def test_a_correction_of_what_was_shown_is_no_echo(text: str) -> None:
 
 
 def test_a_framed_repetition_of_a_shown_text_is_an_echo() -> None:
-    for text in (f"what i know is {SAID}", f"I recall that {SAID} as noted."):
+    for text in (f"what i know is {SAID}", f"I recall that {SAID} as noted.", f"I recall that {SAID}. as noted"):
         assert len(junk([item(text, 160.0)], [RecalledMemory([100.0], uuid4(), SAID)])) == 1, text
 
 
