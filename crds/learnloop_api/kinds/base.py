@@ -124,12 +124,21 @@ ObjectName = Annotated[
 Uri = Annotated[
     str,
     Field(
-        min_length=1,
         max_length=2048,
-        pattern=r"^(learnloop|s3|https?|file|uniform|base)://.+$",
+        pattern=r"^(learnloop|s3|https?|file|uniform|base)://(/|[^/?#@]+(/|$)).*$",
         json_schema_extra=dict(
-            explained("must begin with learnloop://, https://, http://, s3://, file://, uniform:// or base://")
+            explained(
+                "must be learnloop://, http(s)://, s3://, file://, uniform:// or base://; keep passwords in a Secret"
+            )
         ),
+    ),
+]
+HttpUrl = Annotated[
+    str,
+    Field(
+        max_length=1024,
+        pattern=r"^https?://[^/\s?#@]+(/[^\s?#]*)?$",
+        json_schema_extra=dict(explained("must be http(s)://HOST[:PORT][/PATH]; keep passwords in a Secret")),
     ),
 ]
 URI_FORMS = (

@@ -4,14 +4,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import Digest, KubeName, Opaque, Resource, Resources, Rule, explained
+from learnloop_api.kinds.base import Digest, HttpUrl, KubeName, Opaque, Resource, Resources, Rule, explained
 
 ModelUri = Annotated[
     str,
     Field(
-        min_length=8,
         max_length=2048,
-        pattern=r"^(file:///[^?#]+|s3://[^/?#]+/[^?#]+|pvc://[a-z0-9][-a-z0-9.]*(/[^?#]+)?|oci://[^/?#]+/[^?#]+)$",
+        pattern=r"^(file:///[^?#]+|s3://[^/?#@]+/[^?#]+|pvc://[a-z0-9][-a-z0-9.]*(/[^?#]+)?|oci://[^/?#@]+/[^?#]+)$",
         json_schema_extra=dict(
             explained(
                 "must be file:///FOLDER, s3://BUCKET/PREFIX, pvc://CLAIM/FOLDER or oci://REGISTRY/REPOSITORY@sha256:…"
@@ -110,14 +109,6 @@ def base_alone(model: LanguageModel) -> str:
     return f"{BASE_SCHEME}{model.base.sha256}"
 
 
-Address = Annotated[
-    str,
-    Field(
-        max_length=2048,
-        pattern=r"^https?://[^/\s?#]+(/[^\s?#]*)?$",
-        json_schema_extra=dict(explained("must be http://HOST[:PORT] or https://HOST[:PORT], without /v1")),
-    ),
-]
 ModelName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -173,8 +164,9 @@ class LanguageServer(Resource):
         description="vllm and llama.cpp give tokens, which are learned from; openai is any other server that speaks as "
         "OpenAI does: what it says is recorded as text.",
     )
-    url: Address | None = Field(
-        default=None, description="A server that runs elsewhere; if omitted, one runs next to each gateway."
+    url: HttpUrl | None = Field(
+        default=None,
+        description="A server that runs elsewhere, without /v1; if omitted, one runs next to each gateway.",
     )
     model: ModelName | None = Field(default=None, description="With url: what the server calls the model.")
     key_ref: KeyRef | None = Field(default=None, description="With url: the bearer token the server wants.")
@@ -208,7 +200,7 @@ class LanguageFallback(Resource):
     """Server that answers where no arm does: Ollama, or any server of OpenAI's API. Its answers are neither evidence
     nor experience."""
 
-    url: Address = Field(description="Its address, e.g. http://ollama:11434.")
+    url: HttpUrl = Field(description="Its address without /v1, e.g. http://ollama:11434.")
     model: ModelName = Field(description="What it calls its model.")
     key_ref: KeyRef | None = Field(default=None, description="The bearer token it wants.")
 

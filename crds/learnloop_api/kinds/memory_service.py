@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from learnloop_api.kinds.base import (
+    HttpUrl,
     KubeName,
     PodOptions,
     Resource,
@@ -121,14 +122,6 @@ class Weaviate(Resource):
     )
 
 
-ModelUrl = Annotated[
-    str,
-    Field(
-        pattern=r"^https?://[a-zA-Z0-9.-]+(:[0-9]{1,5})?(/[a-zA-Z0-9._~/-]*)?$",
-        max_length=253,
-        json_schema_extra=dict(explained("must be http(s)://host:port/path, e.g. https://models.example.org/v1")),
-    ),
-]
 ModelName = Annotated[
     str,
     Field(
@@ -173,7 +166,7 @@ class Embedder(Resource):
         Rule("has(self.url) == has(self.model)", "set model with url, and only then", ".model"),
     )
 
-    url: ModelUrl | None = Field(default=None, description="Base of a server's API, https://host/v1.")
+    url: HttpUrl | None = Field(default=None, description="Base of a server's API, https://host/v1.")
     model: ModelName | None = Field(default=None, description="Name the server knows the model by.")
     dimensions: int = Field(default=1536, ge=1, le=4000, description="Length of the server's vectors.")
     api_key_secret_ref: SecretKeyRef | None = Field(
@@ -188,7 +181,7 @@ class Embedder(Resource):
 class Distiller(Resource):
     """A language model that says what an agent's episodes have in common; without one they are counted."""
 
-    url: ModelUrl = Field(description="Base of a server's OpenAI-compatible API, https://host/v1.")
+    url: HttpUrl = Field(description="Base of a server's OpenAI-compatible API, https://host/v1.")
     model: ModelName = Field(description="Name the server knows the model by.")
     api_key_secret_ref: SecretKeyRef | None = Field(
         default=None, description="Holds the server's API key; left out, none is sent."

@@ -8,7 +8,7 @@ from learnloop_api.kinds.base import URI_FORMS, Digest, Resource, Rule, ShortTex
 from learnloop_api.kinds.training.hyperparameters import Layers
 
 Parameter = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z][A-Za-z0-9]*$")]
-Choice = Annotated[str, Field(min_length=1, max_length=63)]
+Choice = Annotated[str, Field(max_length=63, pattern=r"^[\w-]+$")]
 
 
 class Range(Resource):

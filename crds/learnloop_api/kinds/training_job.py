@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import KubeName, LocalRef, ObjectName, PodOptions, Resource, Rule, immutable
+from learnloop_api.kinds.base import HttpUrl, KubeName, LocalRef, ObjectName, PodOptions, Resource, Rule, immutable
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.study import InitialPolicy, Study
@@ -34,17 +34,9 @@ class TensorBoard(Resource):
 class MlFlow(Resource):
     """A run on an MLflow 2 or 3 tracking server."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "self.trackingUri.matches('^https?://[^/?#@]+(/[^?#@]*)?$')",
-            "trackingUri must be an http or https address without user or password: those come from a Secret, "
-            "as MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, in pod.env",
-            ".trackingUri",
-        ),
-    )
-
-    tracking_uri: Annotated[str, Field(min_length=1, max_length=1024)] = Field(
-        description="Address of the tracking server, e.g. http://mlflow.mlops:5000."
+    tracking_uri: HttpUrl = Field(
+        description="Address of the tracking server, e.g. http://mlflow.mlops:5000. Its user comes from a Secret, as "
+        "MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, in pod.env."
     )
     experiment: Annotated[str, Field(min_length=1, max_length=250)] = Field(
         default="learnloop", description="Name of the experiment; made when there is none."

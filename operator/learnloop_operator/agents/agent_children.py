@@ -220,7 +220,7 @@ def actor_network(snapshot: AgentSnapshot, environment: EnvironmentTask) -> tupl
         *([workload_network.ports(names.PORT_DATA, peers=[memory], key="to")] if snapshot.memory_url else []),
         workload_network.data_plane(snapshot.defaults.data_url),
         workload_network.DNS,
-        *workload_network.addresses(environment.actors.pod.to_kube()),
+        *workload_network.addresses(environment.actors.pod),
         *network.to,
     ]
     manifest = workload_network.policy(

@@ -3,7 +3,7 @@
 Policies add up: who owns a namespace lets more through by a policy of their own that selects the same pods.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, StrictBool, StrictInt
 
 from learnloop_api import names
+from learnloop_api.kinds.base import PodOptions
 from learnloop_operator.core.plan import Manifest, child, standard_labels
 
 Rule = Mapping[str, Any]
@@ -68,27 +69,17 @@ def address(url: str) -> tuple[Rule, ...]:
     return (anywhere, {"to": [namespace(parts[1])]}) if inside else (anywhere,)
 
 
-def addresses(*specs: Any) -> tuple[Rule, ...]:
-    """The ways out to every URL that the specs hold, each once; S3 is asked on port 443."""
-    result = dict.fromkeys(url for spec in specs for url in _urls(spec))
+def addresses(options: PodOptions, *urls: str | None) -> tuple[Rule, ...]:
+    """The ways out to the URLs and to those in a pod's variables, each once; S3 is asked on port 443.
+
+    An author who may not create pods chooses none of them: the chart's policy asks about each of these fields.
+    """
     rules: list[Rule] = []
-    for url in result:
-        rules += [rule for rule in address(url) if rule not in rules]
+    for url in (*urls, *(variable.value for variable in options.env or ())):
+        scheme = (url or "").partition("://")[0]
+        if url and scheme in ("http", "https", "s3"):
+            rules += [rule for rule in address(_S3 if scheme == "s3" else url) if rule not in rules]
     return tuple(rules)
-
-
-def _urls(tree: Any) -> Iterator[str]:
-    if isinstance(tree, Mapping):
-        tree = list(tree.values())
-    if isinstance(tree, str):
-        scheme = tree.partition("://")[0]
-        if scheme in ("http", "https"):
-            yield tree
-        elif scheme == "s3":
-            yield _S3
-    elif isinstance(tree, Sequence):
-        for item in tree:
-            yield from _urls(item)
 
 
 def ports(*numbers: int, peers: Sequence[Mapping[str, Any]], key: str) -> Rule:

@@ -350,13 +350,13 @@ def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
 
 def _called(world: MemoryServiceSnapshot, network: WorkloadNetwork) -> list[Rule]:
     """A database of somebody else's is at an address in a Secret, which the operator cannot read: nothing is closed."""
-    where = world.spec.weaviate
+    spec, where = world.spec, world.spec.weaviate
     grpc = f"http://{where.grpc or f'{urlsplit(where.url).hostname}:{WEAVIATE_GRPC}'}" if where else None
     return [
         ports(POSTGRES_PORT, peers=[pods(world.selector(POSTGRES))], key="to"),
         # The keys that callers' tokens are checked with.
         {"ports": [{"port": port, "protocol": "TCP"} for port in network.api_server_ports]},
         DNS,
-        *addresses(world.spec.to_kube(), grpc),
+        *addresses(spec.pod, grpc, *(server.url for server in (spec.embedder, spec.distiller, where) if server)),
         *network.to,
     ]

@@ -132,13 +132,21 @@ def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest,
     """The NetworkPolicy of one TrainingJob's ranks; none where the installation wants none.
 
     Ranks meet on one port and exchange gradients on ports that the system gives them, so all are open among them. They
-    call the data plane, the DNS and every address that the spec names: models, recordings, a tracking server.
+    call the data plane, the DNS and the addresses that the spec names: models, recordings, a tracking server.
     """
     network, job = defaults.network, request.job["metadata"]["name"]
     if network is None:
         return ()
     ranks = {names.LABEL_TRAINING_JOB: job, names.LABEL_COMPONENT: COMPONENT}
-    named = addresses(request.spec.to_kube(), request.baseline_uri)
+    spec = request.spec
+    urls = [request.baseline_uri, spec.hyperparameters.to_kube().get("recording")]
+    if spec.initial_policy:
+        urls.append(spec.initial_policy.uri)
+    if spec.tracking and spec.tracking.mlflow:
+        urls.append(spec.tracking.mlflow.tracking_uri)
+    if spec.data.language_model:
+        urls.append(spec.data.language_model.base.uri)
+    named = addresses(spec.pod, *urls)
     out = [{"to": [pods(ranks)]}, data_plane(defaults.data_url), DNS, *named, *network.to]
     manifest = policy(
         request.job,

@@ -199,8 +199,6 @@ def test_a_volume_with_an_embedders_files_takes_what_a_pods_volume_takes(people:
     assert not people.refusal("maker", "MemoryService", {}, **claim)
     image = {"embedder": {"volume": {"image": "registry.example.com/model:1"}}}
     assert "spec.embedder.volume: a kind of volume" in people.refusal("maker", "MemoryService", {}, **image)
-    server = {"embedder": {"url": "https://models.example.org/v1", "model": "small"}}
-    assert not people.refusal("author", "MemoryService", {}, **server)
 
 
 def test_a_route_at_a_gateway_takes_the_right_to_create_routes(people: People) -> None:
@@ -245,11 +243,45 @@ def test_a_bearer_token_is_named_by_who_may_get_its_secret(people: People, user:
     fallback = {"url": "http://collector.evil.svc", "model": "m", "keyRef": KEY}
     for made in (spoken, taught):
         kind = "ModelDeployment" if made is spoken else "LearningAgent"
-        assert not people.refusal(user, kind, {}, **made(ELSEWHERE)), "an address without a Secret"
         for spec in (made({**ELSEWHERE, "keyRef": KEY}), made(ELSEWHERE, fallback=fallback)):
             assert "spec names Secret payroll" in people.refusal(user, kind, {}, **spec)
             assert "spec names Secret payroll" in people.change(user, kind, made(ELSEWHERE), spec)
             assert not people.refusal("keeper", kind, {}, **spec)
+
+
+def test_an_address_that_pods_call_takes_the_right_to_create_pods(people: People) -> None:
+    """NetworkPolicies let pods out to it: a pod of one's own would reach it, too."""
+    url, file = "http://database.team-b:5432", {"uri": "http://database.team-b:5432/m", "sha256": SHA}
+    tracked, named = {"tracking": {"mlflow": {"trackingUri": url}}}, {"url": url, "model": "m"}
+    recorded = {"algorithm": "bc", "hyperparameters": {"recording": f"{url}/log"}}
+    arms = {"metric": {"type": "success"}, "arms": [{"name": "b", "weight": 10, **file}]}
+    judged = {"suites": [{"name": "t", "builtin": "toxicity", "detector": named}]}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("TrainingJob", tracked),
+        ("TrainingJob", {"initialPolicy": file}),
+        ("TrainingJob", recorded),
+        ("LearningAgent", {"training": {"template": {"algorithm": "ppo", "totalSteps": 1000, **tracked}}}),
+        ("LearningAgent", {"deployment": {"model": file}}),
+        ("ModelDeployment", {"model": file}),
+        ("ModelDeployment", {"experiment": arms}),
+        ("ModelDeployment", {"gates": judged}),
+        ("LearningAgent", {"deployment": {"template": {"gates": judged}}}),
+        ("ModelDeployment", spoken(ELSEWHERE)),
+        ("LearningAgent", taught({}, fallback=named)),
+        ("MemoryService", {"embedder": named}),
+        ("MemoryService", {"distiller": named}),
+        ("MemoryService", {"engine": "weaviate", "weaviate": {"url": url}, "embedder": named}),
+    ]
+    for kind, spec in cases:
+        if kind == "LearningAgent":
+            spec["task"] = {"external": {"trainingEnvironment": "CartPole-v1"}}
+        assert "an address that pods call is chosen by who may create pods" in people.refusal(
+            "author", kind, {}, **spec
+        )
+        assert "create pods" not in people.refusal("maker", kind, {}, **spec), spec
+        assert not people.change("author", kind, spec, {"suspend": True}), spec
+    stored = {"uri": f"learnloop://team/{SHA}", "sha256": SHA}
+    assert not people.refusal("author", "ModelDeployment", {}, model=stored)
 
 
 def test_a_model_servers_image_and_arguments_take_what_a_pod_takes(people: People) -> None:

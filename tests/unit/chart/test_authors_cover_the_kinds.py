@@ -27,7 +27,11 @@ NEVER_FREE = re.compile(
 """Leaves by which a pod, a mount or a Secret is chosen. `.pod.`: any option of pods."""
 
 
-def leaves(schema: dict[str, Any], at: str) -> Iterator[str]:
+ADDRESSES = ("http://{}db.team-b:80/v1", "s3://{}bucket/key", "oci://{}registry/image", "{}db.team-b:50051")
+"""With a place for a user and a password. The first and the last are hosts that the author chooses."""
+
+
+def leaves(schema: dict[str, Any], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Paths of a structural schema's leaves; items and values of maps have their container's path."""
     if "properties" in schema:
         for name, field in schema["properties"].items():
@@ -37,10 +41,18 @@ def leaves(schema: dict[str, Any], at: str) -> Iterator[str]:
     if isinstance(inner, dict):
         yield from leaves(inner, at)
     else:
-        yield at
+        yield at, schema
 
 
-def all_leaves() -> Iterator[str]:
+def accepts(leaf: dict[str, Any], address: str) -> bool:
+    """Is this leaf for addresses, and may this one stand there? One that takes any word is none."""
+    rules = [rule["rule"] for rule in leaf.get("x-kubernetes-validations", ())]
+    found = [re.fullmatch(r"self\.matches\('(.*)'\)", rule) for rule in rules]
+    patterns = [match[1].replace("\\\\", "\\") for match in found if match] + [leaf.get("pattern", "")]
+    return all(re.search(one, address) for one in patterns) and not all(re.search(one, "word") for one in patterns)
+
+
+def all_leaves() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted((ROOT / "crds").glob("*.yaml")):
         definition = yaml.load(path.read_text(encoding="utf-8"), LOADER)
         kind = definition["spec"]["names"]["kind"]
@@ -82,8 +94,9 @@ class Policy:
         return (
             any(rest.split(".")[0] in self.fields for rest in containers + suites)
             or any(not rest or rest in ("name", "key") or re.search(r"(KeySecret|key)Ref\.", rest) for rest in holders)
-            or any(rest == "data.configMap" or rest.startswith("detector.apiKeySecretRef.") for rest in suites)
-            or any(below(variable) for variable in ("configMaps", "bases", "models", "routes"))
+            or any(rest in ("data.configMap", "detector.url") or "detector.apiKeySecretRef." in rest for rest in suites)
+            or "uri" in below("arms")
+            or any(below(variable) for variable in ("configMaps", "bases", "models", "addresses", "routes"))
         )
 
 
@@ -95,7 +108,7 @@ def policy(render: Render) -> Policy:
 def test_every_leaf_of_every_kind_is_asked_about_or_listed_as_free(policy: Policy) -> None:
     free = listed()
     unclassified, gone = [], set(free)
-    for leaf in sorted(set(all_leaves())):
+    for leaf in sorted({path for path, _ in all_leaves()}):
         path = leaf.partition(".")[2]
         name = next((leaf.replace(at, to, 1) for at, to in EMBEDDED if leaf.startswith(at)), leaf)
         gone.discard(name)
@@ -108,6 +121,19 @@ def test_every_leaf_of_every_kind_is_asked_about_or_listed_as_free(policy: Polic
 
 def test_no_leaf_that_chooses_an_image_a_mount_or_a_secret_is_free() -> None:
     assert not [leaf for leaf in listed() if NEVER_FREE.search(leaf)]
+
+
+def test_no_leaf_that_names_a_host_is_free(policy: Policy) -> None:
+    hosts = [leaf for leaf, schema in all_leaves() for one in (0, 3) if accepts(schema, ADDRESSES[one].format(""))]
+    assert len(hosts) >= 15
+    assert not [leaf for leaf in hosts if not policy.asks(leaf.partition(".")[2])]
+
+
+def test_no_address_has_a_password() -> None:
+    """A spec is printed, and copied to status and logs."""
+    for leaf, schema in all_leaves():
+        for one in ADDRESSES:
+            assert not accepts(schema, one.format("me:secret@")), leaf
 
 
 def test_the_policy_compares_with_the_same_fields_as_they_were(policy: Policy) -> None:

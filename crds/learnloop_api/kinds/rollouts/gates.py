@@ -8,6 +8,7 @@ from pydantic import Field
 from learnloop_api.kinds.base import (
     Digest,
     EnvVar,
+    HttpUrl,
     KubeName,
     LabelMap,
     ObjectName,
@@ -59,9 +60,7 @@ class GateData(Resource):
 class GateDetector(Resource):
     """An OpenAI-compatible judge that tells a failure from a good answer."""
 
-    url: Annotated[str, Field(min_length=8, max_length=1024, pattern=r"^https?://.+$")] = Field(
-        description="Base URL of an OpenAI-compatible judge, e.g. http://judge.ai.svc:8000/v1."
-    )
+    url: HttpUrl = Field(description="Base URL of an OpenAI-compatible judge, e.g. http://judge.ai.svc:8000/v1.")
     model: Annotated[str, Field(min_length=1, max_length=253)] = Field(
         description="The judge's model. It judges at temperature 0."
     )

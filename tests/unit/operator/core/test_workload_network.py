@@ -107,6 +107,26 @@ def test_an_address_that_the_spec_names_is_let_through(named: dict[str, Any], ta
     assert not Network(policies(training())).allows(party(made, "trainer"), target, port)
 
 
+def test_a_text_that_no_pod_calls_lets_nothing_through() -> None:
+    """Every text of a spec was taken for an address, and opened the namespace that it names."""
+    elsewhere = "http://database.team-b:5432"
+    claims = {"resources": {"claims": [{"name": "gpu", "request": elsewhere}]}}
+    tools = [{"name": "look", "description": elsewhere, "parameters": {"properties": {"x": {"$id": elsewhere}}}}]
+    language = {"base": {"uri": "file:///models/small", "sha256": "0" * 64}, "tools": tools}
+    for made in (
+        training(pod=claims),
+        training(data={"environment": elsewhere, "level": elsewhere}),
+        training(algorithm="rloo", data={"environment": "tasks", "languageModel": language}),
+    ):
+        assert not Network(policies(made)).allows(party(made, "trainer"), Party("db", "team-b"), 5432)
+    chosen = agent_spec()
+    chosen["task"]["environment"]["actors"]["pod"] = claims
+    playing = agent(spec=chosen)
+    assert not Network(policies(playing)).allows(party(playing, "actor"), Party("db", "team-b"), 5432)
+    served = memory(spec={"storage": {"size": "1Gi"}, "pod": claims})
+    assert not Network(policies(served)).allows(party(served, "memory-service"), Party("db", "team-b"), 5432)
+
+
 def test_a_rule_of_the_namespace_adds_to_ours() -> None:
     """Who owns the namespace lets more through without us."""
     own = {
