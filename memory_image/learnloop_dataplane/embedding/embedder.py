@@ -1,5 +1,6 @@
 """The embedder port, an embedder behind an OpenAI-compatible `/embeddings`, and the choice of the configuration."""
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -59,8 +60,9 @@ log = logging.getLogger(__name__)
 SECONDS = 10.0  # for the vectors of one request
 PROBE = "ok"  # a text that every model takes
 BATCH, SMALL = 64, 8  # texts of a request, and of one after a request that failed
-SHORTER = (2000, 500)  # characters of a text that failed alone; servers refuse what is longer than their batch
 MOST_CHARACTERS = 16_384  # of a text: no model reads further
+SHORTER = (2000, 500)  # characters of a text that failed alone; servers refuse what is longer than their batch
+LONGEST_REST = 5.0  # seconds that a throttled text waits
 MOST_BYTES_EACH = 32  # of a number in JSON
 
 
@@ -124,8 +126,9 @@ class HttpEmbedder:
         return vectors
 
     async def _insist(self, text: str, problem: NotTaken) -> Vector:
-        """The vector of a text that failed alone: of its beginning, or zero when that fails, too."""
-        for most in SHORTER:
+        """The vector of a text that failed alone: after the rest, of its beginning, or zero when that fails, too."""
+        for most in (*([MOST_CHARACTERS] if problem.rest else []), *SHORTER):
+            await asyncio.sleep(min(problem.rest, LONGEST_REST))
             try:
                 return (await self._post([text[:most]]))[0]
             except NotTaken as again:

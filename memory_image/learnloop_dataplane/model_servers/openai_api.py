@@ -13,7 +13,7 @@ from learnloop_dataplane.errors import Unavailable
 
 T = TypeVar("T")
 Probe = tuple[str, Any, Callable[[Any], Any]]
-OK, BUSY = 200, 429
+OK = 200
 REFUSED = frozenset({400, 413, 422})  # how servers answer what their model does not take
 MOST_SAID = 200  # characters of an error
 MOST_ERROR = 4096  # bytes of an error's text
@@ -21,17 +21,17 @@ FAULTS = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, T
 
 
 class NotTaken(Exception):
-    """The server works, but refuses this request (`refused`) or fails on it."""
+    """The server works, but refuses this request (`refused`) or fails on it. `rest`: seconds until it may take it."""
 
-    def __init__(self, why: str, *, refused: bool) -> None:
+    def __init__(self, why: str, *, refused: bool, rest: float = 0.0) -> None:
         super().__init__(why)
-        self.refused = refused
+        self.refused, self.rest = refused, rest
 
 
 class ErrorStatus(ValueError):
-    """An answer of another status than 200. `rest`: seconds that the server asks to be left alone; None: none."""
+    """An answer of another status than 200. `rest`: seconds that the server asks to be left alone."""
 
-    def __init__(self, why: str, rest: float | None) -> None:
+    def __init__(self, why: str, rest: float) -> None:
         super().__init__(why)
         self.rest = rest
 
@@ -93,11 +93,10 @@ class ModelServer:
             self._breaker.worked()
             raise
         except FAULTS as error:
-            why, rest = str(error)[:MOST_SAID] or type(error).__name__, getattr(error, "rest", None)
-            if rest is not None:
-                self._breaker.failed(rest)
-            elif await self.works():
-                raise NotTaken(f"the server fails on this request, and on no other: {why}", refused=False) from error
+            why, rest = str(error)[:MOST_SAID] or type(error).__name__, getattr(error, "rest", 0.0)
+            if await self.works():
+                sentence = f"the server fails on this request, and on no other: {why}"
+                raise NotTaken(sentence, refused=False, rest=rest) from error
             raise Unavailable(f"{self._name} ({why})") from error
         except BaseException:
             self._breaker.gave_up()
@@ -110,7 +109,7 @@ class ModelServer:
         try:
             await self._answered(*self._probe)
         except (NotTaken, *FAULTS) as error:
-            self._breaker.failed(getattr(error, "rest", None) or 0.0)
+            self._breaker.failed(getattr(error, "rest", 0.0))
             return False
         except BaseException:
             self._breaker.gave_up()
@@ -150,11 +149,9 @@ def chat_probe(model: str) -> Probe:
     return "chat/completions", body, lambda answer: answer["choices"][0]["message"]
 
 
-def _rest(answer: httpx.Response) -> float | None:
+def _rest(answer: httpx.Response) -> float:
     after = answer.headers.get("retry-after", "")
-    if after.isascii() and after.isdigit() and len(after) < 7:
-        return float(after)
-    return 0.0 if answer.status_code == BUSY else None
+    return float(after) if after.isascii() and after.isdigit() and len(after) < 7 else 0.0
 
 
 def _sentence(content: bytes | bytearray) -> str:

@@ -177,6 +177,8 @@ POISON: dict[str, Callable[[str], httpx.Response]] = {
     "500": _status(500),
     "503": _status(503),
     "404": _status(404),
+    "429": lambda text: httpx.Response(429, headers={"retry-after": "0"}),
+    "503 and a rest": lambda text: httpx.Response(503, headers={"retry-after": "0"}),
     "400": _status(400),
     "connection": _broken,
     "time-out": _hangs,
@@ -220,6 +222,25 @@ async def test_a_text_that_is_too_long_for_the_server_has_the_vector_of_its_begi
     short, long = await embedder.embed(["short", "long " * 1000])
     assert short.any()
     assert long.any()
+    await embedder.close()
+
+
+async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> None:
+    """A server that counts tokens answers the small probe."""
+    loop, until = asyncio.get_running_loop(), asyncio.get_running_loop().time() + 0.9
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        [text] = json.loads(request.content)["input"]
+        if len(text) > 100 and loop.time() < until:
+            return httpx.Response(429, headers={"retry-after": "1"})
+        return httpx.Response(200, json={"data": [{"index": 0, "embedding": [1, len(text)]}]})
+
+    embedder = HttpEmbedder("http://embedder/v1", "m", 2, transport=httpx.MockTransport(answer))
+    asked = asyncio.create_task(embedder.embed(["long " * 1000]))
+    await asyncio.sleep(0.1)
+    assert (await embedder.embed(["a question of another namespace"]))[0].any()
+    [vector] = await asked
+    assert np.allclose(vector, np.array([1, 5000]) / np.hypot(1, 5000))
     await embedder.close()
 
 
