@@ -70,7 +70,10 @@ def says_all(error: BaseException) -> bool:
 
 
 def _line(error: BaseException) -> str:
-    text = one_line(plain(str(error)))
+    try:
+        text = one_line(plain(str(error)))
+    except Exception:  # of a user's class
+        text = "its text cannot be had"
     if text and says_all(error):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

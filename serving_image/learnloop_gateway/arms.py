@@ -158,14 +158,13 @@ async def say_fixed(override: Override, model: str, request: requests.ChatReques
     if override.answer is None:
         raise stopped(override)
     out.headers[names.HEADER_OVERRIDE] = "fixed"
-    reply = replies.ChatReply(f"override-{uuid.uuid4().hex[:24]}", model)
+    reply = replies.ChatReply(f"override-{uuid.uuid4().hex[:24]}", model, request.counts)
     if not request.stream:
         await out.whole(200, reply.whole(override.answer, (), "stop", NOTHING))
         return
-    counted = request.stream_options is not None and request.stream_options.include_usage
     await out.begin()
     await out.piece(reply.opening() + reply.piece(override.answer) + reply.end("stop"))
-    await out.end((reply.counted(NOTHING) if counted else b"") + replies.DONE)
+    await out.end(reply.counted(NOTHING) + replies.DONE)
 
 
 BACK = (

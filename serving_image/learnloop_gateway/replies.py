@@ -84,10 +84,11 @@ CHUNK, WHOLE = "chat.completion.chunk", "chat.completion"
 
 @dataclass(slots=True)
 class ChatReply:
-    """A chat completion, whole or in pieces."""
+    """A chat completion, whole or in pieces. `counts`: each piece has its usage, null before the last."""
 
     identity: str
     model: str
+    counts: bool
     created: int = field(default_factory=lambda: int(time.time()))
     calls: int = 0
 
@@ -96,7 +97,7 @@ class ChatReply:
 
     def _chunk(self, delta: dict[str, Any], finish: Finish | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return event(self._body(CHUNK, [choice]))
+        return event(self._body(CHUNK, [choice]) | ({"usage": None} if self.counts else {}))
 
     def opening(self) -> bytes:
         """The first piece, with the role."""
@@ -114,8 +115,8 @@ class ChatReply:
         return self._chunk({}, finish)
 
     def counted(self, spent: Usage) -> bytes:
-        """The piece with the tokens spent, after the last one."""
-        return event(self._body(CHUNK, []) | {"usage": usage(spent)})
+        """The piece with the tokens spent, after the last one, where they are asked for."""
+        return event(self._body(CHUNK, []) | {"usage": usage(spent)}) if self.counts else b""
 
     def whole(self, text: str, calls: Sequence[ToolCall], finish: Finish, spent: Usage) -> bytes:
         """The answer in one body."""

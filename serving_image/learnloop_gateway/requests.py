@@ -202,6 +202,11 @@ class ChatRequest(_Obeyed):
     store: bool | None = Field(default=None, description="false: this turn is answered and not recorded")
 
     @property
+    def counts(self) -> bool:
+        """A stream says how many tokens were spent."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
     def most(self) -> int | None:
         """Tokens of the answer at most; None: not set."""
         return self.max_completion_tokens or self.max_tokens

@@ -156,7 +156,7 @@ class Answering:
         """
         turn = self._turn(session, request)
         answer = DrawnAnswer(self._tokens, tools=bool(turn.offered), stops=request.stops)
-        reply = ChatReply(f"chatcmpl-{turn.identity}", self._settings.serving.model_deployment)
+        reply = ChatReply(f"chatcmpl-{turn.identity}", self._settings.serving.model_deployment, request.counts)
         try:
             await self._draw(turn, answer, reply, out)
         except UpstreamBusy as error:
@@ -204,9 +204,7 @@ class Answering:
         if not out.started:
             await out.begin()
             await out.piece(reply.opening())
-        options = turn.request.stream_options
-        counted = reply.counted(spent) if options is not None and options.include_usage else b""
-        await out.end(b"".join(map(reply.piece, last)) + reply.end(answer.finish) + counted + DONE)
+        await out.end(b"".join(map(reply.piece, last)) + reply.end(answer.finish) + reply.counted(spent) + DONE)
 
     def _turn(self, session: Session, request: ChatRequest) -> Turn:
         """The tokens to send; raises ApiError."""

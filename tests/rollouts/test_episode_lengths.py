@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_api.names import ANNOTATION_OVERRIDE
+from learnloop_operator.rollout.checks.unfinished_episodes import unfinished
 from learnloop_operator.rollout.decide import current
+from learnloop_operator.rollout.evidence import ArmEvidence, Openings, Verdict
 from testing.simulation.episode_lengths import (
     ALIKE,
     BOUND,
@@ -86,3 +89,12 @@ def test_an_arm_of_an_experiment_that_hangs_is_withdrawn_although_its_survivors_
     assert cluster.arm("a")["standing"] == "withdrawn"
     assert "have not ended" in cluster.arm("a")["message"]
     assert not cluster.promotions
+
+
+def test_arms_of_an_experiment_share_what_the_check_of_overdue_episodes_may_err_with() -> None:
+    canary, stable = (ArmEvidence(openings=Openings(60, 60, closed)) for closed in (32, 60))
+    analysis = Analysis(max_overdue=0.2)
+    alone, among = (unfinished(analysis, canary, stable, "a", "stable", arms=arms) for arms in (1, 4))
+    assert alone is not None
+    assert among is not None
+    assert (alone.verdict, among.verdict) == (Verdict.BREACH, Verdict.HOLD)

@@ -52,7 +52,7 @@ class TrustBundles:
                 },
                 "data": {names.CA_KEY: bundle},
             }
-            await self._kube.apply(manifest, MANAGER, live=None)
+            await self._kube.apply(manifest, MANAGER, live=live)
             log.info("namespace %s has the bundle of the authorities", namespace)
         self._there[namespace] = (bundle, self._clock())
 

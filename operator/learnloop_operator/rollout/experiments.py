@@ -150,7 +150,7 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     ]
     stable = snapshot.before.stable
     reference = snapshot.evidence.arms.get(stable.revision) if stable else None
-    if hung := unfinished_episodes.unfinished(analysis, arm, reference, player.name, "stable", passing=False):
+    if hung := unfinished_episodes.unfinished(analysis, arm, reference, player.name, "stable", arms=arms):
         results.append(hung)
     return "; ".join(result.sentence for result in results if result.verdict is Verdict.BREACH)
 

@@ -44,6 +44,7 @@ def test_our_own_sentence_stands_alone_and_foreign_text_is_one_plain_line() -> N
     assert process_end.sentence(LearnloopError("agent: unknown")) == "agent: unknown"
     assert process_end.sentence(ValueError("\x1b[33mbad\x1b[0m\n value")) == "ValueError: bad value"
     assert process_end.sentence(ValueError()) == "ValueError"
+    assert process_end.sentence(type("Mute", (ValueError,), {"__str__": None})()) == "Mute: its text cannot be had"
 
 
 async def test_the_cause_is_the_last_line_of_the_log_and_the_termination_message(

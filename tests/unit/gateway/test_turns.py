@@ -122,6 +122,7 @@ async def test_a_stream_says_the_same_as_a_whole_answer(bench: Bench) -> None:
     assert [call["function"] for call in calls] == [call["function"] for call in whole["message"]["tool_calls"]]
     assert pieces[-2]["choices"][0]["finish_reason"] == whole["finish_reason"] == "tool_calls"
     assert pieces[-1]["usage"]["completion_tokens"] > 0
+    assert [piece["usage"] for piece in pieces[:-1]] == [None] * (len(pieces) - 1), "as OpenAI has it"
 
 
 async def test_what_is_no_call_stays_text(bench: Bench) -> None:

@@ -1,9 +1,9 @@
 """Episodes that were opened and do not end: of a policy that hangs, the survivors alone would be judged.
 
 Two questions, both paired with stable. May a step pass? Not before the canary has ended at least half of the share of
-its opened episodes that stable has ended of its own. Is the canary to be rolled back? When the share of its overdue
-episodes is beyond `maxOverdue` for certain. An episode is overdue that was opened longer ago than the deadline and has
-not ended.
+its opened episodes that stable has ended of its own, and not while more are open than can just have begun. Is the
+canary to be rolled back? When the share of its overdue episodes is beyond `maxOverdue` for certain. An episode is
+overdue that was opened longer ago than the deadline and has not ended.
 
 `due - (closed - young)` never overstates what is overdue: more episodes may have ended that were opened later. What
 stable leaves open, and what it ends later than the deadline, is excused: agents that give up, and a deadline that is
@@ -36,17 +36,26 @@ def unfinished(
     reference: ArmEvidence | None,
     subject_is: str,
     reference_is: str,
-    passing: bool,
+    passing: float | None = None,
+    stale: float = 0.0,
+    arms: int = 1,
 ) -> Check | None:
-    """Judges opened episodes; None where nothing speaks against the arm. `passing`: a step may pass now."""
+    """Judges opened episodes; None where nothing speaks against the arm.
+
+    `passing`: a step may pass now, which began so many seconds ago; None: none may. `stale`: as in `may_hang`. `arms`:
+    that are asked, and share what may be erred with.
+    """
     own = subject.openings if subject else None
     if subject is None or own is None or own.opened <= 0.0 or lost(subject.gap, subject_is):
         return None
     excused = _excused(reference)
-    if excused is not None and (result := _overdue(analysis, own, excused, subject_is, reference_is)):
+    if excused is not None and (result := _overdue(own, excused, analysis, arms, subject_is, reference_is)):
         return result
-    if not passing or not lags(own, reference):
+    if passing is None:
         return None
+    if not lags(own, reference):
+        text = may_hang(analysis, subject, reference, passing, stale)
+        return hold(f"episodes: {subject_is}: {text}", reasons.EPISODES_UNFINISHED) if text else None
     due = _expected(own, reference)
     text = (
         f"episodes: {subject_is} has ended {own.closed:.0f} of {own.opened:.0f} that were opened, "
@@ -56,18 +65,19 @@ def unfinished(
 
 
 def may_hang(
-    analysis: Analysis, subject: ArmEvidence | None, reference: ArmEvidence | None, seconds: float
+    analysis: Analysis, subject: ArmEvidence | None, reference: ArmEvidence | None, seconds: float, stale: float = 0.0
 ) -> str | None:
     """A sentence while more of the episodes that an arm opened in `seconds` are open than a guard may end with.
 
     Those of the last seconds are left out, as many as the longest episodes of either arm take: they have just begun.
-    None where too little is known: missing data keeps no guard.
+    So are those of `stale` seconds more, since the arm was scraped. None where too little is known: missing data keeps
+    no guard.
     """
     own, excused = subject.openings if subject else None, _excused(reference)
     if subject is None or reference is None or own is None or excused is None or subject.gap:
         return None
     lengths = [_longest(arm, analysis.episode_deadline_seconds) or 0.0 for arm in (subject, reference)]
-    fresh = own.opened * min(1.0, max(lengths) / max(seconds, 1.0))
+    fresh = own.opened * min(1.0, (max(lengths) + stale) / max(seconds, 1.0))
     overdue = own.opened - own.closed - fresh
     if overdue < FEWEST or overdue <= (excused + analysis.max_overdue) * own.opened:
         return None
@@ -92,12 +102,14 @@ def _excused(reference: ArmEvidence | None) -> float | None:
     return min(1.0, beside.open_share + beside.late_share) if beside else None
 
 
-def _overdue(analysis: Analysis, mine: Openings, excused: float, subject_is: str, reference_is: str) -> Check | None:
+def _overdue(
+    mine: Openings, excused: float, analysis: Analysis, arms: int, subject_is: str, reference_is: str
+) -> Check | None:
     due, bar = mine.due, excused + analysis.max_overdue
     overdue = min(due, max(0.0, due - (mine.closed - mine.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
-    alpha = BUDGET * analysis.alpha / TIMES
+    alpha = BUDGET * analysis.alpha / (TIMES * arms)
     least = betting.mean_interval(betting.Counts(due, overdue), alpha)[0]
     text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "

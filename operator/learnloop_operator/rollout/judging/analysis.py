@@ -246,7 +246,7 @@ def _judge(snapshot: Snapshot, state: State, pairing: Pairing) -> Judgement:
         return Judgement(hold=f"no evidence: {evidence.unavailable}", hold_reason=evidence.reason)
     alpha = against_stable.alpha_of_bound(snapshot.spec.analysis)
     checks = [_check(snapshot, state, metric, pairing, alpha) for metric in snapshot.spec.analysis.metrics]
-    if result := _unfinished(snapshot, pairing):
+    if result := _unfinished(snapshot, state, pairing):
         checks.append(result)
     broken = [item for item in checks if item.verdict is Verdict.BREACH]
     held = [item for item in checks if item.verdict is Verdict.HOLD]
@@ -262,14 +262,15 @@ def _judge(snapshot: Snapshot, state: State, pairing: Pairing) -> Judgement:
     )
 
 
-def _unfinished(snapshot: Snapshot, pairing: Pairing) -> Check | None:
+def _unfinished(snapshot: Snapshot, state: State, pairing: Pairing) -> Check | None:
     """Judges opened episodes; a guard has its own rule of what it may end with."""
     arms = snapshot.evidence.arms
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     called = pairing.subject_is, pairing.reference_is
-    return unfinished_episodes.unfinished(
-        snapshot.spec.analysis, subject, reference, *called, passing=not pairing.guarded
-    )
+    passing = None if pairing.guarded else seconds_since(state.step_started_at, snapshot.now)
+    seen_at = (subject and subject.seen_at) or snapshot.now
+    stale = max(0.0, (snapshot.now - seen_at).total_seconds())
+    return unfinished_episodes.unfinished(snapshot.spec.analysis, subject, reference, *called, passing, stale)
 
 
 def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: Pairing, alpha: float) -> Check:
