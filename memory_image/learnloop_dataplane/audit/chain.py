@@ -145,10 +145,12 @@ def _named(ids: Sequence[UUID]) -> Detail:
     return {"count": len(ids), "first": str(ids[0]), "last": str(ids[-1]), "ids_sha256": digest_of(ids)}
 
 
+# A page ends here, however few of its records are wanted: no filter reads the whole chain in one page.
+LOOKED_AT = 5000
 _PAGE = """
 SELECT seq, at, actor, action, subject, outcome, detail, encode(previous, 'hex') AS previous,
     encode(hash, 'hex') AS hash
-FROM audit_log WHERE namespace = $1 AND seq > $2 AND ($4::text IS NULL OR action = $4)
+FROM audit_log WHERE namespace = $1 AND seq > $2 AND seq <= $6 AND ($4::text IS NULL OR action = $4)
     AND ($5::text IS NULL OR subject = $5)
 ORDER BY seq LIMIT $3
 """
@@ -163,13 +165,21 @@ async def page(
     *,
     action: str | None = None,
     subject: str | None = None,
-) -> list[dict[str, Any]]:
-    """Up to `limit` records behind place `after`, hashes as hexadecimal; None: of the newest `limit` of the chain."""
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Up to `limit` records behind place `after`, hashes as hexadecimal; None: of the newest `limit` of the chain.
+
+    And the place that the next page begins behind. A page may have fewer, or none, and still be followed by another.
+    """
     async with db.tenant(namespace) as connection:
+        newest = await connection.fetchval(_END, namespace) or 0
         if after is None:
-            after = max(0, (await connection.fetchval(_END, namespace) or 0) - limit)
-        rows = await connection.fetch(_PAGE, namespace, after, limit, action, subject)
-    return [{**row, "detail": orjson.loads(row["detail"])} for row in rows]
+            after = max(0, newest - limit)
+        end = after + LOOKED_AT
+        rows = await connection.fetch(_PAGE, namespace, after, limit, action, subject, end)
+    if len(rows) == limit:
+        end = rows[-1]["seq"]
+    following = end if len(rows) == limit or end < newest else None
+    return [{**row, "detail": orjson.loads(row["detail"])} for row in rows], following
 
 
 BATCH = 1000

@@ -28,8 +28,8 @@ async def get_records(
 ) -> Response:
     """Records in the order of the chain, page by page, with their hashes."""
     place = None if newest else after
-    rows = await page(db, caller.namespace, place, limit, action=action, subject=subject)
-    return answer({"records": rows, "next": rows[-1]["seq"] if len(rows) == limit else None})
+    rows, following = await page(db, caller.namespace, place, limit, action=action, subject=subject)
+    return answer({"records": rows, "next": following})
 
 
 @router.get("/verify")
