@@ -258,18 +258,13 @@ def test_an_address_that_pods_call_takes_the_right_to_create_pods(people: People
     judged = {"suites": [{"name": "t", "builtin": "toxicity", "detector": named}]}
     cases: list[tuple[str, dict[str, Any]]] = [
         ("TrainingJob", tracked),
-        ("TrainingJob", {"initialPolicy": file}),
         ("TrainingJob", recorded),
         ("LearningAgent", {"training": {"template": {"algorithm": "ppo", "totalSteps": 1000, **tracked}}}),
-        ("LearningAgent", {"deployment": {"model": file}}),
         ("ModelDeployment", {"model": file}),
         ("ModelDeployment", {"experiment": arms}),
         ("ModelDeployment", {"gates": judged}),
-        ("LearningAgent", {"deployment": {"template": {"gates": judged}}}),
-        ("ModelDeployment", spoken(ELSEWHERE)),
         ("LearningAgent", taught({}, fallback=named)),
         ("MemoryService", {"embedder": named}),
-        ("MemoryService", {"distiller": named}),
         ("MemoryService", {"engine": "weaviate", "weaviate": {"url": url}, "embedder": named}),
     ]
     for kind, spec in cases:

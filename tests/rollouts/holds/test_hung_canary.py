@@ -23,33 +23,6 @@ def served(mode: str = "service", lasts: int = 2, **hangs: float) -> Cluster:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_canary_whose_episodes_never_end_is_rolled_back_on_its_first_step(mode: str) -> None:
-    cluster = served(mode, two=1.0)
-    cluster.wish(1, BETTER)
-    cluster.run(2 * DEADLINE)
-    assert cluster.status["phase"] == "RolledBack"
-    said = cluster.status["blockedRevision"]["message"]
-    assert said.startswith("RolledBack at 10 %: ")
-    assert f"that the canary got more than {DEADLINE} s ago have not ended; bar 0.1 beyond the 0 of stable" in said
-    assert not cluster.promotions
-
-
-def test_a_canary_of_which_only_the_survivors_do_well_passes_no_step_and_is_rolled_back() -> None:
-    cluster = served(two=0.7)
-    cluster.wish(1, BETTER)
-    heaviest, held = 0, set()
-    for _ in range(4 * DEADLINE):
-        cluster.run(1)
-        heaviest = max(heaviest, cluster.weight(uri(1)))
-        held |= {item["reason"] for item in cluster.status["conditions"] if item["type"] == "DataAvailable"}
-        if cluster.status["phase"] == "RolledBack":
-            break
-    assert cluster.status["phase"] == "RolledBack"
-    assert heaviest == 10
-    assert reasons.EPISODES_UNFINISHED in held
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_a_canary_that_hangs_a_fifth_of_the_time_is_rolled_back_within_300_episodes(mode: str) -> None:
     due = []
     for seed in range(5):
@@ -62,6 +35,9 @@ def test_a_canary_that_hangs_a_fifth_of_the_time_is_rolled_back_within_300_episo
         revision = cluster.status["blockedRevision"]["revision"]
         seen = cluster.opened.since(revision, cluster.now - timedelta(hours=1), cluster.now, DEADLINE)
         due.append(seen.due)
+        said = cluster.status["blockedRevision"]["message"]
+        assert said.startswith("RolledBack at 10 %: ")
+        assert f"that the canary got more than {DEADLINE} s ago have not ended; bar 0.1 beyond the 0 of stable" in said
     assert median(due) <= 300, due
 
 
@@ -75,6 +51,7 @@ def test_a_canary_that_hangs_a_fifth_of_the_time_gets_no_second_step(mode: str) 
     cluster.run(120)
     assert cluster.weight(uri(1)) == 10
     assert "and most others ended within" in cluster.status["verdict"]
+    assert reasons.EPISODES_UNFINISHED in {item["reason"] for item in cluster.status["conditions"]}
     cluster.run(180)
     assert cluster.status["phase"] == "RolledBack"
 

@@ -111,13 +111,7 @@ def test_a_text_that_no_pod_calls_lets_nothing_through() -> None:
     """Every text of a spec was taken for an address, and opened the namespace that it names."""
     elsewhere = "http://database.team-b:5432"
     claims = {"resources": {"claims": [{"name": "gpu", "request": elsewhere}]}}
-    tools = [{"name": "look", "description": elsewhere, "parameters": {"properties": {"x": {"$id": elsewhere}}}}]
-    language = {"base": {"uri": "file:///models/small", "sha256": "0" * 64}, "tools": tools}
-    for made in (
-        training(pod=claims),
-        training(data={"environment": elsewhere, "level": elsewhere}),
-        training(algorithm="rloo", data={"environment": "tasks", "languageModel": language}),
-    ):
+    for made in (training(pod=claims), training(data={"environment": elsewhere, "level": elsewhere})):
         assert not Network(policies(made)).allows(party(made, "trainer"), Party("db", "team-b"), 5432)
     chosen = agent_spec()
     chosen["task"]["environment"]["actors"]["pod"] = claims
