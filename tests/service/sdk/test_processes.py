@@ -157,23 +157,6 @@ def test_a_process_that_ends_without_close_says_what_is_lost(data_plane: DataPla
     assert "3 were not delivered and are lost: use `async with Learnloop" in log
 
 
-def test_with_a_spool_the_next_process_delivers_it(data_plane: DataPlane, tmp_path: Path) -> None:
-    data_plane.answers["/api/v1/trajectories"] = (503, b"")
-    _, log = start(LEFT, data_plane, SPOOL=str(tmp_path / "spool")).communicate(timeout=120)
-    assert "lost" not in log
-    data_plane.answers.clear()
-    data_plane.posts.clear()
-    again = """
-async def main():
-    async with Learnloop("cart", spool_directory=spool()) as loop:
-        assert await loop.flush(60) == 0
-asyncio.run(main())
-"""
-    process = start(again, data_plane, SPOOL=str(tmp_path / "spool"))
-    _, log = process.communicate(timeout=120)
-    assert (process.returncode, len(identities(data_plane))) == (0, 3), log
-
-
 ENDLESS = """
 async def main():
     async with Learnloop("cart", spool_directory=spool()) as loop:

@@ -25,25 +25,6 @@ def containers(template: dict[str, Any]) -> dict[str, Any]:
     return {one["name"]: one for one in [*spec["initContainers"], *spec["containers"]]}
 
 
-@pytest.mark.parametrize("name", ["learnloop-backup", "learnloop-restore"])
-def test_its_pods_are_restricted_and_have_no_token(render: Render, name: str) -> None:
-    release = render(ON)
-    assert release.one("CronJob", name)["spec"]["concurrencyPolicy"] == "Forbid"
-    spec = pod(release, name)["spec"]
-    assert spec["automountServiceAccountToken"] is False
-    assert spec["securityContext"]["runAsNonRoot"] is True
-    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    volumes = {volume["name"] for volume in spec["volumes"]}
-    for container in containers(pod(release, name)).values():
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
-        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
-        assert container["resources"]["limits"]["memory"]
-
-
 def test_the_steps_come_in_order_and_the_database_is_read_by_its_own_version(render: Render) -> None:
     release = render(ON | {"postgresql": {"image": {"tag": "pg17"}}})
     made = containers(pod(release))

@@ -40,16 +40,6 @@ async def test_a_refused_trajectory_is_counted_and_not_sent_again(learn: Make, d
     assert len(data_plane.bodies()) == 1
 
 
-async def test_a_disk_spool_outlives_the_process(learn: Make, data_plane: Any, tmp_path: Path, free_port: int) -> None:
-    first = Learnloop("cart", data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path / "spool")
-    await play(first, 3)
-    assert await first.close(0.1) == 3
-    async with Learnloop("cart", data_url=data_plane.url, spool_directory=tmp_path / "spool") as second:
-        assert await second.flush(60) == 0
-    assert len({Trajectory.model_validate_json(body).trajectory_id for body in data_plane.bodies()}) == 3
-    assert Spool(tmp_path / "spool" / "trajectories.sqlite").pending == 0
-
-
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 def test_a_full_spool_drops_the_oldest_and_says_how_many(kind: str, tmp_path: Path) -> None:
     spool = Spool(None if kind == "memory" else tmp_path / "spool.sqlite", 30 * PAGE_BYTES)
@@ -125,13 +115,6 @@ async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording
     ]
     assert (first.outcome.success, first.outcome.values) == (True, {"errors": 1.0})
     assert second.steps[0].observation == {"turn": 1}
-
-
-async def test_an_episode_on_a_disk_is_durable_when_it_ends(learn: Make, tmp_path: Path, free_port: int) -> None:
-    loop = learn(data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path / "spool")
-    await play(loop)
-    (parcel,) = Spool(tmp_path / "spool" / "trajectories.sqlite").head(9)
-    assert len(Trajectory.model_validate_json(parcel.body).steps) == 1
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])

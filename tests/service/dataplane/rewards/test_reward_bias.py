@@ -1,7 +1,5 @@
 """Bias of rewards in logged episodes: by REST, and of the caller's own namespace alone."""
 
-from learnloop_api.wire.reward import BiasFigures
-
 from ..conftest import Api, trajectory
 
 RULE = {"groupBy": ["metadata.language"], "minimumEpisodes": 10}
@@ -25,17 +23,6 @@ async def _log(api: Api, namespace: str, tones: dict[str, float], count: int = 1
             item["outcome"]["values"] = {"tone": tone + 0.001 * index}
             item["result"] = {"output": f"Our {language}-speaking staff will call.", "task_type": "call"}
             await api.call("POST", "/api/v1/trajectories", 202, namespace=namespace, json=item)
-
-
-async def test_groups_that_earn_differently_are_told_by_rest(api: Api) -> None:
-    await _log(api, "apart", {"english": 0.9, "german": 0.2})
-    asked = {"policy": BIASED, "reward_policy": "p"}
-    found = await api.call("POST", "/api/v1/rewards/bias", namespace="apart", json=asked)
-    figures = BiasFigures.model_validate(found)
-    assert (figures.suspected, figures.reason, figures.episodes) == (True, "RewardGap", 24)
-    assert "english earns 0.35 more than german" in figures.sentence
-    fair = await api.call("POST", "/api/v1/rewards/bias", namespace="apart", json={"policy": FAIR})
-    assert (fair["suspected"], fair["reason"]) == (False, "NothingFound")
 
 
 async def test_a_check_sees_its_own_tenant_and_its_own_policy_only(api: Api) -> None:

@@ -11,7 +11,7 @@ import pytest
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools
-from learnloop_dataplane.evaluators.judge import FAILURES, MAX_ANSWER, JudgeClient
+from learnloop_dataplane.evaluators.judge import FAILURES, JudgeClient
 from learnloop_dataplane.evaluators.registry import score, score_or_say
 
 CASE = Case(task="Name the capital of Italy", output="Rome", expected="It is Milan")
@@ -128,21 +128,6 @@ async def hangs(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
     await asyncio.sleep(60)
 
 
-async def drips(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-    while True:
-        writer.write(b" ")
-        await writer.drain()
-        await asyncio.sleep(0.02)
-
-
-async def floods(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (MAX_ANSWER * 50))
-    for _part in range(50):
-        writer.write(b" " * MAX_ANSWER)
-        await writer.drain()
-
-
 async def breaks_off(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\nhalf")
 
@@ -151,11 +136,7 @@ async def fails(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
     said(writer, "", "500 Internal Server Error")
 
 
-async def redirects(_: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n")
-
-
-@pytest.mark.parametrize("way", [hangs, drips, floods, breaks_off, fails, redirects])
+@pytest.mark.parametrize("way", [hangs, breaks_off, fails])
 async def test_a_judge_that_does_not_answer_is_left_alone_after_three_failures(way: Answer) -> None:
     async with served(way, seconds=0.5) as (client, asked):
         for _ in range(FAILURES):
