@@ -92,24 +92,6 @@ async def model(gateway: Gateway) -> AsyncIterator[Model]:
     await runner.cleanup()
 
 
-async def test_a_conversation_keeps_its_episode_its_history_and_says_how_it_ended() -> None:
-    gateway = Gateway()
-    tools = [{"type": "function", "function": {"name": "lookup"}}]
-    async with model(gateway) as client:
-        result = await converse(client, Asked(3), tools, "ToolLookup-v1")
-    assert (result.episode_id, result.revision, result.length, result.success) == ("e1", "r1", 3, True)
-    asked = [body for path, _, body in gateway.seen if path == "/v1/chat/completions"]
-    assert [headers.get("x-learnloop-episode") for _, headers, _ in gateway.seen[:3]] == [None, "e1", "e1"]
-    assert asked[0]["tools"] == tools
-    assert asked[0]["metadata"] == {"task": "ToolLookup-v1"}
-    history = asked[2]["messages"]
-    assert [one["role"] for one in history] == ["user", "assistant", "tool", "assistant", "tool"]
-    assert history[1]["tool_calls"][0]["function"]["arguments"] == '{"key":   "k1"}', "as it came, blanks and all"
-    path, _, ending = gateway.seen[-1]
-    assert path == "/v1/episodes/e1/end"
-    assert ending == {"status": "completed", "episode_return": 1.0, "length": 3, "success": True}
-
-
 async def test_a_world_that_never_ends_is_left_and_was_no_success() -> None:
     gateway = Gateway()
     async with model(gateway) as client:

@@ -146,14 +146,6 @@ async def test_odd_answers_are_cut_to_shape(learn: Make, data_plane: Any) -> Non
     assert await learn(data_url=data_plane.url).memory.retrieve({}) == Recall()
 
 
-async def test_memories_go_to_the_namespaces_own_service_when_there_is_one(
-    learn: Make, data_plane: Any, free_port: int
-) -> None:
-    loop = learn(data_url=f"http://127.0.0.1:{free_port}", memory_url=data_plane.url)
-    assert await loop.memory.store({"text": "hello"})
-    assert [path for path, _, _ in data_plane.posts] == ["/api/v1/memory/store"]
-
-
 async def test_the_namespaces_own_service_never_sees_the_token_for_the_data_plane(
     learn: Make, data_plane: Any, free_port: int, tmp_path: Path
 ) -> None:

@@ -56,14 +56,6 @@ async def test_every_table_is_under_the_rule_and_the_service_is_not_above_it(api
     assert tuple(role) == (SERVICE_ROLE, False)
 
 
-async def test_memories_artifacts_and_runs_stay_in_their_namespace(api: Api) -> None:
-    memory = {"agent_id": "a", "memory_type": "semantic", "content": {"text": "the door code is blue"}}
-    await api.call("POST", "/api/v1/memory/store", 201, namespace="red", json=memory)
-    query = {"agent_id": "a", "context": "door code"}
-    assert (await api.call("POST", "/api/v1/memory/retrieve", namespace="blue", json=query))["memories"] == []
-    await api.call("GET", "/api/v1/training/runs/j", 404, namespace="blue")
-
-
 async def _status(api: Api, token: str | None, **headers: str) -> int:
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"

@@ -2,7 +2,7 @@
 
 from learnloop_dataplane.erasure.rows import Retention
 
-from ..conftest import Api, eventually, superuser, trajectory
+from ..conftest import Api, superuser
 from ..recall.test_recall import ask, store
 from .test_lifecycle import BASE, post, texts
 
@@ -134,22 +134,3 @@ async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they
             nearer, further = place + side, place + 2 * side
             if min(nearer, further) >= 2 and max(nearer, further) < len(said) - 2:
                 assert context[said[nearer]] > context[said[further]]
-
-
-async def test_an_old_episode_stays_until_the_warehouse_has_it(api: Api, dsn: str) -> None:
-    for name in ("there", "not-yet"):
-        await api.call("POST", "/api/v1/trajectories", 202, "shipped", json=trajectory(name))
-    async with superuser(dsn) as connection:
-        await connection.execute(
-            "UPDATE trajectories SET received_at = received_at - interval '40 days',"
-            " warehoused = trajectory_id = 'there' WHERE namespace = 'shipped'"
-        )
-
-        async def left(expected: list[str]) -> bool:
-            await Retention(api.db, 30, warehouse=True).run()  # passes by an episode that is being written to
-            steps = "SELECT trajectory_id FROM training_transitions WHERE namespace = 'shipped'"
-            return [row["trajectory_id"] for row in await connection.fetch(steps)] == expected
-
-        await eventually(lambda: left(["not-yet"]))
-        await connection.execute("UPDATE trajectories SET warehoused = true WHERE namespace = 'shipped'")
-        await eventually(lambda: left([]))

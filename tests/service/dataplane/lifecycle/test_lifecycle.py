@@ -144,18 +144,6 @@ async def test_an_origin_with_an_address_is_found_by_it_and_stored_and_audited_w
             assert not [row for row in rows if "eve@" in row["t"]], table
 
 
-async def test_what_was_distilled_from_an_origin_goes_with_it(api: Api) -> None:
-    told = [{"task": "betting", "text": f"bet {i}", "success": True, "approach": "double"} for i in range(6)]
-    memories = [
-        {"agent_id": "bettor", "memory_type": "episodic", "content": content, "origin": "tool/tipster"}
-        for content in told
-    ]
-    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
-    await post(api, "consolidate", agent_id="bettor")
-    assert (await post(api, "origins", origin="tool/tipster", action="quarantine"))["memories"] == 8
-    assert await texts(api, "bettor") == set()
-
-
 async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
     await store(api, "mover", [f"thing {index}" for index in range(5)], importance=0.8, session_id="s1")
     lines = (await api.call("GET", f"{BASE}/export?agent_id=mover")).text

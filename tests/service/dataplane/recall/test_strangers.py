@@ -1,6 +1,5 @@
 """Questions and memories of somebody who means no good, or has another language: answered, bounded, and never wrong."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -87,19 +86,3 @@ async def test_other_languages_find_their_own_words(
         await store(api, agent, [f"{word} {number}" for number, word in enumerate(["Lampe", "lampe", "лампа"] * 20)])
         await store(api, agent, [memory])
         assert first(await ask(api, agent, question)) == memory
-
-
-async def test_a_second_agent_and_another_namespace_see_nothing_by_whatever_they_ask(api: Api) -> None:
-    await store(api, "owner", ["the code of the safe is seven four one"])
-    for body in (
-        {"agent_id": "thief", "context": "code of the safe"},
-        {"agent_id": "thief", "context": "code of the safe", "scope": "agent"},
-        {"agent_id": "thief", "context": "code of the safe", "as_of": "2100-01-01T00:00:00Z"},
-    ):
-        assert (await api.call("POST", "/api/v1/memory/retrieve", json=body))["memories"] == []
-    for scope in ("agent", "namespace"):
-        body = {"agent_id": "owner", "context": "code of the safe", "scope": scope}
-        found = await api.call("POST", "/api/v1/memory/retrieve", namespace="team-b", json=body)
-        assert found["memories"] == []
-    bad = {"agent_id": "thief", "context": "x", "scope": "cluster"}
-    assert "scope" in json.dumps(await api.call("POST", "/api/v1/memory/retrieve", 422, json=bad))

@@ -208,15 +208,6 @@ async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers:
     assert store.fetched == 1
 
 
-async def test_a_process_that_was_killed_is_started_again(scorers: Scorers, store: Store) -> None:
-    before = await scorers.score("here", DIGEST, "q", "good")
-    process = process_of(scorers)
-    process.kill()
-    await process.wait()
-    assert await scorers.score("here", DIGEST, "q", "good") == before
-    assert store.fetched == 2
-
-
 async def test_a_model_that_does_not_answer_in_time_is_killed(
     scorers: Scorers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,13 +313,6 @@ BROKEN_TOKENISER["model"]["vocab"]["Q"] = 2**31 - 1
 def test_a_model_that_can_never_score_says_so_in_a_sentence(body: bytes, said: str) -> None:
     with pytest.raises(NoRewardModel, match=said):
         RewardModel(body).score("q", "good")
-
-
-async def test_a_model_that_can_never_score_is_refused_and_not_asked_for_ever(scorers: Scorers, store: Store) -> None:
-    store.found["here", DIGEST] = saying(TensorProto.FLOAT, [0])
-    with pytest.raises(NoScore, match="its score is not a number"):
-        await scorers.score("here", DIGEST, "q", "good")
-    assert process_of(scorers).returncode is None, "the process lives on"
 
 
 async def test_after_a_question_that_was_cancelled_each_answer_gets_its_own_score(scorers: Scorers) -> None:
