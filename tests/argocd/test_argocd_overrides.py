@@ -1,7 +1,6 @@
 """Argo CD's own command reads the shipped ConfigMap, and finds the health and the actions that our cases name."""
 
 import os
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,23 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from testing.gitops.argocd_cases import cases, timeless
+
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "charts" / "argocd" / "learnloop.dev"
 CONFIG_MAP = ROOT / "charts" / "argocd" / "argocd-cm.yaml"
-TIME = re.compile(r"(?<= at )\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?= by )")
 CHANGED = "Following fields have been changed:\n\n"
 
 Overrides = Callable[..., str]
-
-
-def cases(file: str, section: str) -> list[Any]:
-    found = []
-    for path in sorted(FOLDER.glob(f"*/{file}")):
-        folder = path.parent
-        for case in yaml.safe_load(path.read_text(encoding="utf-8"))[section]:
-            name = f"{path.relative_to(FOLDER).parts[0]}-{case.get('action', '')}-{Path(case['inputPath']).stem}"
-            found.append(pytest.param(folder, case, id=name))
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +37,6 @@ def overrides(argocd_program: Path, tmp_path_factory: pytest.TempPathFactory) ->
         return done.stdout
 
     return run
-
-
-def timeless(value: Any) -> Any:
-    """`value` with the moment an action was pressed taken out."""
-    if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [timeless(item) for item in value]
-    return TIME.sub("TIMESTAMP", value) if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))

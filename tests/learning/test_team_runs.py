@@ -1,7 +1,6 @@
 """Independent DQN, QMIX and MADDPG are their equations, and lose nothing at a checkpoint."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,9 @@ from learnloop_trainer.algorithms import maddpg, qmix
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import unpack
-from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.rank import run
 from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
@@ -124,24 +121,6 @@ def test_an_interrupted_team_ends_with_the_same_weights_to_the_last_bit(
     assert {key: array.tobytes() for key, array in one[0].items()} == {
         k: array.tobytes() for k, array in two[0].items()
     }
-
-
-@pytest.mark.parametrize(("algorithm", "name"), TEAMS)
-def test_a_teams_run_ends_with_one_policy_that_any_agent_can_ask(
-    make_order: Callable[..., Order],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    algorithm: str,
-    name: str,
-) -> None:
-    monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
-    order = order_of(make_order, algorithm, name, evaluation={"episodes": 4})
-    run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
-    assert manifest.parity.passed
-    assert manifest.algorithm == algorithm
-    assert manifest.evaluation.episodes == 4
 
 
 @pytest.mark.parametrize(

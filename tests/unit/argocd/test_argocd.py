@@ -1,6 +1,5 @@
 """Argo CD's health checks and actions, run as Argo CD runs them: Lua 5.1 with almost no library."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,12 @@ import yaml
 from lupa import lua51
 
 from learnloop_api.names import VERBS
+from testing.gitops.argocd_cases import FOLDER, cases, timeless
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDER = ROOT / "charts" / "argocd" / "learnloop.dev"
 KINDS = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 # Argo CD opens base, table and package, and an os module that only tells the time.
 CLOSED = ("io", "string", "math", "debug", "coroutine", "python", "dofile", "loadfile")
-TIME = re.compile(r"(?<= at )\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?= by )")
 
 
 def run(script: Path, obj: dict[str, Any]) -> Any:
@@ -37,26 +35,6 @@ def plain(value: Any) -> Any:
     if items and all(isinstance(key, int) for key in items):
         return [plain(items[key]) for key in sorted(items)]
     return {key: plain(item) for key, item in items.items()}
-
-
-def timeless(value: Any) -> Any:
-    """`value` with the moment an action was pressed taken out."""
-    if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [timeless(item) for item in value]
-    return TIME.sub("TIMESTAMP", value) if isinstance(value, str) else value
-
-
-def cases(file: str, section: str) -> list[Any]:
-    found = []
-    for kind in KINDS:
-        path = FOLDER / kind / file
-        if path.exists():
-            for case in yaml.safe_load(path.read_text())[section]:
-                name = f"{kind}-{case.get('action', '')}-{Path(case['inputPath']).stem}"
-                found.append(pytest.param(path.parent, case, id=name))
-    return found
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))

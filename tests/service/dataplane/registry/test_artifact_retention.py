@@ -15,29 +15,12 @@ FILES = "directory"
 @pytest.fixture(params=[FILES, "s3"])
 async def kept(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
     """A service that keeps its blobs in one place or the other."""
-    if request.param == FILES:
-        async with running(**settings(dsn, tmp_path)) as api:
-            yield api
-        return
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        }.items():  # fmt: skip
-            patch.setenv(name, value)
-        boto3.client("s3", endpoint_url=url).create_bucket(Bucket="models")
-        try:
-            async with running(**settings(dsn, tmp_path, artifacts="s3://models/learnloop")) as api:
-                yield api
-        finally:
-            server.stop()
+    changes = {}
+    if request.param != FILES:
+        request.getfixturevalue("s3")
+        changes = {"artifacts": "s3://models/learnloop"}
+    async with running(**settings(dsn, tmp_path, **changes)) as api:
+        yield api
 
 
 @pytest.fixture

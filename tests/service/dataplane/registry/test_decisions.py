@@ -1,6 +1,8 @@
-"""What people decide about rollouts goes into the audit chain, once each."""
+"""What people decide about rollouts, and who had an agent train, goes into the audit chain, once each."""
 
 from typing import Any
+
+import pytest
 
 from ..conftest import Api, eventually
 
@@ -9,21 +11,44 @@ DECISION = {
     "model_deployment": "pole", "verb": "pause", "revision": "3f9a2c81", "step": 2, "by": "alice@example.com",
     "verified": True, "at": "2026-01-31T12:00:00Z", "outcome": "obeyed", "message": "on hold at 10 %",
 }  # fmt: skip
+ORDER = {
+    "agent": "walker", "job": "walker-3", "by": "alice@example.com", "verified": True, "at": "2026-05-01T12:00:00Z",
+    "value": "now at 2026-05-01T11:59:00Z by alice@example.com",
+}  # fmt: skip
 
 
-async def test_a_decision_is_in_the_chain_once_however_often_it_is_told(api: Api) -> None:
-    path = f"/api/v1/models/pole/decisions/{IDENTITY}"
-    assert (await api.call("PUT", path, json=DECISION)) == {"new": True}
-    assert (await api.call("PUT", path, json=DECISION)) == {"new": False}
+@pytest.mark.parametrize(
+    ("path", "body", "whose", "action", "told"),
+    [
+        (
+            "models/pole/decisions",
+            DECISION,
+            "model_deployment",
+            "rollout.decision",
+            {"subject": "model-deployment/pole", "outcome": "obeyed", "by": "alice@example.com"},
+        ),
+        (
+            "agents/walker/training-orders",
+            ORDER,
+            "agent",
+            "training.ordered",
+            {"subject": "agent/walker", "job": "walker-3", "by": "alice@example.com"},
+        ),
+    ],
+)
+async def test_it_is_in_the_chain_once_however_often_it_is_told(
+    api: Api, path: str, body: dict[str, Any], whose: str, action: str, told: dict[str, str]
+) -> None:
+    path = f"/api/v1/{path}/{IDENTITY}"
+    assert (await api.call("PUT", path, json=body)) == {"new": True}
+    assert (await api.call("PUT", path, json=body)) == {"new": False}
 
     async def sealed() -> list[dict[str, Any]] | None:
-        asked = {"action": "rollout.decision"}
-        return (await api.call("GET", "/api/v1/audit/records", params=asked))["records"] or None
+        return (await api.call("GET", "/api/v1/audit/records", params={"action": action}))["records"] or None
 
     (record,) = await eventually(sealed, 60.0)
-    assert (record["subject"], record["outcome"]) == ("model-deployment/pole", "obeyed")
-    assert record["detail"]["by"] == "alice@example.com"
-    assert (await api.call("PUT", path, json=DECISION)) == {"new": False}, "it is sealed by now"
-    other = path.replace("0", "f", 1)
-    await api.call("PUT", other, 409, json=DECISION | {"model_deployment": "another"})
-    await api.call("PUT", path.removesuffix("f"), 422, json=DECISION)
+    said = record["detail"] | record
+    assert {name: said[name] for name in told} == told
+    assert (await api.call("PUT", path, json=body)) == {"new": False}, "it is sealed by now"
+    await api.call("PUT", path.replace("0", "f", 1), 409, json=body | {whose: "another"})
+    await api.call("PUT", path.removesuffix("f"), 422, json=body)

@@ -138,37 +138,20 @@ async def test_a_manifest_never_changes(api: Api) -> None:
     assert (await api.call("GET", "/api/v1/training/runs/proof"))["manifest"]["seed"] == 1
 
 
-async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    variables = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-    }  # fmt: skip
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    import boto3
-
-    boto3.client("s3", endpoint_url=variables["AWS_ENDPOINT_URL"]).create_bucket(Bucket="models")
-    try:
-        async with running(**settings(dsn, tmp_path, artifacts="s3://models/learnloop")) as api:
-            body = os.urandom(6 * 2**20)
-            await _put(api, body, namespace="cloud")
-            answer = await api.call("GET", f"/api/v1/artifacts/{_sha(body)}", namespace="cloud")
-            assert answer.content == body
-            await api.call("POST", "/api/v1/erasure", json={"agent_id": "walker"}, namespace="cloud")
-            recorded = await LastingRecords(api.plane.shared.plain_blobs).all()
-            assert list(recorded["cloud"].erased) == ["agent/walker"], "erasures outlive the database there, too"
-            server.stop()
-            refused = await api.call(
-                "PUT", "/api/v1/artifacts", 503, content=b"new", headers=_head(b"new"), namespace="cloud"
-            )
-            assert "S3" in refused["error"]["message"]
-    finally:
-        server.stop()
+async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, s3: Any) -> None:
+    async with running(**settings(dsn, tmp_path, artifacts="s3://models/learnloop")) as api:
+        body = os.urandom(6 * 2**20)
+        await _put(api, body, namespace="cloud")
+        answer = await api.call("GET", f"/api/v1/artifacts/{_sha(body)}", namespace="cloud")
+        assert answer.content == body
+        await api.call("POST", "/api/v1/erasure", json={"agent_id": "walker"}, namespace="cloud")
+        recorded = await LastingRecords(api.plane.shared.plain_blobs).all()
+        assert list(recorded["cloud"].erased) == ["agent/walker"], "erasures outlive the database there, too"
+        s3.stop()
+        refused = await api.call(
+            "PUT", "/api/v1/artifacts", 503, content=b"new", headers=_head(b"new"), namespace="cloud"
+        )
+        assert "S3" in refused["error"]["message"]
 
 
 async def test_a_checkpoint_that_was_begun_before_a_training_job_waited_for_the_run_is_not_kept(
