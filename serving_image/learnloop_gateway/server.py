@@ -46,12 +46,14 @@ def build_app(gateway: Gateway) -> ASGIApp:
             return
         out = replies.Outgoing(send)
         try:
+            methods = _methods(scope["path"])
+            if scope["method"] not in methods:
+                out.headers["allow"] = ", ".join(methods)
+                raise replies.ApiError(405, f"{scope['method']} is not served here, {out.headers['allow']} is")
             if scope["method"] == "POST":
                 await _post(gateway, scope, receive, out)
-            elif scope["method"] in ("GET", "HEAD"):
-                await _get(gateway, scope["path"], out)
             else:
-                raise replies.ApiError(405, f"{scope['method']} is not served here")
+                await _get(gateway, scope["path"], out)
         except Exception as error:  # a request that fails must not end the gateway
             failure = refused(error)
             if out.started:
@@ -63,18 +65,25 @@ def build_app(gateway: Gateway) -> ASGIApp:
     return closing(Router(routes, redirect_slashes=False, default=api), gateway)
 
 
+def _methods(path: str) -> tuple[str, ...]:
+    """Methods that are served at a path; raises ApiError 404 where there are none."""
+    if path == CHAT or (path.startswith(f"{EPISODES}/") and path.endswith("/end")):
+        return ("POST",)
+    if path == MODELS or path.startswith(f"{MODELS}/"):
+        return "GET", "HEAD"
+    raise replies.ApiError(404, f"{path[:200]}: nothing is served there")
+
+
 async def _get(gateway: Gateway, path: str, out: replies.Outgoing) -> None:
     if path == MODELS:
         await out.whole(200, orjson.dumps({"object": "list", "data": gateway.models()}))
-    elif path.startswith(f"{MODELS}/"):
+    else:
         result = next((model for model in gateway.models() if model["id"] == path[len(MODELS) + 1 :]), None)
         if result is None:
             raise replies.ApiError(
                 404, f"model: {path[len(MODELS) + 1 :][:80]!r} is not served here", code="model_not_found"
             )
         await out.whole(200, orjson.dumps(result))
-    else:
-        raise replies.ApiError(404, f"{path[:200]}: nothing is served there")
 
 
 async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: replies.Outgoing) -> None:
@@ -89,10 +98,8 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: replies.O
     body = await read_body(Request(scope, receive), MOST_BYTES)
     if path == CHAT:
         await _unless_gone(gateway.complete(headers, body, out), receive)
-    elif path.startswith(f"{EPISODES}/") and path.endswith("/end"):
-        await gateway.end(path[len(EPISODES) + 1 : -len("/end")], headers, body, out)
     else:
-        raise replies.ApiError(404, f"{path[:200]}: nothing is served there")
+        await gateway.end(path[len(EPISODES) + 1 : -len("/end")], headers, body, out)
 
 
 async def _unless_gone(work: Awaitable[None], receive: Receive) -> None:

@@ -253,6 +253,13 @@ async def test_another_model_an_unknown_episode_and_a_long_prompt_say_so(tmp_pat
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
+@pytest.mark.parametrize(("path", "allow"), [("/v1/chat/completions", "POST"), ("/v1/models/cart", "GET, HEAD")])
+async def test_a_method_that_is_not_served_is_405_with_those_that_are(bench: Bench, path: str, allow: str) -> None:
+    answer = await bench.client.request("GET" if allow == "POST" else "POST", path, json={})
+    assert (answer.status_code, answer.headers["allow"]) == (405, allow)
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
 async def test_without_probabilities_a_turn_is_recorded_as_text(bench: Bench) -> None:
     bench.says.log_probs = False
     await bench.ask(USER)
@@ -269,7 +276,7 @@ async def test_the_models_own_sampling_and_tools_hold_where_a_request_says_nothi
     assert " lookup" in bench.says.tokens.decode(bench.says.prompts[0])
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/episodes", "/v1/episodes/e1/end"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/episodes/x/end", "/v1/episodes/e1/end"])
 async def test_a_compressed_body_is_refused_as_such(bench: Bench, path: str) -> None:
     answer = await bench.client.post(path, content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
     assert answer.status_code == 415
