@@ -8,6 +8,7 @@ from typing import Any
 
 from kubernetes_asyncio.client import Configuration
 
+from learnloop_operator.kube import errors
 from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
@@ -66,6 +67,10 @@ class Ledger:
         """The API server has done it; others may have been sent meanwhile."""
         self._note(method, path, answer)
         self._check(method, path)
+        self.die_after(number)
+
+    def die_after(self, number: int) -> None:
+        """The write has its answer, were it a refusal: a Secret that is there already is made once more."""
         if self.kill == (number, "after"):
             self.kill = None
             raise Killed
@@ -142,6 +147,10 @@ class TappedHttp(KubeHttp):
         if method in READS:
             return await super()._once(method, path, body, content_type, query)
         number = self._ledger.before(method, path)
-        answer = await super()._once(method, path, body, content_type, query)
+        try:
+            answer = await super()._once(method, path, body, content_type, query)
+        except errors.KubeError:
+            self._ledger.die_after(number)
+            raise
         self._ledger.after(number, method, path, answer)
         return answer
