@@ -16,6 +16,7 @@ from bench.arguments import parser
 SECTIONS = {
     "inference-protocol": ["bench.judges.inference_protocol"],
     "openai": ["bench.judges.openai_api"],
+    "environments": ["bench.judges.environments"],
     "open-bandit": ["bench.judges.open_bandit"],
 }
 LONGEST_SECONDS = 1200
