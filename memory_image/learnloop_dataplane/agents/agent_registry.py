@@ -6,6 +6,7 @@ from datetime import UTC, date
 from typing import Any
 
 import orjson
+from sqlmodel import func
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import AgentProgress, ModelDeployed, WeekOfAgent
@@ -16,23 +17,8 @@ from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLo
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.forgetting import drop_budget
 from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database
+from learnloop_dataplane.postgres.experience_tables import Agent
 
-_REGISTER = """
-INSERT INTO agents (namespace, name, registered_at, reward_policy, reward_policy_revision, memory_group)
-VALUES ($1, $2, now(), $3, $4, $5)
-ON CONFLICT (namespace, name) DO UPDATE SET registered_at = coalesce(agents.registered_at, now()),
-    reward_policy = excluded.reward_policy, reward_policy_revision = excluded.reward_policy_revision,
-    memory_group = excluded.memory_group
-WHERE agents.registered_at IS NULL
-    OR (agents.reward_policy, agents.reward_policy_revision, agents.memory_group) IS DISTINCT FROM
-        (excluded.reward_policy, excluded.reward_policy_revision, excluded.memory_group)
-"""
-_FORGET = "DELETE FROM agents WHERE namespace = $1 AND name = $2"
-_TOTALS = """
-SELECT since, trajectories, rewarded, last_trajectory_at, first_episodes, first_return_sum, training_request,
-    training_wish
-FROM agents WHERE namespace = $1 AND name = $2 AND registered_at IS NOT NULL
-"""
 # The newest hundred by index; averages of nothing are NULL. What is older than the registration is left out of them
 # afterwards: asked for within the hundred, it would have a new agent of an old name read all of its history.
 RECENT = """
@@ -77,12 +63,13 @@ class AgentRegistry:
 
         What arrived before the first registration counts as well; it is rewarded now.
         """
-        async with self._db.tenant(namespace) as connection:
-            changed = await connection.execute(_REGISTER, namespace, agent, policy, revision, group)
-            if changed != "INSERT 0 0":
-                detail = {"reward_policy": policy, "reward_policy_revision": revision}
+        detail = {"reward_policy": policy, "reward_policy_revision": revision}
+        async with self._db.session(namespace) as session:
+            row = await session.locked(Agent(namespace=namespace, name=agent))
+            row.sqlmodel_update({**detail, "memory_group": group, "registered_at": row.registered_at or func.now()})
+            if session.is_modified(row):
                 detail |= {"memory_group": group} if group is not None else {}
-                await note(connection, namespace, "agent.registered", f"agent/{agent}", detail)
+                await note(session.raw, namespace, "agent.registered", f"agent/{agent}", detail)
         self._arrived(namespace)
 
     async def ordered(self, namespace: str, identity: str, order: TrainingOrder) -> bool:
@@ -96,10 +83,11 @@ class AgentRegistry:
     async def forget(self, namespace: str, agent: str) -> None:
         """Removes the registration, its totals and its memory budget. Trajectories, rewards and memories stay until
         their time is over; an agent registered later under the same name starts counting from zero."""
-        async with self._db.tenant(namespace) as connection:
-            if await connection.execute(_FORGET, namespace, agent) != "DELETE 0":
-                await note(connection, namespace, "agent.deregistered", f"agent/{agent}")
-            await drop_budget(connection, namespace, agent)
+        async with self._db.session(namespace) as session:
+            if row := await session.get(Agent, (namespace, agent), with_for_update=True):
+                await session.delete(row)
+                await note(session.raw, namespace, "agent.deregistered", f"agent/{agent}")
+            await drop_budget(session, namespace, agent)
 
     async def stats(self, namespace: str, agent: str) -> AgentStats:
         """The running totals and the averages of the newest hundred episodes.
@@ -107,30 +95,27 @@ class AgentRegistry:
         Raises:
             ApiError: 404, the agent is not registered.
         """
-        async with self._db.tenant(namespace) as connection:
-            row = await connection.fetchrow(_TOTALS, namespace, agent)
-            if row is None:
+        async with self._db.session(namespace) as session:
+            row = await session.get(Agent, (namespace, agent))
+            if row is None or row.registered_at is None:
                 raise ApiError(
                     404,
                     "this agent is not registered; register it with PUT /api/v1/agents/{agent}",
                     field="agent",
                     value=agent,
                 )
-            recent = await connection.fetchrow(RECENT, namespace, agent, row["since"])
-            arms = await connection.fetch(_ARMS, namespace, agent, row["since"])
+            recent = await session.raw.fetchrow(RECENT, namespace, agent, row.since)
+            arms = await session.raw.fetch(_ARMS, namespace, agent, row.since)
         return AgentStats(
             agent=agent,
-            trajectories=row["trajectories"],
-            rewarded=row["rewarded"],
-            last_trajectory_at=row["last_trajectory_at"],
+            **row.model_dump(include={"trajectories", "rewarded", "last_trajectory_at", "training_request"}),
             recent_episodes=recent["episodes"],
             recent_return_mean=recent["episode_return"],
             recent_reward_mean=recent["reward"],
             recent_success_rate=recent["success"],
-            first_return_mean=row["first_return_sum"] / row["first_episodes"] if row["first_episodes"] else None,
+            first_return_mean=row.first_return_sum / row.first_episodes if row.first_episodes else None,
             arms=[ArmReturns(revision=arm["policy_revision"], returns=arm["returns"][::-1]) for arm in arms],
-            training_request=row["training_request"],
-            training_wish=orjson.loads(row["training_wish"]) if row["training_wish"] else None,
+            training_wish=orjson.loads(row.training_wish) if row.training_wish else None,
         )
 
     async def observations(self, namespace: str, agent: str, limit: int) -> list[list[float]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
+from sqlmodel import col, select
 
 from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse, ToldAgent
 from learnloop_dataplane import errors, strict_json
@@ -19,7 +19,8 @@ from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.loop import Work
 from learnloop_dataplane.lifecycle.retirement import retire
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.database import Database, Session
+from learnloop_dataplane.postgres.memory_tables import MemoryBudgetRow
 from learnloop_dataplane.recall.memory_types import POLICIES
 
 log = logging.getLogger(__name__)
@@ -52,15 +53,7 @@ WITH held AS (
 SELECT id, value FROM ranked WHERE NOT pinned AND (place > $3 OR total > $4) ORDER BY value, id
 """
 _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
-_PUT = """
-INSERT INTO memory_budgets AS b (namespace, agent_id, own) VALUES ($1, $2, $3)
-ON CONFLICT (namespace, agent_id) DO UPDATE SET own = excluded.own WHERE b.own IS DISTINCT FROM excluded.own
-"""
-_DROP = "UPDATE memory_budgets SET own = NULL WHERE namespace = $1 AND agent_id = $2 AND own IS NOT NULL"
-_UNUSED = "DELETE FROM memory_budgets WHERE namespace = $1 AND agent_id = $2 AND own IS NULL"
-_FIGURES = ("memories", "bytes", "pinned", "pinned_above", "forgotten", "last_forgotten", "last_forgotten_at")
-_GET = "SELECT * FROM memory_budgets WHERE namespace = $1 AND agent_id = $2"
-_OWN = "SELECT agent_id, own FROM memory_budgets WHERE namespace = $1 AND own IS NOT NULL"
+_FIGURES = {"memories", "bytes", "pinned", "pinned_above", "forgotten", "last_forgotten", "last_forgotten_at"}
 _HELD = f"""
 SELECT m.agent_id, count(*) AS memories, coalesce(sum({SIZE}), 0)::bigint AS bytes,
     count(*) FILTER (WHERE m.pinned) AS pinned,
@@ -205,40 +198,41 @@ class Budgets:
     async def put(self, namespace: str, agent: str, budget: MemoryBudget) -> bool:
         """Sets an agent's own budget; returns whether that is new. The same again starts no pass."""
         limits = budget.model_dump(mode="json", exclude_none=True)
-        async with self._db.tenant(namespace) as connection:
-            same = await connection.execute(_PUT, namespace, agent, orjson.dumps(limits).decode()) == "INSERT 0 0"
-            if not same:
-                await note(connection, namespace, "memory.budget.set", f"agent/{agent}", limits)
-        if not same:
-            self.changed(namespace)
-        return not same
+        async with self._db.session(namespace) as session:
+            row = await session.locked(MemoryBudgetRow(namespace=namespace, agent_id=agent))
+            if row.own == limits:
+                return False
+            row.own = limits
+            await note(session.raw, namespace, "memory.budget.set", f"agent/{agent}", limits)
+        self.changed(namespace)
+        return True
 
     async def use(self, namespace: str, agent: str) -> MemoryUse:
         """An agent's budget, and what it held when last measured. Raises ApiError: 404, it has no budget."""
-        async with self._db.tenant(namespace) as connection:
-            row = await connection.fetchrow(_GET, namespace, agent)
-        own = MemoryBudget.model_validate_json(row["own"]) if row is not None and row["own"] is not None else None
+        async with self._db.session(namespace) as session:
+            row = await session.get(MemoryBudgetRow, (namespace, agent))
+        own = MemoryBudget.model_validate(row.own) if row is not None and row.own is not None else None
         budget = (own or UNLIMITED).within(self._others(namespace, agent))
         if own is None and budget == UNLIMITED:
             message = "this agent has no memory budget; put one at /api/v1/agents/{agent}/memory-budget"
             raise errors.ApiError(404, message, field="agent", value=agent)
-        figures = {name: value for name, value in row.items() if name in _FIGURES} if row is not None else {}
+        figures = row.model_dump(include=_FIGURES) if row is not None else {}
         return MemoryUse(agent=agent, own=own, budget=budget, **figures)
 
     async def drop(self, namespace: str, agent: str) -> None:
         """Deletes the agent's own budget; forgotten memories stay forgotten."""
-        async with self._db.tenant(namespace) as connection:
-            await drop_budget(connection, namespace, agent)
+        async with self._db.session(namespace) as session:
+            await drop_budget(session, namespace, agent)
 
     async def keep(self, namespace: str) -> int:
         """One pass over a namespace; returns how many memories were forgotten."""
         await self._file.look()
         everyone = self._limit != UNLIMITED
-        async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_OWN, namespace)
-            own = {row["agent_id"]: MemoryBudget.model_validate_json(row["own"]) for row in rows}
+        budgets = select(MemoryBudgetRow).filter_by(namespace=namespace).where(col(MemoryBudgetRow.own).is_not(None))
+        async with self._db.session(namespace) as session:
+            own = {row.agent_id: MemoryBudget.model_validate(row.own) for row in await session.exec(budgets)}
             named = {*own, *self._file.of(namespace)}
-            holding = await held(connection, namespace, None if everyone else named) if named or everyone else {}
+            holding = await held(session.raw, namespace, None if everyone else named) if named or everyone else {}
         gone = 0
         for agent in sorted({*holding, *named}):
             budget = own.get(agent, UNLIMITED).within(self._others(namespace, agent))
@@ -262,11 +256,12 @@ class Budgets:
         return gone
 
 
-async def drop_budget(connection: Any, namespace: str, agent: str) -> None:
+async def drop_budget(session: Session, namespace: str, agent: str) -> None:
     """Deletes the agent's own budget, and notes it if there was one."""
-    if await connection.execute(_DROP, namespace, agent) != "UPDATE 0":
-        await note(connection, namespace, "memory.budget.dropped", f"agent/{agent}")
-    await connection.execute(_UNUSED, namespace, agent)
+    if row := await session.get(MemoryBudgetRow, (namespace, agent), with_for_update=True):
+        await session.delete(row)
+        if row.own is not None:
+            await note(session.raw, namespace, "memory.budget.dropped", f"agent/{agent}")
 
 
 async def held(connection: Any, namespace: str, agents: Collection[str] | None) -> dict[str, Held]:

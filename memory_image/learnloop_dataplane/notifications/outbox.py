@@ -240,8 +240,7 @@ class Notifications:
 
     def __init__(self, db: Database, webhook: Webhook | None, key_file: str, metrics: Metrics) -> None:
         self._db, self.webhook, self._metrics = db, webhook, metrics
-        self._key_file = key_file
-        self._sender: Sender | None = None
+        self._sender = Sender(webhook, key_file) if webhook is not None else None
 
     async def put(self, connection: Any, namespace: str, subject: str, message_id: str, payload: bytes) -> None:
         """Writes the message of an event, within the transaction that writes the event."""
@@ -265,14 +264,14 @@ class Notifications:
         Raises:
             Unavailable: PostgreSQL is away; what was sent is sent again, with the same id.
         """
-        if self.webhook is None:
+        if self._sender is None:
             return 0
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_OLD, namespace)
             due = await connection.fetch(_CLAIM, namespace)
-        return sum(await asyncio.gather(*(self._deliver(self._opened(self.webhook), namespace, row) for row in due)))
+        return sum(await asyncio.gather(*(self._deliver(self._sender, namespace, row) for row in due)))
 
-    async def _deliver(self, sender: "Sender", namespace: str, row: Any) -> bool:
+    async def _deliver(self, sender: Sender, namespace: str, row: Any) -> bool:
         try:
             payload = orjson.loads(row["payload"])
             at = row["created_at"].isoformat()
@@ -294,11 +293,3 @@ class Notifications:
         """Closes the connections."""
         if self._sender is not None:
             await self._sender.close()
-
-    def _opened(self, webhook: Webhook) -> "Sender":
-        """Made for the first message: without one, no HTTP client is imported."""
-        if self._sender is None:
-            from learnloop_dataplane.notifications.outbox import Sender
-
-            self._sender = Sender(webhook, self._key_file)
-        return self._sender

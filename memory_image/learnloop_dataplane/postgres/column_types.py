@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Column, DateTime, text
+from sqlalchemy import BigInteger, Column, DateTime, Identity, text
 from sqlmodel import Field
 
 
@@ -20,3 +20,8 @@ def column(
 def time_column(*, null: bool = False, key: bool = False, default: str | None = None) -> Any:
     """A timestamptz column: every time here has a zone."""
     return column(DateTime(timezone=True), null=null, key=key, default=default)
+
+
+def sequence_column(*, key: bool = False) -> Any:
+    """A number that PostgreSQL gives to each new row."""
+    return Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False, primary_key=key))

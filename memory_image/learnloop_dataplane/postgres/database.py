@@ -1,4 +1,9 @@
-"""The connection pool and the one way to touch tenant rows: a transaction that named its namespace."""
+"""The connection pool and the one way to touch tenant rows: a transaction that named its namespace.
+
+Rows that are created, read, updated and deleted one by one go through `Database.session`, as objects of their tables'
+classes. What handles many rows at a time or lies on a hot path (intake, rewards, recall, consolidation, outboxes,
+audit, claims, aggregates) is plain SQL on `Database.tenant`: a session's statement takes half a millisecond more CPU.
+"""
 
 import asyncio
 import logging
@@ -6,11 +11,18 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import asyncpg
 from asyncpg.pgproto.pgproto import UUID  # an uuid.UUID, made and sent 20 times faster
 from pgvector.asyncpg import register_vector
+from pydantic_core import from_json, to_json
+from sqlalchemy import NullPool, exc, inspect
+from sqlalchemy.dialects import postgresql, registry
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlmodel import SQLModel
+from sqlmodel.ext.asyncio.session import AsyncSession
 
 from learnloop_dataplane.concurrency.loop import cancel
 from learnloop_dataplane.errors import Unavailable
@@ -69,6 +81,54 @@ TRANSIENT = (
 COMMAND_SECONDS = 15.0
 """For one statement that does not say otherwise."""
 ACQUIRE_SECONDS = 5.0
+Row = TypeVar("Row", bound=SQLModel)
+_lent: ContextVar[Any] = ContextVar("lent")
+
+
+class LentDialect(postgresql.asyncpg.PGDialect_asyncpg):
+    """SQLAlchemy's own, for a connection that the pool has set up, and that goes back to it as it was."""
+
+    supports_statement_cache = True
+    supports_native_json_deserialization = False  # plain SQL on the same connection reads jsonb as text
+
+    def on_connect(self) -> None:
+        """Sets no codecs."""
+
+    def do_close(self, dbapi_connection: Any) -> None:
+        """Leaves it open."""
+
+    do_terminate = do_close
+
+
+async def _borrow() -> Any:
+    return _lent.get()
+
+
+registry.register("postgresql.lent", __name__, LentDialect.__name__)
+
+
+class Session(AsyncSession):
+    """A sqlmodel session in a transaction of `Database.tenant`.
+
+    Attributes:
+        raw: its connection, for plain SQL.
+    """
+
+    def __init__(self, engine: AsyncEngine, connection: Any) -> None:
+        super().__init__(engine, expire_on_commit=False)
+        self.raw = connection
+
+    async def insert(self, row: SQLModel) -> bool:
+        """Inserts a row now; False when its key is there already."""
+        values = row.model_dump(exclude_unset=True)
+        result = await self.exec(postgresql.insert(type(row)).values(values).on_conflict_do_nothing())
+        return result.rowcount > 0
+
+    async def locked(self, row: Row) -> Row:
+        """The stored row of this key, inserted if it is missing; nothing else changes it in this transaction."""
+        await self.insert(row)
+        key = inspect(type(row)).primary_key_from_instance(row)
+        return await self.get_one(type(row), tuple(key), with_for_update=True)
 
 
 class Database:
@@ -88,6 +148,14 @@ class Database:
         self._pool: asyncpg.Pool | None = None
         self._starting: asyncio.Task[None] | None = None
         self._known: set[str] = set()
+        self._engine = create_async_engine(
+            "postgresql+lent://",
+            poolclass=NullPool,
+            async_creator=_borrow,
+            isolation_level="AUTOCOMMIT",  # `transaction` begins and ends
+            json_serializer=lambda value: to_json(value, inf_nan_mode="null").decode(),
+            json_deserializer=from_json,
+        )
         self.problem: str = "the first connection is being made"
         self.ready = asyncio.Event()
 
@@ -120,6 +188,20 @@ class Database:
                 )
             yield connection
         self._known.add(namespace)
+
+    @asynccontextmanager
+    async def session(self, namespace: str) -> AsyncIterator[Session]:
+        """The same with a sqlmodel session, whose changes are written at its end."""
+        async with self.tenant(namespace) as connection:
+            token = _lent.set(connection)
+            try:
+                async with Session(self._engine, connection) as session:
+                    yield session
+                    await session.commit()
+            except exc.DBAPIError as error:
+                raise error.driver_exception from error
+            finally:
+                _lent.reset(token)
 
     async def fetch_as(self, namespace: str, statement: str, *arguments: Any) -> list[Any]:
         """One statement that names its namespace itself: one round trip instead of the five of a transaction.

@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Identity, Index, Integer, LargeBinary, Text, Uuid, text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, Text, Uuid, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
-from learnloop_dataplane.postgres.column_types import column, time_column
+from learnloop_dataplane.postgres.column_types import column, sequence_column, time_column
 
 
 class OutboxEvent(SQLModel, table=True):
@@ -109,7 +109,7 @@ class PreferenceRow(SQLModel, table=True):
     )
     namespace: str = column(Text, key=True)
     preference_id: str = column(Text, key=True)
-    seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
+    seq: int = sequence_column()
     agent_id: str = column(Text)
     user_hash: str | None = column(Text, null=True)
     sessions: list[str] = column(ARRAY(Text))
@@ -122,7 +122,7 @@ class WarehouseErasure(SQLModel, table=True):
 
     __tablename__ = "warehouse_erasures"
     namespace: str = column(Text, key=True)
-    id: int = Field(sa_column=Column(BigInteger, Identity(always=True), primary_key=True))
+    id: int = sequence_column(key=True)
     attribute: str = column(Text)
     value: str = column(Text)
     asked_at: datetime = time_column(default="clock_timestamp()")
@@ -137,7 +137,7 @@ class AuditPending(SQLModel, table=True):
 
     __tablename__ = "audit_pending"
     namespace: str = column(Text, key=True)
-    id: int = Field(sa_column=Column(BigInteger, Identity(always=True), primary_key=True))
+    id: int = sequence_column(key=True)
     at: datetime = time_column(default="clock_timestamp()")
     actor: str = column(Text)
     action: str = column(Text)
@@ -201,7 +201,7 @@ class GateReportRow(SQLModel, table=True):
     job: str = column(Text, key=True)
     model_deployment: str = column(Text)
     sha256: str = column(Text)
-    report: dict[str, Any] | None = column(JSONB, null=True)
+    report: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     problem: str = column(Text)
     received_at: datetime = time_column(default="clock_timestamp()")
 

@@ -30,7 +30,6 @@ from sqlalchemy import (
     Computed,
     Double,
     ForeignKeyConstraint,
-    Identity,
     Index,
     Integer,
     Text,
@@ -41,7 +40,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
 from learnloop_api.wire.trajectory import JOINT_TASK
-from learnloop_dataplane.postgres.column_types import column, time_column
+from learnloop_dataplane.postgres.column_types import column, sequence_column, time_column
 
 
 class Tenant(SQLModel, table=True):
@@ -126,7 +125,7 @@ class TrajectoryRow(SQLModel, table=True):
     )
     namespace: str = column(Text, key=True)
     trajectory_id: str = column(Text, key=True)
-    seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
+    seq: int = sequence_column()
     agent_id: str = column(Text)
     task: str = column(Text)
     episode_id: str = column(Text)
@@ -227,9 +226,9 @@ class TrainingRunRow(SQLModel, table=True):
     job: str = column(Text, key=True)
     attempt: int | None = column(Integer, null=True)
     beat_at: datetime | None = time_column(null=True)
-    heartbeat: dict[str, Any] | None = column(JSONB, null=True)
+    heartbeat: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     received_at: datetime | None = time_column(null=True)
-    manifest: dict[str, Any] | None = column(JSONB, null=True)
+    manifest: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     created_at: datetime = time_column(default="now()")
 
 
@@ -248,7 +247,7 @@ class ModelCheckpoint(SQLModel, table=True):
     )
     namespace: str = column(Text, key=True)
     id: UUID = column(Uuid, key=True)
-    seq: int = Field(sa_column=Column(BigInteger, Identity(always=True), nullable=False))
+    seq: int = sequence_column()
     job: str = column(Text)
     training_iteration: int = column(BigInteger)
     sha256: str = column(Text)

@@ -190,7 +190,7 @@ class MemoryBudgetRow(SQLModel, table=True):
     __tablename__ = "memory_budgets"
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
-    own: dict[str, Any] | None = column(JSONB, null=True)
+    own: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     memories: int | None = column(BigInteger, null=True)
     bytes: int | None = column(BigInteger, null=True)
     pinned: int | None = column(BigInteger, null=True)

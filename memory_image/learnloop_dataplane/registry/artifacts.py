@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cachetools import TTLCache
+from sqlmodel import func, update
 
 from learnloop_dataplane.audit.chain import Detail, note
 from learnloop_dataplane.blobs.blob_store import Blobs, Spooled, spooled
@@ -16,10 +17,7 @@ from learnloop_dataplane.config import Quotas
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-
-_PUT = "INSERT INTO artifacts (namespace, sha256, size_bytes) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
-_TOUCH = "UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND sha256 = $2"
-_GET = "SELECT size_bytes FROM artifacts WHERE namespace = $1 AND sha256 = $2"
+from learnloop_dataplane.postgres.experience_tables import Artifact
 
 LOOK_SECONDS = 10.0
 
@@ -72,16 +70,16 @@ class Artifacts:
             Unavailable: not kept; sending it again is safe.
         """
         # Touched first: what is old and about to be deleted is either safe from here on, or already gone.
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_TOUCH, namespace, upload.sha256)
+        await self.use(namespace, upload.sha256)
         await self._blobs.put(artifact_key(namespace, upload.sha256), upload.path)
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_PUT, namespace, upload.sha256, upload.size)
+        async with self._db.session(namespace) as session:
+            await session.insert(Artifact(namespace=namespace, sha256=upload.sha256, size_bytes=upload.size))
 
     async def use(self, namespace: str, sha256: str) -> None:
         """Marks the artifact as used: its retention begins again."""
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_TOUCH, namespace, sha256)
+        used = update(Artifact).filter_by(namespace=namespace, sha256=sha256).values(used_at=func.now())
+        async with self._db.session(namespace) as session:
+            await session.exec(used)
 
     async def get(self, namespace: str, sha256: str) -> Content:
         """The artifact's content.
@@ -89,14 +87,14 @@ class Artifacts:
         Raises:
             ApiError: 404, this namespace has no such artifact.
         """
-        async with self._db.tenant(namespace) as connection:
-            size = await connection.fetchval(_GET, namespace, sha256)
-        chunks = None if size is None else await self._blobs.open(artifact_key(namespace, sha256))
-        if chunks is None:
+        async with self._db.session(namespace) as session:
+            row = await session.get(Artifact, (namespace, sha256))
+        chunks = await self._blobs.open(artifact_key(namespace, sha256)) if row else None
+        if row is None or chunks is None:
             raise ApiError(
                 404, "this namespace has no such artifact; check the URI or upload it", field="sha256", value=sha256
             )
-        return Content(sha256, size, chunks)
+        return Content(sha256, row.size_bytes, chunks)
 
 
 async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) -> Content:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
+from sqlmodel import col, func, select, tuple_
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import (
@@ -23,34 +23,13 @@ from learnloop_dataplane.audit.chain import note, note_once
 from learnloop_dataplane.blobs.blob_store import Spooled
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.postgres.database import Database, uuid7
+from learnloop_dataplane.postgres.database import Database, Session, uuid7
+from learnloop_dataplane.postgres.event_tables import GateReportRow, GateVerdictRow, OutboxEvent, ServedModelRow
+from learnloop_dataplane.postgres.experience_tables import TrainingRunRow
 from learnloop_dataplane.registry.artifacts import Artifacts
 from learnloop_dataplane.strict_json import StrictReader
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-_HISTORY = """
-SELECT payload, created_at, message_id FROM event_outbox
-WHERE namespace = $1 AND subject = $2 AND (created_at, message_id) < ($4, $5)
-ORDER BY created_at DESC, message_id DESC LIMIT $3
-"""
-_SERVES = "SELECT serving FROM served_models WHERE namespace = $1 AND model_deployment = $2"
-_NOW_SERVES = """
-INSERT INTO served_models (namespace, model_deployment, serving) VALUES ($1, $2, $3)
-ON CONFLICT (namespace, model_deployment) DO UPDATE SET serving = excluded.serving, told_at = now()
-"""
-_NOW_ROLLED_BACK = """
-INSERT INTO served_models (namespace, model_deployment, rolled_back) VALUES ($1, $2, $3)
-ON CONFLICT (namespace, model_deployment) DO UPDATE SET rolled_back = excluded.rolled_back, told_at = now()
-"""
-_LIST = """
-SELECT model_deployment, serving, rolled_back FROM served_models
-WHERE namespace = $1 AND model_deployment > $2 ORDER BY model_deployment LIMIT $3
-"""
-_FORGET = "DELETE FROM served_models WHERE namespace = $1 AND model_deployment = $2"
-_PROOF = """
-SELECT job, manifest FROM training_runs
-WHERE namespace = $1 AND manifest ->> 'artifact_sha256' = $2 ORDER BY created_at DESC LIMIT 1
-"""
 _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "")
 
 
@@ -68,13 +47,13 @@ class Deployments:
 
     async def put(self, namespace: str, event: ModelDeployed) -> bool:
         """Keeps a change; False when that revision serves already. Idempotent."""
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_LOCK, _subject(namespace, event))
-            serving = await connection.fetchval(_SERVES, namespace, event.model_deployment)
-            if serving and ModelDeployed.model_validate_json(serving).revision == event.revision:
+        async with self._db.session(namespace) as session:
+            await session.raw.execute(_LOCK, _subject(namespace, event))
+            row = await session.get(ServedModelRow, (namespace, event.model_deployment))
+            serving = _read(row.serving) if row else None
+            if serving and serving.revision == event.revision:
                 return False
-            identity = f"{namespace}/deployed/{uuid7()}"
-            new = await self._keep(connection, namespace, event, identity, _NOW_SERVES, "model.deployed")
+            new = await self._keep(session, namespace, event, f"{namespace}/deployed/{uuid7()}", "serving")
         if new:
             self._arrived(namespace)
         return new
@@ -83,9 +62,9 @@ class Deployments:
         """Keeps a rollback; False when it is known: the same revision at the same time."""
         moment = event.deployed_at.isoformat()
         identity = f"{namespace}/rolled-back/{event.model_deployment}/{event.revision}/{moment}"
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_LOCK, _subject(namespace, event))
-            new = await self._keep(connection, namespace, event, identity, _NOW_ROLLED_BACK, "model.rolled_back")
+        async with self._db.session(namespace) as session:
+            await session.raw.execute(_LOCK, _subject(namespace, event))
+            new = await self._keep(session, namespace, event, identity, "rolled_back")
         if new:
             self._arrived(namespace)
         return new
@@ -98,14 +77,13 @@ class Deployments:
         async with self._db.tenant(namespace) as connection:
             return await note_once(connection, namespace, "rollout.decision", subject, detail, **key)
 
-    async def _keep(
-        self, connection: Any, namespace: str, event: ModelDeployed, identity: str, statement: str, action: str
-    ) -> bool:
-        event = event.model_copy(update={"validation": await _validation(connection, namespace, event.sha256)})
+    async def _keep(self, session: Session, namespace: str, event: ModelDeployed, identity: str, column: str) -> bool:
+        event = event.model_copy(update={"validation": await _validation(session, namespace, event.sha256)})
         body = event.model_dump_json()
-        if not await self._outbox.put(connection, namespace, _subject(namespace, event), identity, body.encode()):
+        if not await self._outbox.put(session.raw, namespace, _subject(namespace, event), identity, body.encode()):
             return False
-        await connection.execute(statement, namespace, event.model_deployment, body)
+        row = await session.locked(ServedModelRow(namespace=namespace, model_deployment=event.model_deployment))
+        row.sqlmodel_update({column: body, "told_at": func.now()})
         detail = {
             "revision": event.revision,
             "previous": event.previous_revision,
@@ -114,53 +92,54 @@ class Deployments:
             "gates": {item.suite: item.report_sha256 or "" for item in event.gates},
             "approved_by": event.approved_by,
         }
-        await note(connection, namespace, action, f"model-deployment/{event.model_deployment}", detail)
+        action = "model.deployed" if column == "serving" else "model.rolled_back"
+        await note(session.raw, namespace, action, f"model-deployment/{event.model_deployment}", detail)
         return True
 
     async def models(self, namespace: str, limit: int, after: str = "") -> list[ServedModel]:
         """The serving model of each ModelDeployment, by name, beginning after `after`."""
-        async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_LIST, namespace, after, limit)
+        served = select(ServedModelRow).filter_by(namespace=namespace).where(ServedModelRow.model_deployment > after)
+        async with self._db.session(namespace) as session:
+            rows = (await session.exec(served.order_by(ServedModelRow.model_deployment).limit(limit))).all()
         return [
             ServedModel(
-                model_deployment=row["model_deployment"],
-                serving=_read(row["serving"]),
-                rolled_back=_read(row["rolled_back"]),
+                model_deployment=row.model_deployment, serving=_read(row.serving), rolled_back=_read(row.rolled_back)
             )
             for row in rows
         ]
 
     async def forget(self, namespace: str, deployment: str) -> None:
         """Takes a deleted ModelDeployment off the list; its history stays on record."""
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_FORGET, namespace, deployment)
+        async with self._db.session(namespace) as session:
+            if row := await session.get(ServedModelRow, (namespace, deployment), with_for_update=True):
+                await session.delete(row)
 
     async def history(
         self, namespace: str, deployment: str, limit: int, before: tuple[Any, ...] | None = None
     ) -> tuple[list[ModelDeployed], tuple[datetime, str] | None]:
         """The newest changes of one ModelDeployment, newest first, those before a time and message; and the time and
         message of the last one where there may be more."""
+        created_at, message_id = col(OutboxEvent.created_at), col(OutboxEvent.message_id)
         subject = f"{names.SUBJECT_MODEL_DEPLOYED}.{namespace}.{deployment}"
-        async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_HISTORY, namespace, subject, limit, *(before or _NEWEST))
-        more = (rows[-1]["created_at"], rows[-1]["message_id"]) if len(rows) == limit else None
-        return [ModelDeployed.model_validate_json(row["payload"]) for row in rows], more
+        events = select(OutboxEvent).filter_by(namespace=namespace, subject=subject).limit(limit)
+        earlier = events.where(tuple_(created_at, message_id) < (before or _NEWEST))
+        async with self._db.session(namespace) as session:
+            rows = (await session.exec(earlier.order_by(created_at.desc(), message_id.desc()))).all()
+        more = (rows[-1].created_at, rows[-1].message_id) if len(rows) == limit else None
+        return [ModelDeployed.model_validate_json(row.payload) for row in rows], more
 
 
-async def _validation(connection: Any, namespace: str, sha256: str | None) -> Validation | None:
+async def _validation(session: Session, namespace: str, sha256: str | None) -> Validation | None:
     """The proof of the artifact's own training run, as long as the run is on record."""
-    row = await connection.fetchrow(_PROOF, namespace, sha256) if sha256 else None
-    if row is None:
+    if not sha256:
         return None
-    proof = orjson.loads(row["manifest"])
-    return Validation.model_validate(
-        {
-            "job": row["job"],
-            "evaluation": proof["evaluation"],
-            "baseline": proof["baseline"],
-            "difference": proof.get("difference"),
-        }
-    )
+    made_it = col(TrainingRunRow.manifest)["artifact_sha256"].astext == sha256
+    runs = select(TrainingRunRow).filter_by(namespace=namespace).where(made_it)
+    run = (await session.exec(runs.order_by(col(TrainingRunRow.created_at).desc()).limit(1))).first()
+    if run is None or run.manifest is None:
+        return None
+    proof = {name: run.manifest.get(name) for name in ("evaluation", "baseline", "difference")}
+    return Validation.model_validate({"job": run.job, **proof})
 
 
 def _read(payload: str | None) -> ModelDeployed | None:
@@ -172,19 +151,6 @@ def _subject(namespace: str, event: ModelDeployed) -> str:
 
 
 MOST = 64
-_PUT = """
-INSERT INTO gate_reports (namespace, model_deployment, job, sha256, report, problem) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (namespace, job) DO NOTHING RETURNING 1
-"""
-_GET = "SELECT sha256 FROM gate_reports WHERE namespace = $1 AND job = $2"
-_GATE_REPORTS_LIST = """
-SELECT job, sha256, report, problem, received_at FROM gate_reports
-WHERE namespace = $1 AND model_deployment = $2 ORDER BY received_at DESC, job LIMIT $3
-"""
-_JUDGED = """
-INSERT INTO gate_verdicts (namespace, model_deployment, revision, started_at, verdict) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT DO NOTHING RETURNING 1
-"""
 _READER = StrictReader(GateReport)
 
 
@@ -206,41 +172,41 @@ class GateRecords:
         """
         report, problem = read_report(await asyncio.to_thread(upload.path.read_bytes))
         await self._artifacts.put(namespace, upload)
-        content = report.model_dump_json() if report else None
-        async with self._db.tenant(namespace) as connection:
-            new = await connection.fetchval(_PUT, namespace, deployment, job, upload.sha256, content, problem)
-            if not new:
-                first = await connection.fetchval(_GET, namespace, job)
-                if first != upload.sha256:
+        row = GateReportRow(
+            namespace=namespace,
+            job=job,
+            model_deployment=deployment,
+            sha256=upload.sha256,
+            report=report.model_dump(mode="json") if report else None,
+            problem=problem,
+        )
+        async with self._db.session(namespace) as session:
+            if not await session.insert(row):
+                first = await session.get_one(GateReportRow, (namespace, job))
+                if first.sha256 != upload.sha256:
                     message = f"this Job has sent another report ({first}): a suite reports once"
                     raise ApiError(409, message, field="x-learnloop-sha256", value=upload.sha256)
                 return False
             detail = {"job": job, "sha256": upload.sha256, "suite": report.suite if report else "", "problem": problem}
-            await note(connection, namespace, "gate.reported", f"model-deployment/{deployment}", detail)
+            await note(session.raw, namespace, "gate.reported", f"model-deployment/{deployment}", detail)
         return True
 
     async def reports(self, namespace: str, deployment: str) -> GateReports:
         """The newest reports of a ModelDeployment's suites."""
-        async with self._db.tenant(namespace) as connection:
-            rows = await connection.fetch(_GATE_REPORTS_LIST, namespace, deployment, MOST)
-        return GateReports(
-            reports=[
-                StoredReport(
-                    job=row["job"],
-                    sha256=row["sha256"],
-                    received_at=row["received_at"].isoformat(),
-                    report=GateReport.model_validate_json(row["report"]) if row["report"] else None,
-                    problem=row["problem"],
-                )
-                for row in rows
-            ]
-        )
+        reports = select(GateReportRow).filter_by(namespace=namespace, model_deployment=deployment).limit(MOST)
+        async with self._db.session(namespace) as session:
+            newest = reports.order_by(col(GateReportRow.received_at).desc(), GateReportRow.job)
+            rows = (await session.exec(newest)).all()
+        stored = [row.model_dump(include={"job", "sha256", "report", "problem", "received_at"}) for row in rows]
+        reports_read = [StoredReport(**row | {"received_at": row["received_at"].isoformat()}) for row in stored]
+        return GateReports(reports=reports_read)
 
     async def judged(self, namespace: str, verdict: JudgedGates) -> bool:
         """Puts how a candidate's gates ended into the audit chain, once; False when it is there already."""
-        key = (namespace, verdict.model_deployment, verdict.revision, verdict.started_at)
-        async with self._db.tenant(namespace) as connection:
-            new = await connection.fetchval(_JUDGED, *key, verdict.model_dump_json())
+        key = verdict.model_dump(include={"model_deployment", "revision", "started_at"})
+        row = GateVerdictRow(namespace=namespace, **key, verdict=verdict.model_dump(mode="json"))
+        async with self._db.session(namespace) as session:
+            new = await session.insert(row)
             if new:
                 detail = {
                     "revision": verdict.revision,
@@ -250,8 +216,8 @@ class GateRecords:
                     "reports": {item.suite: item.report_sha256 or "" for item in verdict.verdicts},
                 }
                 subject = f"model-deployment/{verdict.model_deployment}"
-                await note(connection, namespace, "gates.judged", subject, detail)
-        return bool(new)
+                await note(session.raw, namespace, "gates.judged", subject, detail)
+        return new
 
 
 def read_report(content: bytes) -> tuple[GateReport | None, str]:

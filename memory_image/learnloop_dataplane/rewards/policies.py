@@ -12,13 +12,10 @@ from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.evaluators.registry import EVALUATORS
 from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.experience_tables import RewardPolicyRevision
 from learnloop_dataplane.rewards.reward_tables import STATE, Policy, Running
 
 MAX_KEPT = 256
-_PUT = """
-INSERT INTO reward_policy_revisions (namespace, name, revision, spec) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
-RETURNING 1
-"""
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 _GET = f"""
 SELECT p.spec {_SCOPE}, LATERAL (
@@ -82,11 +79,12 @@ class Policies:
         """
         check_evaluators(spec)
         wanted = spec.to_kube()
-        async with self._db.tenant(namespace) as connection:
-            if await connection.fetchval(_PUT, namespace, name, revision, orjson.dumps(wanted).decode()):
+        row = RewardPolicyRevision(namespace=namespace, name=name, revision=revision, spec=wanted)
+        async with self._db.session(namespace) as session:
+            if await session.insert(row):
                 digest = sha256(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS)).hexdigest()
                 detail = {"revision": revision, "spec_sha256": digest}
-                await note(connection, namespace, "reward.policy.published", f"reward-policy/{name}", detail)
+                await note(session.raw, namespace, "reward.policy.published", f"reward-policy/{name}", detail)
         stored = await self.get(namespace, name, revision)
         if stored is None or stored.spec.to_kube() != wanted:
             raise ApiError(

@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import orjson
+from sqlalchemy.dialects.postgresql import insert
+from sqlmodel import col, func, or_, select, tuple_
 
 from learnloop_api import names
 from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
@@ -17,47 +17,15 @@ from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database, uuid7
+from learnloop_dataplane.postgres.experience_tables import ModelCheckpoint, TrainingRunRow
 from learnloop_dataplane.registry.artifacts import Content
 
 log = logging.getLogger(__name__)
 KEEP_CHECKPOINTS = 2
 LAST_PHASES = ("done", "failed")
 
-# Monotone: an older incarnation of the gang never overwrites a newer one, nor an older moment of the same one.
-_BEAT = """
-INSERT INTO training_runs AS run (namespace, job, attempt, beat_at, heartbeat, received_at)
-VALUES ($1, $2, $3, $4, $5, clock_timestamp())
-ON CONFLICT (namespace, job) DO UPDATE SET attempt = excluded.attempt, beat_at = excluded.beat_at,
-    heartbeat = excluded.heartbeat, received_at = excluded.received_at
-WHERE run.attempt IS NULL OR (excluded.attempt, excluded.beat_at) >= (run.attempt, run.beat_at)
-RETURNING 1
-"""
-_HEARD = "SELECT beat_at FROM training_runs WHERE namespace = $1 AND job = $2"
-_OPEN = "INSERT INTO training_runs (namespace, job) VALUES ($1, $2) ON CONFLICT DO NOTHING"
-_LOCK = "SELECT attempt, manifest FROM training_runs WHERE namespace = $1 AND job = $2 FOR UPDATE"
-_MANIFEST = "UPDATE training_runs SET manifest = $3 WHERE namespace = $1 AND job = $2"
-_READ = """
-SELECT heartbeat, manifest, extract(epoch FROM clock_timestamp() - received_at)::float8 AS age
-FROM training_runs WHERE namespace = $1 AND job = $2
-"""
-_CHECKPOINT = """
-INSERT INTO model_checkpoints (namespace, id, job, training_iteration, sha256, size_bytes, checkpoint_path, agent_id,
-    performance_metrics)
-SELECT $1, $2, job, $4, $5, $6, $7, $8, jsonb_strip_nulls(jsonb_build_object('step', heartbeat -> 'step',
-    'steps_per_second', heartbeat -> 'steps_per_second', 'recent_return', heartbeat -> 'recent_return'))
-FROM training_runs WHERE namespace = $1 AND job = $3
-"""
-_NEWEST = """
-SELECT training_iteration, sha256, size_bytes, checkpoint_path, created_at FROM model_checkpoints
-WHERE namespace = $1 AND job = $2 ORDER BY seq DESC LIMIT 1 OFFSET $3
-"""
-_TRIM = """
-DELETE FROM model_checkpoints WHERE namespace = $1 AND job = $2 AND seq NOT IN
-    (SELECT seq FROM model_checkpoints WHERE namespace = $1 AND job = $2 ORDER BY seq DESC LIMIT $3)
-RETURNING checkpoint_path
-"""
-_DELETE_CHECKPOINTS = "DELETE FROM model_checkpoints WHERE namespace = $1 AND job = $2 RETURNING checkpoint_path"
-_DELETE = "DELETE FROM training_runs WHERE namespace = $1 AND job = $2"
+_PROGRESS = ("step", "steps_per_second", "recent_return")
+"""Figures of the newest heartbeat that a checkpoint carries."""
 
 
 class Runs:
@@ -87,36 +55,44 @@ class Runs:
 
     async def beat(self, namespace: str, beat: Heartbeat) -> bool:
         """Keeps a heartbeat; False when a newer one is already there. The last one of an attempt becomes an event."""
-        async with self._db.tenant(namespace) as connection:
-            newer = await connection.fetchval(_BEAT, namespace, beat.job, beat.attempt, beat.at, beat.model_dump_json())
+        new = {"attempt": beat.attempt, "beat_at": beat.at, "heartbeat": beat.model_dump(mode="json")}
+        new["received_at"] = func.clock_timestamp()
+        # Monotone: an older incarnation of the gang never overwrites a newer one, nor an older moment of the same one.
+        attempt, moment = col(TrainingRunRow.attempt), col(TrainingRunRow.beat_at)
+        newest = or_(attempt.is_(None), tuple_(attempt, moment) <= tuple_(beat.attempt, beat.at))
+        put = insert(TrainingRunRow).values(namespace=namespace, job=beat.job, **new)
+        put = put.on_conflict_do_update(index_elements=["namespace", "job"], set_=new, where=newest)
+        async with self._db.session(namespace) as session:
+            newer = (await session.exec(put)).rowcount > 0
             if newer and beat.phase in LAST_PHASES:
                 subject = status_subject(namespace, beat.job)
                 identity = f"{namespace}/status/{beat.job}/{beat.attempt}/{beat.phase}"
                 event = of_heartbeat(beat).model_dump_json().encode()
-                if await self._outbox.put(connection, namespace, subject, identity, event):
+                if await self._outbox.put(session.raw, namespace, subject, identity, event):
                     end = {"phase": beat.phase, "attempt": beat.attempt, "step": beat.step, "message": beat.message}
-                    await note(connection, namespace, "training.ended", f"training-job/{beat.job}", end)
+                    await note(session.raw, namespace, "training.ended", f"training-job/{beat.job}", end)
         if newer:
             self._metrics.runs.beat(namespace, beat)
         if newer and beat.phase in LAST_PHASES:
             self._arrived(namespace)
         elif newer and self._publish is not None:
             self._publish(status_subject(namespace, beat.job), of_heartbeat(beat).model_dump_json().encode())
-        return bool(newer)
+        return newer
 
     async def tell(self, namespace: str, status: TrainingStatus) -> bool:
         """Keeps the operator's word that a run is queued, and its verdict. False for a repetition; after a heartbeat,
         queued is new again."""
         identity = f"{namespace}/status/{status.job}/{status.job_uid}/{status.phase}"
-        async with self._db.tenant(namespace) as connection:
-            if status.status == "queued" and (beat := await connection.fetchval(_HEARD, namespace, status.job)):
-                identity += f"/{beat.isoformat()}"
+        async with self._db.session(namespace) as session:
+            run = await session.get(TrainingRunRow, (namespace, status.job)) if status.status == "queued" else None
+            if run and run.beat_at:
+                identity += f"/{run.beat_at.isoformat()}"
             subject = status_subject(namespace, status.job)
-            new = await self._outbox.put(connection, namespace, subject, identity, status.model_dump_json().encode())
+            new = await self._outbox.put(session.raw, namespace, subject, identity, status.model_dump_json().encode())
             if new and status.status in ("completed", "failed"):
                 verdict = {"phase": status.phase, "message": status.message}
                 verdict |= {"artifact_sha256": status.artifact.sha256} if status.artifact else {}
-                await note(connection, namespace, "training.judged", f"training-job/{status.job}", verdict)
+                await note(session.raw, namespace, "training.judged", f"training-job/{status.job}", verdict)
         if new:
             self._arrived(namespace)
         return new
@@ -144,22 +120,33 @@ class Runs:
         key = _key(namespace, job, identity)
         await self._blobs.put(key, upload.path)
         try:
-            async with self._db.tenant(namespace) as connection:
-                await connection.execute(_OPEN, namespace, job)
-                row = await connection.fetchrow(_LOCK, namespace, job)
-                _no_newer(job, attempt, row["attempt"])
-                blob = (upload.sha256, upload.size, key)
-                await connection.execute(_CHECKPOINT, namespace, identity, job, step, *blob, agent)
-                newest = await connection.fetchrow(_NEWEST, namespace, job, 0)
-                old = await connection.fetch(_TRIM, namespace, job, KEEP_CHECKPOINTS)
+            async with self._db.session(namespace) as session:
+                run = await session.locked(TrainingRunRow(namespace=namespace, job=job))
+                _no_newer(job, attempt, run.attempt)
+                beat = run.heartbeat or {}
+                newest = ModelCheckpoint(
+                    namespace=namespace,
+                    id=identity,
+                    job=job,
+                    training_iteration=step,
+                    sha256=upload.sha256,
+                    size_bytes=upload.size,
+                    checkpoint_path=key,
+                    agent_id=agent,
+                    performance_metrics={name: beat[name] for name in _PROGRESS if beat.get(name) is not None},
+                )
+                session.add(newest)
+                old = (await session.exec(_checkpoints(namespace, job).offset(KEEP_CHECKPOINTS))).all()
+                for checkpoint in old:
+                    await session.delete(checkpoint)
         except Unavailable:
             # The commit may have happened although its answer was lost: an orphan is better than a hole.
             log.warning("checkpoint blob %s is perhaps not referred to", key)
             raise
         except ApiError:
-            await self._remove([{"checkpoint_path": key}])
+            await self._remove([key])
             raise
-        await self._remove(old)
+        await self._remove([checkpoint.checkpoint_path for checkpoint in old])
         return _info(newest)
 
     async def get_checkpoint(self, namespace: str, job: str, back: int = 0) -> tuple[CheckpointInfo, Content]:
@@ -170,13 +157,13 @@ class Runs:
         """
         # A newer checkpoint may replace this one between reading the row and opening the blob; then look again.
         for _ in range(3):
-            async with self._db.tenant(namespace) as connection:
-                row = await connection.fetchrow(_NEWEST, namespace, job, back)
-            chunks = await self._blobs.open(row["checkpoint_path"]) if row else None
+            async with self._db.session(namespace) as session:
+                row = (await session.exec(_checkpoints(namespace, job).offset(back).limit(1))).first()
+            chunks = await self._blobs.open(row.checkpoint_path) if row else None
             if row is None:
                 break
             if chunks is not None:
-                return _info(row), Content(row["sha256"], row["size_bytes"], chunks)
+                return _info(row), Content(row.sha256, row.size_bytes, chunks)
         raise ApiError(404, "this run has no checkpoint yet; start from the beginning", field="job", value=job)
 
     async def put_manifest(self, namespace: str, manifest: Manifest) -> None:
@@ -186,15 +173,12 @@ class Runs:
         Raises:
             ApiError: 409, another one is there.
         """
-        wanted = manifest.model_dump_json()
-        async with self._db.tenant(namespace) as connection:
-            await connection.execute(_OPEN, namespace, manifest.job)
-            row = await connection.fetchrow(_LOCK, namespace, manifest.job)
-            earlier = Manifest.model_validate_json(row["manifest"]) if row["manifest"] else None
-            fresh = earlier is None or earlier.attempts < manifest.attempts
-            if fresh:
-                await connection.execute(_MANIFEST, namespace, manifest.job, wanted)
-                await _note(connection, namespace, manifest)
+        async with self._db.session(namespace) as session:
+            run = await session.locked(TrainingRunRow(namespace=namespace, job=manifest.job))
+            earlier = Manifest.model_validate(run.manifest) if run.manifest else None
+            if earlier is None or earlier.attempts < manifest.attempts:
+                run.manifest = manifest.model_dump(mode="json")
+                await _note(session.raw, namespace, manifest)
             elif earlier != manifest:
                 raise ApiError(
                     409,
@@ -209,36 +193,43 @@ class Runs:
         Raises:
             ApiError: 404, nothing was ever reported.
         """
-        async with self._db.tenant(namespace) as connection:
-            row = await connection.fetchrow(_READ, namespace, job)
-            checkpoint = await connection.fetchrow(_NEWEST, namespace, job, 0)
-        if row is None:
+        async with self._db.session(namespace) as session:
+            run = await session.get(TrainingRunRow, (namespace, job))
+            checkpoint = (await session.exec(_checkpoints(namespace, job).limit(1))).first()
+            now = await session.raw.fetchval("SELECT clock_timestamp()")
+        if run is None:
             raise ApiError(404, "this run has not reported anything yet", field="job", value=job)
         return TrainingRun(
             job=job,
-            heartbeat=orjson.loads(row["heartbeat"]) if row["heartbeat"] else None,
-            heartbeat_age_seconds=None if row["age"] is None else max(0.0, row["age"]),
+            heartbeat=Heartbeat.model_validate(run.heartbeat) if run.heartbeat else None,
+            heartbeat_age_seconds=(now - run.received_at).total_seconds() if run.received_at else None,
             checkpoint=_info(checkpoint) if checkpoint else None,
-            manifest=orjson.loads(row["manifest"]) if row["manifest"] else None,
+            manifest=Manifest.model_validate(run.manifest) if run.manifest else None,
         )
 
     async def delete(self, namespace: str, job: str) -> bool:
         """Deletes a run and its checkpoints; its artifact stays. False when there was nothing."""
-        async with self._db.tenant(namespace) as connection:
-            await connection.fetchrow(_LOCK, namespace, job)
-            old = await connection.fetch(_DELETE_CHECKPOINTS, namespace, job)
-            deleted = await connection.execute(_DELETE, namespace, job)
-            if deleted != "DELETE 0":
-                await note(connection, namespace, "training.deleted", f"training-job/{job}")
-        await self._remove(old)
-        return bool(deleted != "DELETE 0")
+        async with self._db.session(namespace) as session:
+            run = await session.get(TrainingRunRow, (namespace, job), with_for_update=True)
+            if run is None:
+                return False
+            old = (await session.exec(_checkpoints(namespace, job))).all()
+            await session.delete(run)  # and its checkpoints, which refer to it
+            await note(session.raw, namespace, "training.deleted", f"training-job/{job}")
+        await self._remove([checkpoint.checkpoint_path for checkpoint in old])
+        return True
 
-    async def _remove(self, rows: list[Any]) -> None:
-        for row in rows:
+    async def _remove(self, keys: list[str]) -> None:
+        for key in keys:
             try:
-                await self._blobs.delete(row["checkpoint_path"])
+                await self._blobs.delete(key)
             except Unavailable:
-                log.warning("checkpoint blob %s could not be removed", row["checkpoint_path"])
+                log.warning("checkpoint blob %s could not be removed", key)
+
+
+def _checkpoints(namespace: str, job: str) -> Any:
+    """A run's checkpoints, newest first."""
+    return select(ModelCheckpoint).filter_by(namespace=namespace, job=job).order_by(col(ModelCheckpoint.seq).desc())
 
 
 def _no_newer(job: str, attempt: int | None, heard: int | None) -> None:
@@ -263,9 +254,8 @@ def status_subject(namespace: str, job: str) -> str:
     return f"{names.SUBJECT_TRAINING_STATUS}.{namespace}.{job}"
 
 
-def _info(row: Any) -> CheckpointInfo:
-    at: datetime = row["created_at"]
-    return CheckpointInfo(step=row["training_iteration"], sha256=row["sha256"], size_bytes=row["size_bytes"], at=at)
+def _info(row: ModelCheckpoint) -> CheckpointInfo:
+    return CheckpointInfo(step=row.training_iteration, sha256=row.sha256, size_bytes=row.size_bytes, at=row.created_at)
 
 
 def _key(namespace: str, job: str, identity: UUID) -> str:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sqlalchemy import create_engine, exc, text
+
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.postgres.database import Database
 
@@ -43,7 +45,6 @@ def open_storage(dsn: str) -> "RDBStorage":
     """
     import optuna
     import psycopg
-    from sqlalchemy import create_engine, text
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     url = "postgresql+psycopg://"
@@ -66,8 +67,6 @@ def open_storage(dsn: str) -> "RDBStorage":
 @contextmanager
 def exclusive(storage: "RDBStorage", name: str) -> Iterator[None]:
     """One writer to a study at a time, over all replicas; the lock ends with the connection, whatever happens."""
-    from sqlalchemy import text
-
     with storage.engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"), {"name": name})
         yield
@@ -101,11 +100,7 @@ class StudyThreads:
                 return await loop.run_in_executor(self._threads, lambda: work(self._open()))
         except TimeoutError as error:
             raise Unavailable("PostgreSQL") from error
-        except Exception as error:
-            from sqlalchemy.exc import SQLAlchemyError  # 0.15 s that only studies cost
-
-            if not isinstance(error, SQLAlchemyError):
-                raise
+        except exc.SQLAlchemyError as error:
             log.warning("studies: %s", str(error).splitlines()[0][:300])
             raise Unavailable("PostgreSQL") from error
 
