@@ -17,6 +17,7 @@ SECTIONS = {
     "inference-protocol": ["bench.judges.inference_protocol"],
     "openai": ["bench.judges.openai_api"],
     "environments": ["bench.judges.environments"],
+    "manifests": ["bench.judges.manifests"],
     "open-bandit": ["bench.judges.open_bandit"],
 }
 LONGEST_SECONDS = 1200
