@@ -34,7 +34,7 @@ async def test_what_was_recalled_from_working_memory_can_be_kept_for_good(api: A
 
 
 async def test_consolidation_keeps_what_outlives_its_twin_and_details_that_differ(api: Api) -> None:
-    await store(api, "keeper", ["the server room opens at noon"], importance=0.9, ttl_seconds=2)
+    await store(api, "keeper", ["the server room opens at noon"], importance=0.9, ttl_seconds=3600)
     await store(api, "keeper", ["the server room opens at noon"], importance=0.1)
     gates = [{"text": "the bus leaves from here", "gate": gate} for gate in (4, 5)]
     memories = [{"agent_id": "keeper", "memory_type": "semantic", "content": gate} for gate in gates]
