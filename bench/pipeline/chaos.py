@@ -28,7 +28,7 @@ from bench.pipeline.player import AGENTS
 from bench.pipeline.world import pipeline
 from learnloop_dataplane.experience.nats_workers import STREAM_DURABLE
 from learnloop_dataplane.nats.connection import TRAJECTORIES
-from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+from learnloop_dataplane.warehouse import ClickHouse
 from testing.servers.clickhouse_server import ClickHouseServer
 from testing.servers.data_plane_process import Product
 from testing.servers.ports import held_port

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop_dataplane.audit.chain import verify
-from learnloop_dataplane.blobs.blob_store import Blobs
+from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.config import Config, with_password
 from learnloop_dataplane.erasure.requests import FOLDER, OPTED_OUT
 from learnloop_dataplane.errors import ApiError

@@ -13,7 +13,7 @@ from learnloop_api.wire.deployment import AgentProgress, ModelDeployed, WeekOfAg
 from learnloop_api.wire.reward import AgentStats, ArmReturns
 from learnloop_api.wire.training_request import TrainingOrder
 from learnloop_dataplane.audit.chain import note, note_once
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
+from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.forgetting import drop_budget
 from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database

@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common import http_server, telemetry
-from learnloop_dataplane.access.callers import RequestShare
+from learnloop_dataplane import privacy
+from learnloop_dataplane.access import RequestShare
 from learnloop_dataplane.agents import routes as agents
 from learnloop_dataplane.api import requests as responses
 from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, answer, data_plane, identify, refusal
@@ -30,7 +31,6 @@ from learnloop_dataplane.experience import routes as experience
 from learnloop_dataplane.lifecycle import routes as lifecycle
 from learnloop_dataplane.memories import routes as memories
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.privacy import people
 from learnloop_dataplane.registry import routes as registry
 from learnloop_dataplane.rewards import routes as rewards
 from learnloop_dataplane.rewards.routes import Calculate
@@ -90,7 +90,7 @@ ROUTERS = (
 
 def create_app(config: Config) -> FastAPI:
     """The data plane; its background work lives as long as the app does."""
-    people.use_keys(config.lines("pseudonym_key"))
+    privacy.use_keys(config.lines("pseudonym_key"))
     plane = DataPlane(config)
 
     @asynccontextmanager

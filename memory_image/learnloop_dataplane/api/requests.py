@@ -20,15 +20,15 @@ from learnloop_api import names
 from learnloop_api.wire.base import Name as NameRule
 from learnloop_api.wire.base import Sha256
 from learnloop_common.service_accounts import NAMESPACE
-from learnloop_dataplane.access.callers import Identity, require_open
+from learnloop_dataplane.access import Identity, require_open
 from learnloop_dataplane.assembly import memory_parts, parts
 from learnloop_dataplane.assembly.data_plane import CallerChecks, DataPlane
 from learnloop_dataplane.audit.chain import actor
 from learnloop_dataplane.concurrency.limits import body_bytes, in_thread_if_large
 from learnloop_dataplane.errors import ApiError, Invalid
-from learnloop_dataplane.kubernetes.api_client import Resource, Verb
+from learnloop_dataplane.kubernetes import Resource, Verb
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import redact_text
+from learnloop_dataplane.privacy import redact_text
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 from learnloop_dataplane.strict_json import StrictReader
 

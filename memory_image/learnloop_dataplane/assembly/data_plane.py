@@ -1,12 +1,12 @@
 """One process of the data plane: what callers may do, whether it is ready, and its parts, begun and ended in order."""
 
 from learnloop_common.http_server import Drain
-from learnloop_dataplane.access.callers import Identity, RequestShare
+from learnloop_dataplane.access import Identity, RequestShare
 from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
 from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, TrainingParts
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, Unavailable
-from learnloop_dataplane.kubernetes.api_client import PodOwners, Resource, Roles, Verb
+from learnloop_dataplane.kubernetes import PodOwners, Resource, Roles, Verb
 from learnloop_dataplane.postgres.database import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 

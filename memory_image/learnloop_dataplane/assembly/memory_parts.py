@@ -103,7 +103,7 @@ def _distiller(config: Config) -> distillation.Distiller:
         return distillation.CountingDistiller()
     # What talks by HTTP is imported where a setting has it talk.
     from learnloop_dataplane.lifecycle.distillation import MOST_ANSWER_BYTES, ModelDistiller
-    from learnloop_dataplane.model_servers.openai_api import ModelServer, chat_probe
+    from learnloop_dataplane.model_servers import ModelServer, chat_probe
 
     key = config.distiller_key.get_secret_value() if config.distiller_key else None
     server = ModelServer(url, chat_probe(model), key, seconds=config.distiller_seconds, most_bytes=MOST_ANSWER_BYTES)

@@ -5,29 +5,29 @@ from functools import partial
 from typing import Any
 
 from learnloop_dataplane import errors, metrics
-from learnloop_dataplane.access.callers import Authenticator
+from learnloop_dataplane.access import Authenticator
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.audit import chain
 from learnloop_dataplane.audit import chain as sealer
-from learnloop_dataplane.blobs.blob_store import Blobs
+from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.concurrency import limits, loop
 from learnloop_dataplane.config import Config, WrappingKeys
-from learnloop_dataplane.encryption.step_cipher import DataKeys, SealedBlobs, StepCipher
+from learnloop_dataplane.encryption import DataKeys, SealedBlobs, StepCipher
 from learnloop_dataplane.evaluators import evaluator, judge, scorers
 from learnloop_dataplane.experience import datasets, nats_workers, trajectories
-from learnloop_dataplane.kubernetes.api_client import KubeApi
+from learnloop_dataplane.kubernetes import KubeApi
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications import outbox, reports
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import Users
+from learnloop_dataplane.privacy import Users
 from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
 from learnloop_dataplane.registry.deployments import Deployments, GateRecords
 from learnloop_dataplane.rewards import bias, human_feedback, policies, reward_hacking, reward_worker
 from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.sandbox.job import JobSandbox
-from learnloop_dataplane.task_rewards.evaluation import EvaluationWorker, TeamCredits
+from learnloop_dataplane.task_rewards import EvaluationWorker, TeamCredits
 from learnloop_dataplane.training import jobs, runs, study_storage
-from learnloop_dataplane.warehouse.clickhouse import ClickHouse, Shipper
+from learnloop_dataplane.warehouse import ClickHouse, Shipper
 
 Step = Callable[[str], Awaitable[int]]
 """Work on one namespace; returns how much was done."""

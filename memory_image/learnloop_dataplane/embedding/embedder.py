@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_dataplane.errors import ConfigError, Unavailable
-from learnloop_dataplane.model_servers.openai_api import ModelServer, NotTaken
+from learnloop_dataplane.model_servers import ModelServer, NotTaken
 
 Vector = NDArray[np.float32]
 

@@ -1,9 +1,10 @@
-"""One erasure from request to receipt."""
+"""One erasure from request to receipt, in tables and in the messages of a stream."""
 
 import asyncio
+import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,17 +13,92 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+import orjson
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import APIError, NotFoundError
+
+from learnloop_api import names
+from learnloop_dataplane import privacy
 from learnloop_dataplane.audit.chain import Sealer, actor, note
-from learnloop_dataplane.blobs.blob_store import Blobs
+from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.erasure.rows import Erased, Scope, erase, of_person
 from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
+from learnloop_dataplane.nats.connection import REWARDS, Bus
 from learnloop_dataplane.postgres.database import Database, uuid7
-from learnloop_dataplane.privacy import people
-from learnloop_dataplane.privacy.people import Users
+from learnloop_dataplane.privacy import Users, digest_of
 from learnloop_dataplane.recall.recall import RecallLog
 from learnloop_dataplane.rewards.human_feedback import UserFeedback
 from learnloop_dataplane.vectors.vector_store import VectorStore
-from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+from learnloop_dataplane.warehouse import ClickHouse
+
+log = logging.getLogger(__name__)
+BATCH = 256
+IDLE_SECONDS = 60.0
+FETCH_SECONDS = 1.0
+
+
+class Matcher:
+    """Says whether a reward belongs to what was erased.
+
+    Args:
+        digests: of every episode ever erased for this subject.
+        erased_at: what was computed later came after the erasure and stays.
+    """
+
+    def __init__(self, namespace: str, scope: Scope, digests: Collection[str], erased_at: datetime) -> None:
+        self._namespace, self._scope = namespace, scope
+        self._digests, self._erased_at = frozenset(digests), erased_at
+
+    def __call__(self, message: Msg) -> bool:
+        """By the episode's id, or by the agent."""
+        body = orjson.loads(message.data)
+        if digest_of(self._namespace, body["trajectory_id"]) in self._digests:
+            return True
+        return self._scope.agent is not None and datetime.fromisoformat(body["computed_at"]) <= self._erased_at
+
+
+async def erase_messages(bus: Bus, namespace: str, scope: Scope, matches: Matcher) -> dict[str, int]:
+    """Takes every matching message out of the stream; returns how many by stream.
+
+    Reads the namespace's own messages, some ten thousand a second; an agent's subject is read alone.
+
+    Raises:
+        Unavailable: NATS does not answer; what was not erased yet is found by the next attempt.
+    """
+    config = ConsumerConfig(
+        deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE, inactive_threshold=IDLE_SECONDS
+    )
+    subject, erased = f"{names.SUBJECT_REWARD}.{namespace}.{scope.agent or '>'}", 0
+    try:
+        reader = await bus.js.pull_subscribe(subject, stream=REWARDS, config=config)
+        try:
+            while left := (await reader.consumer_info()).num_pending or 0:
+                try:
+                    messages = await reader.fetch(min(BATCH, left), timeout=FETCH_SECONDS)
+                except TimeoutError:  # another erasure took away what was left
+                    continue
+                for message in filter(matches, messages):
+                    erased += await _delete(bus, message.metadata.sequence.stream)
+        finally:
+            await reader.unsubscribe()
+    except (NatsError, TimeoutError, OSError) as error:
+        log.warning("NATS: %s could not be searched: %r", REWARDS, error)
+        raise Unavailable("NATS") from error
+    return {REWARDS: erased}
+
+
+async def _delete(bus: Bus, sequence: int) -> int:
+    try:
+        return int(await bus.js.delete_msg(REWARDS, sequence))
+    except APIError:
+        # Perhaps another erasure was quicker; the server says so by an error that says other things as well.
+        with suppress(NotFoundError):
+            await bus.js.get_msg(REWARDS, sequence)
+            raise
+        return 0
+
 
 if TYPE_CHECKING:
     from learnloop_dataplane.nats.connection import Bus
@@ -209,7 +285,7 @@ class Erasing:
                 out = {row["user_hash"] for row in await connection.fetch(_OUT, namespace)}
             for user in sorted(recorded.opted_out - out):
                 async with self._db.tenant(namespace) as connection:
-                    await people.alone(connection, namespace)
+                    await privacy.alone(connection, namespace)
                     await self._users.opt_out(connection, namespace, user)
                 done += 1
             for subject, at in sorted(recorded.erased.items()):
@@ -250,7 +326,7 @@ class Erasing:
         """
         scope = await self._scope(namespace, user_id, None)
         async with self._db.tenant(namespace) as connection:
-            await people.alone(connection, namespace)
+            await privacy.alone(connection, namespace)
             await self._records.opted_out(namespace, scope.user or "")
             await self._users.opt_out(connection, namespace, scope.user or "")
         await self.erase(namespace, user_id=user_id)
@@ -276,8 +352,8 @@ class Erasing:
     ) -> tuple[Erased, datetime]:
         await self._recalls.flush()  # what is logged later could name what is gone
         async with self._db.tenant(namespace) as connection:
-            await people.alone(connection, namespace)
-            at = await people.mark(connection, namespace, scope.subject, recorded)
+            await privacy.alone(connection, namespace)
+            at = await privacy.mark(connection, namespace, scope.subject, recorded)
             if recorded is None:
                 await self._records.erased(namespace, scope.subject, at)
             erased = await erase(connection, namespace, scope)
@@ -290,7 +366,7 @@ class Erasing:
     async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
         if self._bus is None:
             return {}
-        from learnloop_dataplane.erasure.stream_messages import Matcher, erase_messages
+        from learnloop_dataplane.erasure.requests import Matcher, erase_messages
 
         async with self._db.tenant(namespace) as connection:
             digests = [row["digest"] for row in await connection.fetch(_DIGESTS, namespace, scope.subject)]

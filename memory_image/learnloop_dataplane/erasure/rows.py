@@ -14,7 +14,7 @@ from learnloop_api import names
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.lifecycle.distillation import MAX_PEOPLE, MAX_SOURCES
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import bury
+from learnloop_dataplane.privacy import bury
 
 SECONDS = 300.0  # a large agent is scanned more than once
 _OF_USER, _OF_AGENT = "labels ->> 'user_id' = $2", "agent_id = $2"

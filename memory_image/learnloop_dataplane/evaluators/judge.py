@@ -14,7 +14,7 @@ from learnloop_common.circuit_breaker import Breaker
 from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, NoVerdict, Score, Tools, as_text
-from learnloop_dataplane.model_servers.openai_api import ChatModel, ModelServer, NotTaken, chat_probe
+from learnloop_dataplane.model_servers import ChatModel, ModelServer, NotTaken, chat_probe
 
 SECONDS = 60.0
 MAX_ANSWER = 2**20

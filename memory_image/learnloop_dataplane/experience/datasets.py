@@ -21,10 +21,10 @@ from pydantic_core import to_json
 
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
+from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database
-from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+from learnloop_dataplane.warehouse import ClickHouse
 
 MOST = 20
 """Episodes of a page."""

@@ -18,16 +18,16 @@ from learnloop_api import names
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_dataplane import errors, strict_json
-from learnloop_dataplane.access.callers import Authenticator
+from learnloop_dataplane.access import Authenticator
 from learnloop_dataplane.concurrency import limits, loop
 from learnloop_dataplane.config import Config, seed_from
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
+from learnloop_dataplane.encryption import PLAIN, StepCipher
 from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories, prepare, safe_version, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats import auth_callout, event_outbox, relay
 from learnloop_dataplane.nats.connection import ROOM_SECONDS, TRAINING, TRAJECTORIES, Bus, Room
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import Users, redact_text
+from learnloop_dataplane.privacy import Users, redact_text
 
 log = logging.getLogger(__name__)
 BATCH = 64

@@ -15,13 +15,13 @@ from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Step, Trajecto
 from learnloop_common.redaction.redactor import safe_measurements
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher, StepLog
+from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.errors import Invalid, NoRoom, Unavailable
 from learnloop_dataplane.experience.datasets import digest, explored, note_explored
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import tenants_id
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import METADATA_KEY, Users, hold_off, redact, redact_text, refused
+from learnloop_dataplane.privacy import METADATA_KEY, Users, hold_off, redact, redact_text, refused
 
 if TYPE_CHECKING:
     from learnloop_dataplane.nats.connection import Bus, Room

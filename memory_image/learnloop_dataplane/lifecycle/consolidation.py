@@ -23,7 +23,7 @@ from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledM
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import redact_text
+from learnloop_dataplane.privacy import redact_text
 from learnloop_dataplane.recall import memory_groups, memory_types, recall
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.memories.memory_store import PEOPLE, NewMemory
-from learnloop_dataplane.model_servers.openai_api import ChatModel, ModelServer, NotTaken
+from learnloop_dataplane.model_servers import ChatModel, ModelServer, NotTaken
 from learnloop_dataplane.recall.memory_types import MemoryType
 
 FEWEST = 5

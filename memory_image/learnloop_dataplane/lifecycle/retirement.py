@@ -13,7 +13,7 @@ from uuid import UUID
 from learnloop_common.redaction.redactor import safe_origin
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import redact_text
+from learnloop_dataplane.privacy import redact_text
 
 Retired = Literal["forgotten", "duplicate", "echo", "superseded", "quarantined", "rolled-back"]
 Action = Literal["quarantine", "release", "rollback"]

@@ -15,7 +15,7 @@ from learnloop_dataplane import errors, text
 from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.postgres.database import Database, uuid7
-from learnloop_dataplane.privacy.people import Users, hold_off, redact, redact_text
+from learnloop_dataplane.privacy import Users, hold_off, redact, redact_text
 from learnloop_dataplane.recall import kinds, memory_types, questions
 
 Source = Literal["api", "episode", "consolidation", "import"]

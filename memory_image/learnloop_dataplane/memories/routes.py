@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_dataplane.access.callers import Identity
+from learnloop_dataplane.access import Identity
 from learnloop_dataplane.api.requests import (
     NOTHING_NEW,
     Caller,
@@ -24,7 +24,7 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.memories.memory_store import NewMemory
-from learnloop_dataplane.privacy.people import redact
+from learnloop_dataplane.privacy import redact
 from learnloop_dataplane.recall import memory_groups, recall
 from learnloop_dataplane.recall.memory_types import ALL_TYPES, MemoryType
 from learnloop_dataplane.text import question_of

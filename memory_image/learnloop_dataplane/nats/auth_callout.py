@@ -25,7 +25,7 @@ from nats.aio.msg import Msg
 
 from learnloop_api import names
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.access.callers import Authenticator, Identity
+from learnloop_dataplane.access import Authenticator, Identity
 from learnloop_dataplane.config import logins_of, seed_from
 from learnloop_dataplane.errors import ApiError
 

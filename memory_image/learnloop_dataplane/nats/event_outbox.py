@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from learnloop_dataplane.concurrency import loop
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy.people import hold_off
+from learnloop_dataplane.privacy import hold_off
 
 if TYPE_CHECKING:
     from learnloop_dataplane.nats.connection import Bus

@@ -12,7 +12,7 @@ from cachetools import TTLCache
 from sqlmodel import func, update
 
 from learnloop_dataplane.audit.chain import Detail, note
-from learnloop_dataplane.blobs.blob_store import Blobs, Spooled, spooled
+from learnloop_dataplane.blobs import Blobs, Spooled, spooled
 from learnloop_dataplane.config import Quotas
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics

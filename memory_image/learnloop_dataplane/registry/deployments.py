@@ -20,7 +20,7 @@ from learnloop_api.wire.deployment import (
     Validation,
 )
 from learnloop_dataplane.audit.chain import note, note_once
-from learnloop_dataplane.blobs.blob_store import Spooled
+from learnloop_dataplane.blobs import Spooled
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database, Session, uuid7

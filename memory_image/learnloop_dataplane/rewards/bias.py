@@ -21,7 +21,7 @@ from learnloop_api.kinds.reward_policy import BiasCheck, RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, GroupGap
 from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
 from learnloop_dataplane.concurrency.limits import FairPlaces
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
+from learnloop_dataplane.encryption import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import policies, reward_hacking, reward_tables

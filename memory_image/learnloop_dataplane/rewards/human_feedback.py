@@ -18,7 +18,7 @@ from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database, uuid7
-from learnloop_dataplane.privacy.people import Users, is_erased
+from learnloop_dataplane.privacy import Users, is_erased
 from learnloop_dataplane.rewards import reward_tables, reward_worker
 
 MAX_PEOPLE = 1000

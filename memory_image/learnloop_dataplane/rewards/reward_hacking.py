@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
 from learnloop_common.reward_rules.components import LIMIT, Episode, asked_values, evaluate, needs_log
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
+from learnloop_dataplane.encryption import PLAIN, StepCipher
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
 from learnloop_dataplane.rewards.policies import Policies

@@ -12,7 +12,7 @@ import orjson
 from learnloop_api.kinds.reward_policy import Normalisation, RewardPolicySpec
 from learnloop_api.wire.reward import KeptReward, Reward
 from learnloop_common.reward_rules import components, step_rewards
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
+from learnloop_dataplane.encryption import PLAIN, StepCipher
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
 
 

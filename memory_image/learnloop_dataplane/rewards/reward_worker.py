@@ -19,7 +19,7 @@ from learnloop_api import names
 from learnloop_api.wire.deployment import DeploymentOutcomes, RevisionOutcomes
 from learnloop_common.reward_rules import components, step_rewards
 from learnloop_dataplane.concurrency import loop
-from learnloop_dataplane.encryption.step_cipher import PLAIN, StepCipher
+from learnloop_dataplane.encryption import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import Event, publish_pending
 from learnloop_dataplane.postgres.database import Database

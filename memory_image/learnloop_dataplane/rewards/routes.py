@@ -32,7 +32,7 @@ from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.rewards import reward_tables
 from learnloop_dataplane.rewards.bias import BiasQuery
 from learnloop_dataplane.rewards.reward_tables import Running, Window
-from learnloop_dataplane.task_rewards.evaluation import Result, calculated
+from learnloop_dataplane.task_rewards import Result, calculated
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

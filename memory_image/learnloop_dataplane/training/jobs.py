@@ -7,13 +7,13 @@ from urllib.parse import quote
 import orjson
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_dataplane.access.callers import Identity
+from learnloop_dataplane.access import Identity
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.errors import ApiError, ApiServerRefused
 from learnloop_dataplane.postgres.database import Database, uuid7
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.kubernetes.api_client import KubeApi
+    from learnloop_dataplane.kubernetes import KubeApi
 
 
 RESOURCE = "trainingjobs"

@@ -12,7 +12,7 @@ from learnloop_api import names
 from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
 from learnloop_api.wire.training_request import TrainingStatus, of_heartbeat
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.blobs.blob_store import Blobs, Spooled
+from learnloop_dataplane.blobs import Blobs, Spooled
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from learnloop_dataplane.blobs.blob_store import Blobs
+from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 123457, tzinfo=UTC)

@@ -2,7 +2,7 @@ import pytest
 
 from learnloop_common.key_lines import KeyLines
 from learnloop_common.redaction.redactor import Redaction
-from learnloop_dataplane.privacy import people
+from learnloop_dataplane import privacy
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.trajectory import default_redactor
 
@@ -18,9 +18,9 @@ def test_an_agent_makes_pseudonyms_by_the_key_that_is_in_use_as_the_data_plane_d
         by_key = Redaction(key)
         assert redactor("write to a@b.example") == by_key("write to a@b.example")
         assert redactor.value(context) == by_key.value(context)
-        people.use_keys(lines)
-        assert people.redact(context) == by_key.value(context)
-    people.use_keys(None)
+        privacy.use_keys(lines)
+        assert privacy.redact(context) == by_key.value(context)
+    privacy.use_keys(None)
 
 
 def test_a_short_key_of_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_dataplane.access.callers import OPEN, Bearer
+from learnloop_dataplane.access import OPEN, Bearer
 from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api

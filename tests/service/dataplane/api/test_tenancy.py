@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.names import memory_audience
-from learnloop_dataplane.access.callers import Authenticator
+from learnloop_dataplane.access import Authenticator
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import SERVICE_ROLE, Database
 from learnloop_dataplane.postgres.experience_tables import SQLModel

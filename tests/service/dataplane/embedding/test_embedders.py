@@ -20,7 +20,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.embedding.embedder import HttpEmbedder, open_embedder
 from learnloop_dataplane.embedding.onnx_model import OnnxEmbedder
 from learnloop_dataplane.errors import ConfigError, Unavailable
-from learnloop_dataplane.privacy.people import use_keys
+from learnloop_dataplane.privacy import use_keys
 from learnloop_dataplane.vectors.vector_store import open_vectors
 
 from ..conftest import eventually, running, settings

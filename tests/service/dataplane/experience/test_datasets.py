@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.wire.trajectory import EpisodePage
-from learnloop_dataplane.warehouse.clickhouse import ClickHouse
+from learnloop_dataplane.warehouse import ClickHouse
 from testing.servers.clickhouse_server import START_SECONDS, ClickHouseServer
 from testing.servers.ports import held_port
 

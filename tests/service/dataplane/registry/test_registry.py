@@ -12,7 +12,7 @@ import pytest
 
 from learnloop_dataplane.erasure.requests import LastingRecords
 from learnloop_dataplane.errors import ApiServerRefused
-from learnloop_dataplane.kubernetes.api_client import KubeApi
+from learnloop_dataplane.kubernetes import KubeApi
 from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api, running, settings

@@ -10,7 +10,7 @@ import clickhouse_connect
 import pytest
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.warehouse.clickhouse import COLUMNS, ClickHouse
+from learnloop_dataplane.warehouse import COLUMNS, ClickHouse
 from testing.servers.clickhouse_server import START_SECONDS, ClickHouseServer
 from testing.servers.ports import held_port
 
@@ -204,7 +204,7 @@ async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
 async def test_a_namespace_with_much_to_ship_takes_turns_with_those_that_have_little(
     dsn: str, tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.warehouse.clickhouse.BATCH", 2)
+    monkeypatch.setattr("learnloop_dataplane.warehouse.BATCH", 2)
     went: list[str] = []
     insert = ClickHouse.insert
 

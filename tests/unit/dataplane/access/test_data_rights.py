@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.access.callers import Identity
+from learnloop_dataplane.access import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
-from learnloop_dataplane.kubernetes.api_client import PodOwners, Roles
+from learnloop_dataplane.kubernetes import PodOwners, Roles
 
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
 RANK = Identity("team", "system:serviceaccount:team:default", "t-master-0", "pod-1")

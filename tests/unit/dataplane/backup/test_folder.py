@@ -17,7 +17,7 @@ from learnloop_dataplane.backup import (
     read_manifest,
     restore_artifacts,
 )
-from learnloop_dataplane.blobs.blob_store import Blobs
+from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
 
 CONTENT = b"a model"

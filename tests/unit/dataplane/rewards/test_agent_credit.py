@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_api.kinds.reward_policy import TeamCredit
-from learnloop_dataplane.task_rewards.evaluation import divide
+from learnloop_dataplane.task_rewards import divide
 
 DIFFERENCE = TeamCredit(method="difference")
 NAMES = list("abcdefgh")

@@ -15,7 +15,7 @@ Bearer = Literal["rank", "gate suite"]
 AUDIENCES: dict[str, Bearer] = {names.RUN_AUDIENCE: "rank", names.GATE_AUDIENCE: "gate suite"}
 OPEN: dict[Bearer, tuple[tuple[str, str], ...]] = {
     "rank": (
-        # Its own run alone, where there is a cluster to ask: kubernetes/api_client.py.
+        # Its own run alone, where there is a cluster to ask: kubernetes.py.
         ("PUT", "/api/v1/training/runs/{}/heartbeat"),
         ("PUT", "/api/v1/training/runs/{}/checkpoint"),
         ("PUT", "/api/v1/training/runs/{}/manifest"),

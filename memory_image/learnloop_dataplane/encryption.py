@@ -27,7 +27,7 @@ from learnloop_common.encryption import (
     unseal,
 )
 from learnloop_dataplane import config, errors
-from learnloop_dataplane.blobs.blob_store import Blobs
+from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.postgres.database import Database, uuid7
 
 _OF = "SELECT key_id, wrapping_key, wrapped FROM data_keys WHERE namespace = $1"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 from cachetools import TTLCache
 
-from learnloop_dataplane.access.callers import Identity
+from learnloop_dataplane.access import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
 

@@ -1,1 +1,0 @@
-"""Callers: who they are, by their service-account tokens."""

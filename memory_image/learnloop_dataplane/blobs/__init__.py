@@ -1,1 +1,0 @@
-"""The artifact store: a directory or an S3 bucket."""

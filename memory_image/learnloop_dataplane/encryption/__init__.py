@@ -1,1 +1,0 @@
-"""Encryption of what people and agents left: keys of each namespace, agent and person, wrapped by keys of a Secret."""

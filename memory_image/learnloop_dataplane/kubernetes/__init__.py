@@ -1,1 +1,0 @@
-"""Calls to the Kubernetes API server."""

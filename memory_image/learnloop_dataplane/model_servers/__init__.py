@@ -1,1 +1,0 @@
-"""Servers that run models elsewhere, and speak as OpenAI does."""

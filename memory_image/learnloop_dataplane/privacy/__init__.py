@@ -1,1 +1,0 @@
-"""People behind the data: redaction, pseudonyms, opt-outs, and tombstones of what was erased."""

@@ -1,1 +1,0 @@
-"""Scores of stored episodes by evaluators, and the division of rewards among agents."""

@@ -1,1 +1,0 @@
-"""The long memory of the platform: whole episodes in ClickHouse, when one is configured. PostgreSQL alone otherwise."""
