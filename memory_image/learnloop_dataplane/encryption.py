@@ -26,8 +26,7 @@ from learnloop_common.encryption import (
     sealed,
     unseal,
 )
-from learnloop_dataplane import config, errors
-from learnloop_dataplane.blobs import Blobs
+from learnloop_dataplane import blobs, config, errors
 from learnloop_dataplane.postgres.database import Database, uuid7
 
 _OF = "SELECT key_id, wrapping_key, wrapped FROM data_keys WHERE namespace = $1"
@@ -190,7 +189,7 @@ def _opened(namespace: str, log: StepLog, key: DataKey) -> StepLog:
     return StepLog(log.trajectory_id, steps.decode(), last.decode() or None)
 
 
-class SealedBlobs(Blobs):
+class SealedBlobs(blobs.Blobs):
     """Blobs sealed by the key of the namespace that their own key begins with.
 
     Blobs from before encryption was switched on are read as they are.

@@ -16,9 +16,8 @@ from urllib.parse import quote
 import httpx
 from cachetools import TTLCache
 
-from learnloop_dataplane.access import Identity
+from learnloop_dataplane import access, errors
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
 
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 16 * 2**20
@@ -64,17 +63,17 @@ class KubeApi:
             headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": content_type}
             answer = await self._client.request(method, path, params=query, json=body, headers=headers)
         except (OSError, httpx.HTTPError, ssl.SSLError) as error:
-            raise Unavailable("the API server") from error
+            raise errors.Unavailable("the API server") from error
         if answer.status_code == 429 or answer.status_code >= 500:
-            raise Unavailable("the API server", retry_after=5)
+            raise errors.Unavailable("the API server", retry_after=5)
         if answer.status_code >= 300:
-            raise ApiServerRefused(answer.status_code, _message(answer), field=None)
+            raise errors.ApiServerRefused(answer.status_code, _message(answer), field=None)
         if len(answer.content) > MAX_ANSWER_BYTES:
-            raise Unavailable("the API server")
+            raise errors.Unavailable("the API server")
         return answer.text if text else answer.json()
 
     async def may(
-        self, caller: Identity, verb: str, resource: str, name: str = "", *, group: str = "learnloop.dev"
+        self, caller: access.Identity, verb: str, resource: str, name: str = "", *, group: str = "learnloop.dev"
     ) -> bool:
         """May this service account do that to objects of `group` in its namespace? The API server decides.
 
@@ -146,7 +145,7 @@ class Roles:
         self._kube = kube
         self._fresh: TTLCache[tuple[str, str, str, str], bool] = TTLCache(MAX_KNOWN, FRESH_SECONDS)
 
-    async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
+    async def require(self, caller: access.Identity, verb: Verb, resource: Resource) -> None:
         """Returns when the caller may.
 
         Raises:
@@ -155,13 +154,13 @@ class Roles:
         """
         if self._open or caller.subject in self._listed or await self._granted(caller, verb, resource):
             return
-        raise ApiError(
+        raise errors.ApiError(
             403,
             f"{caller.subject} is an agent in namespace {caller.namespace} and may not {verb} {resource}; bind it a "
             f"Role with verb {verb} on {resource}.{GROUP}, or the ClusterRole learnloop-data-admin",
         )
 
-    async def _granted(self, caller: Identity, verb: Verb, resource: Resource) -> bool:
+    async def _granted(self, caller: access.Identity, verb: Verb, resource: Resource) -> bool:
         if self._kube is None:
             return False
         key = (caller.subject, caller.namespace, verb, resource)
@@ -199,7 +198,7 @@ class PodOwners:
         self._attempts: TTLCache[tuple[str, str, str, str], int] = TTLCache(MOST_RANKS, RANK_SECONDS)
 
     async def require_rank(
-        self, caller: Identity, job: str, attempt: int | None = None, *, fresh: bool = False
+        self, caller: access.Identity, job: str, attempt: int | None = None, *, fresh: bool = False
     ) -> int | None:
         """The attempt (from 0) whose rank the caller is; None: no TrainingJob has the run's name.
 
@@ -221,10 +220,10 @@ class PodOwners:
             current = self._attempts[key] = await self._attempt_of(caller, job, owner)
         if attempt is not None and attempt != current:
             message = f"the gang of run {job} is at attempt {current}, counted from 0; the report is of {attempt}"
-            raise ApiError(403, message, field="attempt", value=str(attempt))
+            raise errors.ApiError(403, message, field="attempt", value=str(attempt))
         return current
 
-    async def require_suite(self, caller: Identity, deployment: str, job: str) -> None:
+    async def require_suite(self, caller: access.Identity, deployment: str, job: str) -> None:
         """Returns where the caller is a pod of the Job of a gate suite of this ModelDeployment.
 
         Raises:
@@ -243,7 +242,7 @@ class PodOwners:
         if (_group_of(above), above.get("kind"), above.get("name")) != (OURS, "ModelDeployment", deployment):
             raise _refused(sentence, f"the Job is not of ModelDeployment {deployment}")
 
-    async def _attempt_of(self, caller: Identity, job: str, owner: Object) -> int:
+    async def _attempt_of(self, caller: access.Identity, job: str, owner: Object) -> int:
         sentence = f"only the ranks of TrainingJob {job} report its run"
         gang: Object | None = await self._pod_of(caller, sentence)
         for _ in range(MOST_MAKERS):
@@ -260,7 +259,7 @@ class PodOwners:
         attempt = (gang["metadata"].get("annotations") or {}).get(ATTEMPT, "0")
         return int(attempt) if attempt.isdecimal() else 0
 
-    async def _pod_of(self, caller: Identity, sentence: str) -> Object:
+    async def _pod_of(self, caller: access.Identity, sentence: str) -> Object:
         if not caller.pod or not caller.pod_uid:
             raise _refused(sentence, "its token names no pod: mount a projected service-account token")
         pod = await self._find("v1", "pods", caller.namespace, caller.pod)
@@ -280,7 +279,7 @@ class PodOwners:
         path = f"{root}/namespaces/{quote(namespace, safe='')}/{resource}/{quote(name, safe='')}"
         try:
             manifest: Object = await self._kube.request("GET", path)
-        except ApiServerRefused as refusal:
+        except errors.ApiServerRefused as refusal:
             if refusal.status == 404:
                 return None
             raise
@@ -296,5 +295,5 @@ def _group_of(reference: Object) -> str:
     return str(reference.get("apiVersion")).partition("/")[0]
 
 
-def _refused(sentence: str, why: str) -> ApiError:
-    return ApiError(403, f"{sentence}, and the caller is not one: {why}", field="job")
+def _refused(sentence: str, why: str) -> errors.ApiError:
+    return errors.ApiError(403, f"{sentence}, and the caller is not one: {why}", field="job")

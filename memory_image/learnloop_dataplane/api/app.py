@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common import http_server, telemetry
-from learnloop_dataplane import privacy
-from learnloop_dataplane.access import RequestShare
+from learnloop_dataplane import access, errors, privacy
 from learnloop_dataplane.agents import routes as agents
 from learnloop_dataplane.api import requests as responses
 from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, answer, data_plane, identify, refusal
@@ -26,7 +25,6 @@ from learnloop_dataplane.assembly.data_plane import DataPlane
 from learnloop_dataplane.audit import routes as audit
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.erasure import routes as erasure
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.experience import routes as experience
 from learnloop_dataplane.lifecycle import routes as lifecycle
 from learnloop_dataplane.memories import routes as memories
@@ -231,7 +229,7 @@ class RequestLimits:
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_body: int, max_upload: int, metrics: Metrics, requests: RequestShare
+        self, app: ASGIApp, *, max_body: int, max_upload: int, metrics: Metrics, requests: access.RequestShare
     ) -> None:
         self._app = app
         self._requests = requests
@@ -259,7 +257,7 @@ class RequestLimits:
                 async with asyncio.timeout(READ_SECONDS):  # wait_for would start a task for every message
                     message = await receive()
             except TimeoutError:
-                raise ApiError(408, "the request stalled for 30 s; send it again", field="body") from None
+                raise errors.ApiError(408, "the request stalled for 30 s; send it again", field="body") from None
             received += len(message.get("body", b""))
             if received > limit:
                 raise _too_large(limit)
@@ -273,11 +271,11 @@ class RequestLimits:
 
         try:
             if problem := http_server.encoding_problem(scope["headers"]):
-                raise ApiError(415, problem, field="body")
+                raise errors.ApiError(415, problem, field="body")
             if _declared(scope) > limit:
                 raise _too_large(limit)
             await self._app(scope, receive if _declared(scope) == 0 else bounded, noting)
-        except ApiError as error:
+        except errors.ApiError as error:
             # Raised while the body was read outside of a route.
             await refusal(error)(scope, receive, noting)
         finally:
@@ -311,5 +309,5 @@ def _declared(scope: Scope) -> int:
     return int(length) if length.isdigit() else 1
 
 
-def _too_large(limit: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {limit} bytes; make it smaller", field="body")
+def _too_large(limit: int) -> errors.ApiError:
+    return errors.ApiError(413, f"the body is larger than {limit} bytes; make it smaller", field="body")

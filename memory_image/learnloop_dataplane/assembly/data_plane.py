@@ -1,12 +1,10 @@
 """One process of the data plane: what callers may do, whether it is ready, and its parts, begun and ended in order."""
 
 from learnloop_common.http_server import Drain
-from learnloop_dataplane.access import Identity, RequestShare
+from learnloop_dataplane import access, errors, kubernetes
 from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
 from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, TrainingParts
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.errors import ApiError, Unavailable
-from learnloop_dataplane.kubernetes import PodOwners, Resource, Roles, Verb
 from learnloop_dataplane.postgres.database import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 
@@ -30,12 +28,12 @@ class Readiness:
         problems: dict[str, str] = {}
         try:
             await db.ping()
-        except Unavailable as error:
+        except errors.Unavailable as error:
             problems["postgresql"] = error.message if db.ready.is_set() else db.problem
         if bus:
             try:
                 await bus.ping()
-            except Unavailable as error:
+            except errors.Unavailable as error:
                 problems["nats"] = error.message if bus.ready.is_set() else bus.problem
         return problems
 
@@ -62,20 +60,20 @@ class CallerChecks:
         self.authenticator = shared.authenticator
         self.anonymous = config.auth == "none"
         self._operator = config.operator_subject
-        self._roles = Roles(config, shared.kube)
+        self._roles = kubernetes.Roles(config, shared.kube)
         ranks_only = not self.anonymous and config.run_writers == "ranks"
-        self._owners = PodOwners(shared.kube) if shared.kube and ranks_only else None
+        self._owners = kubernetes.PodOwners(shared.kube) if shared.kube and ranks_only else None
 
-    async def identify(self, authorization: str | None, namespace: str | None) -> Identity:
+    async def identify(self, authorization: str | None, namespace: str | None) -> access.Identity:
         """The caller; see `Authenticator.identify`."""
         return await self.authenticator.identify(authorization, namespace)
 
-    async def require(self, caller: Identity, verb: Verb, resource: Resource) -> None:
+    async def require(self, caller: access.Identity, verb: kubernetes.Verb, resource: kubernetes.Resource) -> None:
         """Raises a 403 where the caller is an agent and the route is not an agent's."""
         await self._roles.require(caller, verb, resource)
 
     async def require_rank(
-        self, caller: Identity, job: str, attempt: int | None = None, *, fresh: bool = False
+        self, caller: access.Identity, job: str, attempt: int | None = None, *, fresh: bool = False
     ) -> int | None:
         """The attempt of the run that the caller reports; raises a 403 where it does not belong to the run's gang."""
         if self._owners is None:
@@ -83,18 +81,18 @@ class CallerChecks:
         current = await self._owners.require_rank(caller, job, attempt, fresh=fresh)
         return attempt if current is None else current
 
-    async def require_suite(self, caller: Identity, deployment: str, job: str) -> None:
+    async def require_suite(self, caller: access.Identity, deployment: str, job: str) -> None:
         """Raises a 403 where the caller is not a pod of this gate suite's Job."""
         if self._owners is not None:
             await self._owners.require_suite(caller, deployment, job)
 
-    def is_operator(self, caller: Identity) -> bool:
+    def is_operator(self, caller: access.Identity) -> bool:
         return not self.anonymous and caller.subject == self._operator
 
-    def require_operator(self, caller: Identity, message: str) -> None:
+    def require_operator(self, caller: access.Identity, message: str) -> None:
         """Raises a 403 with this message where the caller is not the operator's service account."""
         if not self.anonymous and caller.subject != self._operator:
-            raise ApiError(403, message, field="authorization")
+            raise errors.ApiError(403, message, field="authorization")
 
 
 REWRAP_SECONDS = 60.0
@@ -107,7 +105,7 @@ class DataPlane:
     def __init__(self, config: Config) -> None:
         self.shared = SharedParts(config)
         self.callers = CallerChecks(self.shared)
-        self.requests = RequestShare(config.requests_per_namespace)
+        self.requests = access.RequestShare(config.requests_per_namespace)
         self.experience = ExperienceParts(self.shared)
         self.memory = MemoryParts(self.shared)
         self.training = TrainingParts(self.shared)

@@ -4,28 +4,23 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from learnloop_dataplane import errors, metrics
-from learnloop_dataplane.access import Authenticator
+from learnloop_dataplane import access, encryption, errors, kubernetes, metrics, privacy, task_rewards
 from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.audit import chain
 from learnloop_dataplane.audit import chain as sealer
 from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.concurrency import limits, loop
 from learnloop_dataplane.config import Config, WrappingKeys
-from learnloop_dataplane.encryption import DataKeys, SealedBlobs, StepCipher
 from learnloop_dataplane.evaluators import evaluator, judge, scorers
 from learnloop_dataplane.experience import datasets, nats_workers, trajectories
-from learnloop_dataplane.kubernetes import KubeApi
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.notifications import outbox, reports
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy import Users
 from learnloop_dataplane.registry.artifacts import Artifacts, Keeping, bounded
 from learnloop_dataplane.registry.deployments import Deployments, GateRecords
 from learnloop_dataplane.rewards import bias, human_feedback, policies, reward_hacking, reward_worker
 from learnloop_dataplane.rewards.reward_tables import step_credits
 from learnloop_dataplane.sandbox.job import JobSandbox
-from learnloop_dataplane.task_rewards import EvaluationWorker, TeamCredits
 from learnloop_dataplane.training import jobs, runs, study_storage
 from learnloop_dataplane.warehouse import ClickHouse, Shipper
 
@@ -48,13 +43,13 @@ class SharedParts:
         self.arrivals: loop.Work | None = None
         keys = config.encryption_keys
         wrapping = WrappingKeys.parse(keys.get_secret_value()) if keys else None
-        self.data_keys = DataKeys(self.db, wrapping) if wrapping else None
-        self.step_cipher = StepCipher(self.data_keys)
+        self.data_keys = encryption.DataKeys(self.db, wrapping) if wrapping else None
+        self.step_cipher = encryption.StepCipher(self.data_keys)
         self.plain_blobs = Blobs(config.artifacts)
-        self.blobs = SealedBlobs(config.artifacts, self.data_keys) if self.data_keys else self.plain_blobs
+        self.blobs = encryption.SealedBlobs(config.artifacts, self.data_keys) if self.data_keys else self.plain_blobs
         asks = config.auth != "none" and (config.roles == "rbac" or config.run_writers == "ranks")
-        self.kube = KubeApi(config) if config.training_api or config.sandbox or asks else None
-        self.authenticator = Authenticator(config)
+        self.kube = kubernetes.KubeApi(config) if config.training_api or config.sandbox or asks else None
+        self.authenticator = access.Authenticator(config)
         self.rate = limits.EpisodeRate(config.quotas, self.metrics)
         parts = (self.db, self.authenticator, self.metrics, self.rate, self.step_cipher)
         self.nats = nats_workers.NatsSide(config, *parts) if config.nats_url else None
@@ -68,7 +63,7 @@ class SharedParts:
         )
         self.reports = reports.Reports(self.db, self.notifications)
         self.events = EventOutbox(self.db, self.bus, self.notifications.put)
-        self.users = Users(self.db)
+        self.users = privacy.Users(self.db)
         self.sealer = chain.Sealer(self.db, sealer.write if config.audit_log else None)
         warehouse = config.warehouse.get_secret_value() if config.warehouse else None
         self.warehouse = ClickHouse(warehouse, days=config.warehouse_days) if warehouse else None
@@ -139,9 +134,9 @@ class ExperienceParts:
         self._scorers = scorers.Scorers(partial(bounded, artifacts))
         self.bias = bias.BiasReader(db, cipher)
         self.opinions = human_feedback.UserFeedback(db, shared.users, shared.events, shared.arrived)
-        self.credits = TeamCredits(db)
+        self.credits = task_rewards.TeamCredits(db)
         self._sandbox = open_sandbox(shared)
-        self._evaluations = EvaluationWorker(db, self.policies, self.tools, shared.arrived)
+        self._evaluations = task_rewards.EvaluationWorker(db, self.policies, self.tools, shared.arrived)
         self._rewards = reward_worker.RewardWorker(
             db, self.policies, shared.metrics, announce=bus is not None, cipher=cipher
         )

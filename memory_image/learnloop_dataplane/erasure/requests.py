@@ -20,11 +20,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError
 
 from learnloop_api import names
-from learnloop_dataplane import privacy
+from learnloop_dataplane import blobs, errors, privacy
 from learnloop_dataplane.audit.chain import Sealer, actor, note
-from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.erasure.rows import Erased, Scope, erase, of_person
-from learnloop_dataplane.errors import ApiError, StoreAway, Unavailable
 from learnloop_dataplane.nats.connection import REWARDS, Bus
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.privacy import Users, digest_of
@@ -85,7 +83,7 @@ async def erase_messages(bus: Bus, namespace: str, scope: Scope, matches: Matche
             await reader.unsubscribe()
     except (NatsError, TimeoutError, OSError) as error:
         log.warning("NATS: %s could not be searched: %r", REWARDS, error)
-        raise Unavailable("NATS") from error
+        raise errors.Unavailable("NATS") from error
     return {REWARDS: erased}
 
 
@@ -135,7 +133,7 @@ class LastingRecords:
         store: not sealed by keys of the database, which an older backup does not have.
     """
 
-    def __init__(self, store: Blobs) -> None:
+    def __init__(self, store: blobs.Blobs) -> None:
         self._store = store
 
     async def erased(self, namespace: str, subject: str, at: datetime) -> None:
@@ -178,7 +176,7 @@ class LastingRecords:
         try:
             file = await asyncio.to_thread(_written, self._store.spool)
         except OSError as error:
-            raise Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
+            raise errors.Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
         try:
             await self._store.put(key, file)
         finally:
@@ -225,9 +223,9 @@ def _action(scope: Scope) -> str:
 def _after_the_rows(what: str) -> Iterator[None]:
     try:
         yield
-    except (StoreAway, Unavailable) as error:
+    except (errors.StoreAway, errors.Unavailable) as error:
         message = f"the rows are erased, the {what} are not yet: {error}"
-        raise ApiError(503, message, retry_after=5) from error
+        raise errors.ApiError(503, message, retry_after=5) from error
 
 
 class Erasing:

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Literal
 
 from learnloop_api.kinds.evaluators import Evaluator, Judge
 from learnloop_common.circuit_breaker import Breaker
+from learnloop_dataplane import errors, model_servers
 from learnloop_dataplane.concurrency.limits import FairPlaces
-from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.evaluators.evaluator import Case, EvaluatorType, NoVerdict, Score, Tools, as_text
-from learnloop_dataplane.model_servers import ChatModel, ModelServer, NotTaken, chat_probe
 
 SECONDS = 60.0
 MAX_ANSWER = 2**20
@@ -46,16 +45,16 @@ class JudgeClient:
 
     def __init__(self, url: str, model: str, key: str | None = None, *, seconds: float = SECONDS) -> None:
         self._places = FairPlaces(AT_ONCE)
-        server = ModelServer(
+        server = model_servers.ModelServer(
             url,
-            chat_probe(model),
+            model_servers.chat_probe(model),
             key,
             name="the judge",
             seconds=seconds,
             most_bytes=MAX_ANSWER,
             breaker=Breaker(after=FAILURES, first_rest=FIRST_REST, longest_rest=LONGEST_REST),
         )
-        self._model = ChatModel(server, model, TOKENS)
+        self._model = model_servers.ChatModel(server, model, TOKENS)
 
     async def close(self) -> None:
         """Closes its connections."""
@@ -72,10 +71,10 @@ class JudgeClient:
         try:
             async with self._places.of(namespace):
                 answer = await self._model.ask(messages, lambda answer: answer)
-        except NotTaken as problem:
+        except model_servers.NotTaken as problem:
             if problem.refused:
                 raise NoVerdict(f"the judge refuses to compare these answers ({problem})") from problem
-            raise Unavailable(f"the judge {self._model.server.url} ({problem})", retry_after=5) from problem
+            raise errors.Unavailable(f"the judge {self._model.server.url} ({problem})", retry_after=5) from problem
         return _read(answer)
 
 

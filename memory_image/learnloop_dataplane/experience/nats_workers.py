@@ -17,17 +17,14 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane import errors, strict_json
-from learnloop_dataplane.access import Authenticator
+from learnloop_dataplane import access, encryption, errors, privacy, strict_json
 from learnloop_dataplane.concurrency import limits, loop
 from learnloop_dataplane.config import Config, seed_from
-from learnloop_dataplane.encryption import PLAIN, StepCipher
 from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories, prepare, safe_version, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats import auth_callout, event_outbox, relay
 from learnloop_dataplane.nats.connection import ROOM_SECONDS, TRAINING, TRAJECTORIES, Bus, Room
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy import Users, redact_text
 
 log = logging.getLogger(__name__)
 BATCH = 64
@@ -85,7 +82,7 @@ class Refusals:
         self._metrics.count("refused", refusal.namespace, refusal.code)
         if meta.stream == TRAJECTORIES:
             self._metrics.not_collected(refusal.namespace, refusal.code)
-        reason = redact_text(refusal.reason)
+        reason = privacy.redact_text(refusal.reason)
         log.info("refused %s/%s (%s): %r", meta.stream, meta.sequence.stream, refusal.code, reason)
         with suppress(NatsError, errors.Unavailable):
             if meta.stream != TRAJECTORIES:  # which lets go of what is settled
@@ -111,11 +108,11 @@ class TrajectoryConsumer:
     def __init__(
         self,
         db: Database,
-        users: Users,
+        users: privacy.Users,
         metrics: Metrics,
         refusals: Refusals,
         stored: Callable[[str], None],
-        cipher: StepCipher = PLAIN,
+        cipher: encryption.StepCipher = encryption.PLAIN,
     ) -> None:
         self._db, self._users, self._metrics, self._cipher = db, users, metrics, cipher
         self._refusals = refusals
@@ -278,10 +275,10 @@ class NatsSide:
         self,
         config: Config,
         db: Database,
-        auth: Authenticator,
+        auth: access.Authenticator,
         metrics: Metrics,
         rate: limits.EpisodeRate,
-        cipher: StepCipher,
+        cipher: encryption.StepCipher,
     ) -> None:
         self._config, self._db, self._metrics, self._cipher = config, db, metrics, cipher
         keys = config.lines("nats_issuer_key")
@@ -295,7 +292,7 @@ class NatsSide:
         self.room = Room(self.bus, metrics)
         metrics.nats(self.bus.connected)
 
-    def start(self, background: loop.Background, users: Users, arrived: Callable[[str], None]) -> None:
+    def start(self, background: loop.Background, users: privacy.Users, arrived: Callable[[str], None]) -> None:
         """Begins connecting and reading.
 
         Args:

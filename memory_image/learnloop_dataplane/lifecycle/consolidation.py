@@ -15,7 +15,7 @@ from uuid import UUID
 import orjson
 
 from learnloop_common.redaction.redactor import safe_origin
-from learnloop_dataplane import errors, text
+from learnloop_dataplane import errors, privacy, text
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.limits import OneEach
 from learnloop_dataplane.lifecycle import distillation, retirement
@@ -23,7 +23,6 @@ from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledM
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.privacy import redact_text
 from learnloop_dataplane.recall import memory_groups, memory_types, recall
 
 log = logging.getLogger(__name__)
@@ -261,7 +260,7 @@ def _id(row: Any) -> UUID:
 def _changed(before: list[dict[str, Any]], facts: list[NewMemory]) -> list[NewMemory]:
     """The facts that differ from what is held."""
     for fact in facts:
-        fact.origin = safe_origin(fact.origin, redact_text)  # as stored: the old version has this origin
+        fact.origin = safe_origin(fact.origin, privacy.redact_text)  # as stored: the old version has this origin
     held: dict[str, list[Any]] = defaultdict(list)
     for row in before:
         held[row["origin"]].append(row["content"])

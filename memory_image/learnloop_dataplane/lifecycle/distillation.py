@@ -13,9 +13,8 @@ import orjson
 from cachetools import LRUCache
 from pydantic import BaseModel
 
-from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane import errors, model_servers
 from learnloop_dataplane.memories.memory_store import PEOPLE, NewMemory
-from learnloop_dataplane.model_servers import ChatModel, ModelServer, NotTaken
 from learnloop_dataplane.recall.memory_types import MemoryType
 
 FEWEST = 5
@@ -187,8 +186,8 @@ class ModelDistiller:
         seconds: for all answers of one pass; what was not asked by then is asked in the next.
     """
 
-    def __init__(self, server: ModelServer, model: str, seconds: float) -> None:
-        self._model = ChatModel(server, model, MOST_TOKENS)
+    def __init__(self, server: model_servers.ModelServer, model: str, seconds: float) -> None:
+        self._model = model_servers.ChatModel(server, model, MOST_TOKENS)
         self._seconds = seconds
         self._counting = CountingDistiller()
         self._answers: LRUCache[bytes, Lessons | None] = LRUCache(REMEMBERED)
@@ -214,7 +213,7 @@ class ModelDistiller:
                         self._answers[key] = await self._ask(agent, task, items)
                     if lessons := self._answers.get(key):
                         memories += _memories(agent, task, items, lessons)
-        except (Unavailable, TimeoutError) as error:
+        except (errors.Unavailable, TimeoutError) as error:
             log.warning(
                 "agent %s has what was counted, and no new lessons: %s", agent, error or "the model is too slow"
             )
@@ -239,7 +238,7 @@ class ModelDistiller:
         try:
             # Episodes may make the model say anything, which does not count as a failure of the server.
             return read(await self._model.ask(messages, _message))
-        except (NotTaken, ValueError, LookupError, TypeError) as error:
+        except (model_servers.NotTaken, ValueError, LookupError, TypeError) as error:
             log.warning("agent %s has no new lessons of a task: %s", agent, str(error)[:200])
             return None
 

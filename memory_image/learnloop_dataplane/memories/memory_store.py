@@ -11,11 +11,10 @@ import orjson
 from pydantic_core import to_json
 
 from learnloop_common.redaction.redactor import safe_origin
-from learnloop_dataplane import errors, text
+from learnloop_dataplane import errors, privacy, text
 from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.postgres.database import Database, uuid7
-from learnloop_dataplane.privacy import Users, hold_off, redact, redact_text
 from learnloop_dataplane.recall import kinds, memory_types, questions
 
 Source = Literal["api", "episode", "consolidation", "import"]
@@ -83,7 +82,7 @@ def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[A
     """The values of $2 to $25, after redaction."""
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
-    speaker = redact_text(questions.speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
+    speaker = privacy.redact_text(questions.speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
     columns = questions.index(content, speaker, memory.session_id, analyzer)
     return (
         memory.id,
@@ -93,8 +92,8 @@ def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[A
         text.text_of(content),
         memory.importance,
         memory.source,
-        safe_origin(memory.origin, redact_text),
-        to_json(redact(memory.provenance), inf_nan_mode="null").decode() if memory.provenance else None,
+        safe_origin(memory.origin, privacy.redact_text),
+        to_json(privacy.redact(memory.provenance), inf_nan_mode="null").decode() if memory.provenance else None,
         memory.session_id,
         memory.idempotency_key,
         memory.pinned,
@@ -115,7 +114,7 @@ def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[A
 
 def redacted_content(content: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """The content without secrets, and its JSON text."""
-    content = redact(content)
+    content = privacy.redact(content)
     return content, to_json(content, inf_nan_mode="null").decode()
 
 
@@ -174,7 +173,7 @@ async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemor
 
 
 def _same(stored: str, content: dict[str, Any]) -> bool:
-    return bool(orjson.loads(stored) == orjson.loads(to_json(redact(content), inf_nan_mode="null")))
+    return bool(orjson.loads(stored) == orjson.loads(to_json(privacy.redact(content), inf_nan_mode="null")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ class MemoryWrites:
     def __init__(
         self,
         db: Database,
-        users: Users,
+        users: privacy.Users,
         analyzer: text.Analyzer,
         stored: Callable[[str], None],
     ) -> None:
@@ -261,7 +260,7 @@ class MemoryWrites:
         everyone = set().union(*named.values())
         if not everyone:
             return set()
-        await hold_off(connection, namespace)
+        await privacy.hold_off(connection, namespace)
         hashes = await self._users.hashes(connection, namespace, everyone)
         for memory, user, people in given:
             person = {USER: hashes[user]} if user is not None else {}

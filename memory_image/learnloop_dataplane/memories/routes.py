@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_dataplane.access import Identity
+from learnloop_dataplane import access, privacy, text
 from learnloop_dataplane.api.requests import (
     NOTHING_NEW,
     Caller,
@@ -24,10 +24,8 @@ from learnloop_dataplane.api.requests import (
 )
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.memories.memory_store import NewMemory
-from learnloop_dataplane.privacy import redact
 from learnloop_dataplane.recall import memory_groups, recall
 from learnloop_dataplane.recall.memory_types import ALL_TYPES, MemoryType
-from learnloop_dataplane.text import question_of
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory"])
 MAX_BATCH = 5000
@@ -118,7 +116,7 @@ class Retrieve(Input):
         stored, and an embedder elsewhere gets to see it."""
         return recall.Ask(
             self.agent_id,
-            question_of(redact(self.context)),
+            text.question_of(privacy.redact(self.context)),
             self.k,
             tuple(dict.fromkeys(self.memory_types)),
             self.as_of,
@@ -131,7 +129,7 @@ READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve)
 _BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
 
 
-async def _read(request: Request, caller: Identity, model: type[Input]) -> Any:
+async def _read(request: Request, caller: access.Identity, model: type[Input]) -> Any:
     return await _BODIES[model].receive(caller.namespace, await request.body())
 
 

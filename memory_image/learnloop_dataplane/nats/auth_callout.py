@@ -25,9 +25,7 @@ from nats.aio.msg import Msg
 
 from learnloop_api import names
 from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane.access import Authenticator, Identity
-from learnloop_dataplane.config import logins_of, seed_from
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane import access, config, errors
 
 log = logging.getLogger(__name__)
 SUBJECT = "$SYS.REQ.USER.AUTH"
@@ -66,7 +64,7 @@ class Issuer:
 class AuthCallout:
     """Answers the server's questions; replicas share them."""
 
-    def __init__(self, authenticator: Authenticator, issuers: Sequence[Issuer]) -> None:
+    def __init__(self, authenticator: access.Authenticator, issuers: Sequence[Issuer]) -> None:
         """`issuers`: the newest first. While they follow one another each server is answered by the one it names."""
         self._authenticator = authenticator
         self._issuers = {issuer.name: issuer for issuer in issuers}
@@ -87,8 +85,10 @@ class AuthCallout:
         try:
             identity = await self._authenticator.identify(f"Bearer {token}", None)
             if identity.bearer is not None:
-                raise ApiError(403, f"the token of a {identity.bearer} opens nothing here", field="authorization")
-        except ApiError as error:
+                raise errors.ApiError(
+                    403, f"the token of a {identity.bearer} opens nothing here", field="authorization"
+                )
+        except errors.ApiError as error:
             log.info("NATS: a client is refused: %s", error)
             answer["error"] = str(error)[:300]
         else:
@@ -122,7 +122,7 @@ def read_request(data: bytes) -> tuple[str, str, str, tuple[str, ...]]:
         raise ValueError(repr(error)[:200]) from None
 
 
-def user_claims(user: str, identity: Identity) -> dict[str, Any]:
+def user_claims(user: str, identity: access.Identity) -> dict[str, Any]:
     """The user of one connection: its namespace's subjects, and an inbox no other ServiceAccount can read."""
     namespace = identity.namespace
     account = identity.subject.rpartition(":")[2]
@@ -185,13 +185,13 @@ def _lines(path: Path) -> KeyLines:
 
 
 def _issuer(keys: KeyLines) -> str:
-    name = Issuer(seed_from(keys.values[0])).name
+    name = Issuer(config.seed_from(keys.values[0])).name
     return f"LEARNLOOP_ISSUER: {name}\nserver_tags: [{json.dumps(ISSUER_TAG + name)}]\n"
 
 
 def _users(passwords: KeyLines) -> str:
     """JSON is read by NATS as its own configuration."""
-    own, tenants = (logins_of(login, passwords) for login in (USER, TENANTS_USER))
+    own, tenants = (config.logins_of(login, passwords) for login in (USER, TENANTS_USER))
     named = {
         "LEARNLOOP_USERS": [{"user": user, "password": password} for user, password in own.items()],
         "LEARNLOOP_TENANTS_USERS": [{"user": user, "password": password} for user, password in tenants.items()],

@@ -20,9 +20,8 @@ from cachetools import TTLCache
 from learnloop_api.kinds.reward_policy import BiasCheck, RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, GroupGap
 from learnloop_common.reward_rules.components import Episode, evaluate, needs_log
+from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.concurrency.limits import FairPlaces
-from learnloop_dataplane.encryption import PLAIN, StepCipher
-from learnloop_dataplane.errors import ApiError, Invalid
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import policies, reward_hacking, reward_tables
 
@@ -226,7 +225,7 @@ class BiasQuery:
 class BiasReader:
     """Checks policies of all namespaces: one of a namespace at a time, and two in a process."""
 
-    def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
+    def __init__(self, db: Database, cipher: encryption.StepCipher = encryption.PLAIN) -> None:
         self._db, self._cipher = db, cipher
         self._answers: TTLCache[tuple[str, str], BiasFigures] = TTLCache(MAX_REMEMBERED, FRESH_SECONDS)
         self._places = FairPlaces(AT_ONCE)
@@ -239,7 +238,7 @@ class BiasReader:
             ApiError: 503, it took too long, with the wait for other checks.
         """
         if spec.bias is None:
-            raise Invalid("left out; name at least bias.groupBy", field="policy.bias", value=None)
+            raise errors.Invalid("left out; name at least bias.groupBy", field="policy.bias", value=None)
         policies.check_evaluators(spec)
         question = f"{spec.model_dump_json()}\n{query!r}".encode()
         key = (namespace, sha256(question).hexdigest())
@@ -249,7 +248,7 @@ class BiasReader:
             async with asyncio.timeout(CHECK_SECONDS), self._places.of(namespace):
                 figures = await self._check(namespace, spec, spec.bias, query)
         except TimeoutError:
-            raise ApiError(
+            raise errors.ApiError(
                 503,
                 f"the check took more than {CHECK_SECONDS:g} s; send it later, or look at fewer episodes",
                 field="policy.bias.episodes",

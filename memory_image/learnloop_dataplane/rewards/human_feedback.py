@@ -14,11 +14,10 @@ from learnloop_api import names
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import Reward
 from learnloop_common.reward_rules.components import evaluate
+from learnloop_dataplane import errors, privacy
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database, uuid7
-from learnloop_dataplane.privacy import Users, is_erased
 from learnloop_dataplane.rewards import reward_tables, reward_worker
 
 MAX_PEOPLE = 1000
@@ -70,7 +69,7 @@ class UserFeedback:
         arrived: called with a namespace in which an opinion waits to be joined to its episode.
     """
 
-    def __init__(self, db: Database, users: Users, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
+    def __init__(self, db: Database, users: privacy.Users, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
         self._arrived = arrived
         self._db = db
         self._users = users
@@ -91,10 +90,10 @@ class UserFeedback:
             user = (await self._users.hashes(connection, namespace, [user_id]))[user_id]
             if await self._users.opted_out(connection, namespace, [user]):
                 return False
-            if await is_erased(connection, namespace, trajectory_id):
+            if await privacy.is_erased(connection, namespace, trajectory_id):
                 return False
             if await connection.fetchval(_COUNT, namespace, trajectory_id, user) >= MAX_PEOPLE:
-                raise ApiError(
+                raise errors.ApiError(
                     409,
                     f"{MAX_PEOPLE} people gave feedback on this episode already; more would not change its mean",
                     field="trajectory_id",

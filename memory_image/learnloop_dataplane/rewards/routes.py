@@ -9,6 +9,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name, Timestamp
+from learnloop_dataplane import errors, task_rewards
 from learnloop_dataplane.api.requests import (
     Caller,
     Db,
@@ -28,17 +29,15 @@ from learnloop_dataplane.api.requests import (
     page_mark,
     quick,
 )
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.rewards import reward_tables
 from learnloop_dataplane.rewards.bias import BiasQuery
 from learnloop_dataplane.rewards.reward_tables import Running, Window
-from learnloop_dataplane.task_rewards import Result, calculated
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
-def _unpublished(name: str, revision: str) -> ApiError:
+def _unpublished(name: str, revision: str) -> errors.ApiError:
     return not_found("revision", revision, f"reward policy {name} has no such revision; publish it")
 
 
@@ -49,7 +48,7 @@ class Calculate(Input):
     agent_id: Name | None = None
     reward_policy: Name | None = None
     reward_policy_revision: str | None = Field(default=None, max_length=64)
-    result: Result
+    result: task_rewards.Result
 
 
 _CALCULATE = JsonBody(Calculate)
@@ -126,7 +125,7 @@ async def calculate(request: Request) -> Response:
         field = "reward_policy" if body.reward_policy is not None else "agent_id"
         raise not_found(field, body.reward_policy or agent, "no published reward policy; publish it")
     tools = experience.tools(namespace)
-    return quick(await calculated(tools, body.result, policy, running, agent=agent, task_id=body.task_id))
+    return quick(await task_rewards.calculated(tools, body.result, policy, running, agent=agent, task_id=body.task_id))
 
 
 @router.get("/history")
