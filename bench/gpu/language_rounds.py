@@ -18,7 +18,7 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Plan, Played
 from learnloop_trainer.language.network import Setting
 from learnloop_trainer.language.sampler import Limits, Rollouts
-from learnloop_trainer.training_run.language_session import network_of
+from learnloop_trainer.training_run.language_training import network_of
 
 
 def learner(base: Path, parameters: Parameters, device: torch.device) -> Any:

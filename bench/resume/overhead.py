@@ -23,7 +23,7 @@ from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.session import Session
 
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ class Stretches:
     processor_seconds: float = 0.0  # of everything, in the stretches with checkpoints
 
 
-class Measured(Session):
+class Measured(Session[PolicyTraining]):
     """A session that saves in every second stretch only."""
 
     def measure(self, saver: Saver, pairs: int) -> Stretches:
@@ -63,7 +63,7 @@ class Measured(Session):
     def _due(self) -> bool:
         return self.saving and super()._due()
 
-    def _save(self, training: Training) -> None:
+    def _save(self, training: PolicyTraining) -> None:
         self._count_saving()
         super()._save(training)
         self.found.saves += 1
@@ -75,7 +75,7 @@ class Measured(Session):
             self.found.saving += self._pause / self._strain + self.drain.cost
         self.fresh = False
 
-    def _between(self, training: Training) -> None:
+    def _between(self, training: PolicyTraining) -> None:
         super()._between(training)
         if time.monotonic() >= self.until:
             self._turn(training.learner.step)
@@ -107,9 +107,8 @@ def overhead(case: str, pairs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-resume-") as root:
         store, group = DirectoryStore(Path(root), JOB), Alone()
         saver = Saver(store)
-        session = Measured(
-            Run(asked, group, CPU, store, Reporter(asked, group.place, store), saver, Stopper(), time.time())
-        )
+        run = Run(asked, group, CPU, store, Reporter(asked, group.place, store), saver, Stopper(), time.time())
+        session = Measured(run, begin)
         found = session.measure(saver, pairs)
         size = max(path.stat().st_size for path in Path(root).rglob("*.safetensors"))
 

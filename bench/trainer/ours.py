@@ -16,7 +16,7 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation import Policy, play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.floating_point import settle
-from learnloop_trainer.training_run.checkpoints import no_episodes
+from learnloop_trainer.training_run.figures import no_episodes
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:

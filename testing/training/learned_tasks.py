@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
@@ -16,8 +18,8 @@ from learnloop_trainer.algorithms import Learner, Occasion, learner
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy
+from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.floating_point import settle
-from learnloop_trainer.manifest.proof import graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +81,17 @@ def held_out_return(environment: str, side: Side, steps: int, seed: int, episode
     policy = OnnxPolicy(body, world.observations, world.actions, continuous=continuous)
     returns, _ = play(environment, policy, seed, episodes, lambda done: None)
     return float(returns.mean())
+
+
+def improvement(
+    ours: NDArray[np.floating], theirs: NDArray[np.floating], seed: int, resamples: int = 10_000
+) -> tuple[float, float]:
+    """95 % percentile-bootstrap interval of mean(ours) - mean(theirs), both resampled; raises ValueError when empty."""
+    if not len(ours) or not len(theirs):
+        raise ValueError("a comparison needs results on both sides")
+    random = np.random.default_rng(seed)
+    means = [
+        np.asarray(side)[random.integers(0, len(side), (resamples, len(side)))].mean(axis=1) for side in (ours, theirs)
+    ]
+    low, high = np.quantile(means[0] - means[1], (0.025, 0.975))
+    return float(low), float(high)

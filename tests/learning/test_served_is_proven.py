@@ -17,7 +17,7 @@ from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.evaluation import Uniform, difference, play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.manifest.proof import graph
+from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from learnloop_trainer.evaluation import improvement
-from testing.training.learned_tasks import TASKS, held_out_return
+from testing.training.learned_tasks import TASKS, held_out_return, improvement
 
 
 def test_qmix_finds_the_better_game_that_independent_learners_miss() -> None:

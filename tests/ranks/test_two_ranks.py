@@ -15,7 +15,7 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import part, unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import begin
 from testing.servers.ports import held_port
 from testing.training.recordings import recorded
 

@@ -14,10 +14,11 @@ from learnloop_api.wire.training import LEAST_PAIRS, Interval, ReturnEstimate
 from learnloop_environments.randomness import Purpose, generator
 
 
-def interquartile_mean(returns: NDArray[np.float64]) -> float:
-    """Mean of the middle half: a quarter is cut off at each end (Agarwal et al., 2021, arXiv 2108.13264)."""
-    cut = len(returns) // 4
-    return float(np.sort(returns)[cut : len(returns) - cut].mean())
+def _interquartile_means(rows: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Mean of the middle half of each row [m, n]: a quarter is cut off at each end."""
+    cut = rows.shape[1] // 4
+    ordered = np.sort(rows, axis=1)[:, cut : rows.shape[1] - cut]
+    return np.asarray(ordered.mean(axis=1), dtype=np.float64)
 
 
 def estimate(returns: NDArray[np.floating], seed: int, resamples: int = 2000) -> ReturnEstimate | None:
@@ -38,7 +39,7 @@ def estimate(returns: NDArray[np.floating], seed: int, resamples: int = 2000) ->
     return ReturnEstimate(
         episodes=len(values),
         mean=float(values.mean()),
-        iqm=interquartile_mean(values),
+        iqm=float(_interquartile_means(values[None])[0]),
         ci_low=float(low),
         ci_high=float(high),
     )
@@ -71,20 +72,6 @@ def difference(
     return Interval(value=float(pairs.mean()), low=float(ordered[tail]), high=float(ordered[-1 - tail]))
 
 
-def improvement(
-    ours: NDArray[np.floating], theirs: NDArray[np.floating], seed: int, resamples: int = 10_000
-) -> tuple[float, float]:
-    """95 % percentile-bootstrap interval of mean(ours) - mean(theirs), both resampled; raises ValueError when empty."""
-    if not len(ours) or not len(theirs):
-        raise ValueError("a comparison needs results on both sides")
-    random = generator(Purpose.BOOTSTRAP, seed)
-    means = [
-        np.asarray(side)[random.integers(0, len(side), (resamples, len(side)))].mean(axis=1) for side in (ours, theirs)
-    ]
-    low, high = np.quantile(means[0] - means[1], (0.025, 0.975))
-    return float(low), float(high)
-
-
 Strata = Sequence[NDArray[np.floating]]
 RESAMPLES = 2000
 
@@ -92,13 +79,6 @@ RESAMPLES = 2000
 def _interval(value: float, resampled: NDArray[np.floating]) -> Interval:
     low, high = np.quantile(resampled, (0.025, 0.975))
     return Interval(value=float(value), low=float(low), high=float(high))
-
-
-def _interquartile_means(rows: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Mean of the middle half of each row [m, n]."""
-    cut = rows.shape[1] // 4
-    ordered = np.sort(rows, axis=1)[:, cut : rows.shape[1] - cut]
-    return np.asarray(ordered.mean(axis=1), dtype=np.float64)
 
 
 def stratified_mean(strata: Strata, seed: int, resamples: int = RESAMPLES) -> Interval:

@@ -1,6 +1,8 @@
 """The order of this rank, read from its environment and checked."""
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, Parame
 from learnloop_api.kinds.training.evaluation import LOGGED_SHARE
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Name
+from learnloop_environments import own_code
 from learnloop_environments.errors import ConfigError
 
 VARIABLE = "LEARNLOOP_TRAINING_SPEC"
@@ -81,6 +84,25 @@ class Order(Resource):
             return max(int(config.get(key, 0)) for key in ("hidden_size", "intermediate_size")) or UNKNOWN_WIDTH
         except (OSError, ValueError, AttributeError, TypeError):
             return UNKNOWN_WIDTH
+
+
+MAY_CHANGE = {"workers", "suspend", "ttl_seconds_after_finished"}
+"""Of a TrainingJob's spec while it runs."""
+ELSEWHERE = {"pod", "queue", "backend"}
+"""Place of a run; the operator keeps it from the order."""
+
+
+def recipe_sha256(order: Order) -> str:
+    """SHA-256 over the order and the code of the user's own environment.
+
+    Equal for every attempt of a run, whatever its number of ranks; any other difference counts: of a
+    hyperparameter, the filter, the rewards, the evaluation, the policy to beat. What a default stands for is part.
+    """
+    spec = order.spec.model_dump(mode="json", exclude=MAY_CHANGE | ELSEWHERE)
+    spec["parameters"] = order.parameters.model_dump(mode="json")
+    fields = order.model_dump(mode="json", exclude={"attempt", "spec"})
+    facts = fields | {"spec": spec, "code": own_code.fingerprint(os.environ)}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 UNKNOWN_WIDTH = 4096

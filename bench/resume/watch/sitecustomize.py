@@ -46,7 +46,7 @@ def _wrap(module: Any) -> None:
     def note(step: int, what: int) -> None:
         os.write(handle, NOTE.pack(time.time(), step, what))
 
-    resume, iterate, save = module.Session._resumed, module.Session._iterate, module.Session._save
+    resume, between, save = module.Session._resumed, module.Session._between, module.Session._save
 
     def resumed(session: Any) -> Any:
         training = resume(session)
@@ -54,14 +54,14 @@ def _wrap(module: Any) -> None:
         return training
 
     def iterated(session: Any, training: Any) -> None:
-        iterate(session, training)
         note(training.learner.step, ITERATED)
+        between(session, training)
 
     def saved(session: Any, training: Any) -> None:
         note(training.learner.step, CAPTURED)
         save(session, training)
 
-    module.Session._resumed, module.Session._iterate, module.Session._save = resumed, iterated, saved
+    module.Session._resumed, module.Session._between, module.Session._save = resumed, iterated, saved
 
 
 if "LEARNLOOP_BENCH_NOTES" in os.environ:

@@ -3,6 +3,7 @@
 import base64
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ Kubectl = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory, helm: Path) -> Path:
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The chart with its default values, as one file."""
-    command = [str(helm), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", SYSTEM]
+    helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True)
+    assert helm.returncode == 0, helm.stderr
+    command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", SYSTEM]
     file = tmp_path_factory.mktemp("chart") / "rendered.yaml"
     done = subprocess.run([*command, "--no-hooks"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -7,8 +7,7 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_trainer.algorithms import base as traits
-from learnloop_trainer.algorithms.base import Learner, Occasion, Traits
+from learnloop_trainer.algorithms.base import Learner, Occasion, Traits, find, traits_of
 
 __all__ = ["Learner", "Occasion", "Traits", "find", "learner", "traits_of"]
 
@@ -20,22 +19,5 @@ def learner(
     parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
 ) -> Learner:
     """The algorithm these parameters belong to, freshly initialised."""
-    made: Learner = traits.of_parameters(parameters).learner(parameters, environment, occasion, device)
+    made: Learner = traits_of(parameters.algorithm.name).learner(parameters, environment, occasion, device)
     return made
-
-
-def find(name: str) -> Traits | None:
-    """The algorithm of that name; None where there is none."""
-    return traits.find(name)
-
-
-def traits_of(name: str) -> Traits:
-    """The algorithm of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
-    traits_there = traits.find(name)
-    if traits_there is None:
-        raise KeyError(name)
-    return traits_there

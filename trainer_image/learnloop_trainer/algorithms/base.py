@@ -218,13 +218,9 @@ def find(name: str) -> Traits | None:
     return _by_name.get(name)
 
 
-def of_parameters(parameters: Parameters) -> Traits:
-    """The algorithm these hyperparameters belong to.
-
-    Raises:
-        KeyError: none has that name.
-    """
-    return _by_name[parameters.algorithm.name]
+def traits_of(name: str) -> Traits:
+    """The algorithm of that name; KeyError where there is none."""
+    return _by_name[name]
 
 
 def head_outputs(head: str, activation: str) -> Outputs:

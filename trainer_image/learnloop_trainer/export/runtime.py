@@ -1,21 +1,28 @@
-"""Runs exported policies by onnxruntime, and compares them with the trained network."""
+"""Exported policies: written as graphs, run by onnxruntime, and compared with the trained network."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.behaviour import Behaviour
+from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_api.wire.training import Parity
 from learnloop_common.acting import onnx_policy
-from learnloop_common.acting.policy import PolicyError, choose
-from learnloop_environments.base import MASKED, Observations
+from learnloop_common.acting.policy import ALGORITHM, BEHAVIOUR, BOUNDS, Numbers, PolicyError, choose
+from learnloop_environments.base import MASKED, Bounds, Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, generator
+from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.export import behaviour as distribution
+from learnloop_trainer.export.graph import build
+from learnloop_trainer.neural.networks import Network
+from learnloop_trainer.neural.observation_normalisation import normalised
 from learnloop_trainer.recordings import Mixture
+from learnloop_trainer.safety.shield import Shield
+from learnloop_trainer.training_order import Order
 
 
 class OnnxPolicy:
@@ -176,3 +183,67 @@ def check(
         action_agreement=float(agreed.mean()),
         passed=worst <= tolerance and bool(agreed.all()),
     )
+
+
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+def trained(
+    network: Network, algorithm: str, bounds: Bounds | None = None, shield: Shield | None = None
+) -> Callable[[Observations], NDArray[np.float32]]:
+    """The trained network as a function from observations [n, observations] to logits or, with bounds, actions."""
+    traits = traits_of(algorithm)
+
+    def outputs(observation: Observations) -> NDArray[np.float32]:
+        with torch.no_grad():
+            inputs = np.ascontiguousarray(normalised(network.fixed, observation))
+            batch = torch.from_numpy(inputs).to(network.vector.device)
+            result = traits.act(network.leaves, batch)
+            if bounds is None:
+                logits = np.asarray(result.cpu().numpy())
+                return logits if shield is None else shield.mask(observation, logits)
+            action = bounds.greedy(np.asarray(result.cpu().numpy()))
+            return action if shield is None else np.asarray(shield.project(observation, action)[0], dtype=np.float32)
+
+    return outputs
+
+
+def graph(
+    arrays: Weights,
+    algorithm: str,
+    facts: Mapping[str, str],
+    bounds: Bounds | None,
+    shield: Shield | None,
+    behaviour: Behaviour = GREEDY,
+) -> bytes:
+    """A policy with these weights as an ONNX graph with these facts in its metadata, how it acts among them."""
+    traits = traits_of(algorithm)
+    properties = {BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
+    deviation = None
+    if bounds is not None and behaviour.kind == "sampled":
+        first = int(bool(bounds.choices))
+        low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
+        properties[BOUNDS] = Numbers(low, high, bounds.choices).written()
+        deviation = distribution.deviation_of(algorithm)
+    head, activation = traits.network
+    return build(arrays, head, activation, dict(facts) | properties, bounds, shield, traits.chooser, deviation)
+
+
+def shield_of(order: Order, environment: VectorEnvironment) -> Shield | None:
+    """The shield that the exported policy has in its graph."""
+    if order.spec.safety is None:
+        return None
+    continuous = environment.bounds is not None
+    return Shield(order.spec.safety, environment.observations, environment.actions, continuous=continuous)
+
+
+def written(order: Order, environment: VectorEnvironment, weights: Weights) -> tuple[bytes, OnnxPolicy]:
+    """A policy with these weights as the order exports it: its file, and what the file does; raises NumericError."""
+    algorithm, bounds = order.spec.algorithm, environment.bounds
+    facts = {ALGORITHM: algorithm, "learnloop.job": order.job}
+    behaviour = distribution.behaviour_of(order, bounds)
+    body = graph(weights, algorithm, facts, bounds, shield_of(order, environment), behaviour)
+    try:
+        return body, OnnxPolicy(body, environment.observations, environment.actions, continuous=bounds is not None)
+    except ValueError as error:
+        raise NumericError(f"the exported policy: {error}") from None

@@ -1,6 +1,5 @@
 """The weights that a run begins from."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,14 +7,14 @@ from learnloop_api.kinds.language_model import BASE_SCHEME
 from learnloop_common.acting.policy import ALGORITHM
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import Learner, find, traits_of
-from learnloop_trainer.algorithms.weight_transfer import Weights, warm
+from learnloop_trainer.algorithms.weight_transfer import warm
+from learnloop_trainer.baseline_policy import fetch, read_model, scale_of
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.export.language import BASE, CONFIG, Trained, read
+from learnloop_trainer.export.language import BASE
 from learnloop_trainer.export.other_formats import read as read_graph
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store import Store
 from learnloop_trainer.training_order import Order
@@ -76,7 +75,10 @@ def _begun(order: Order, otherwise: str, take: Callable[[str, str | None], None]
 
 def _warm(order: Order, learner: Learner, store: Store, uri: str, sha256: str | None) -> None:
     body = fetch(uri, store, FIELD, FIX, sha256)
-    weights, facts = parts(body, uri)
+    try:
+        weights, facts = read_graph(body)
+    except ValueError as error:
+        raise ConfigError(FIELD, uri, str(error), FIX) from None
     algorithm = facts.get(ALGORITHM, "")
     trained_by = find(algorithm)
     if trained_by is None or trained_by.network != traits_of(order.spec.algorithm).network:
@@ -93,45 +95,27 @@ def _warm(order: Order, learner: Learner, store: Store, uri: str, sha256: str | 
         raise ConfigError(FIELD, uri, f"does not fit: {error}", FIX) from None
 
 
-def parts(body: bytes, uri: str) -> tuple[Weights, dict[str, str]]:
-    """The weights of an exported policy by name, and its metadata; raises ConfigError."""
-    try:
-        return read_graph(body)
-    except ValueError as error:
-        raise ConfigError(FIELD, uri, str(error), FIX) from None
-
-
 MODEL_FIX = (
     "name a language model that was trained from the same base, weights, lora.rank and lora.alpha, or leave it out"
 )
 
 
 def _take(network: LanguageNetwork, base: Base, store: Store, uri: str, sha256: str | None) -> None:
-    body = fetch(uri, store, FIELD, MODEL_FIX, sha256)
-    try:
-        trained = read(body)
-    except ValueError as error:
-        raise ConfigError(FIELD, uri, str(error), MODEL_FIX) from None
+    trained = read_model(fetch(uri, store, FIELD, MODEL_FIX, sha256), FIELD, uri, MODEL_FIX)
     if trained.facts[BASE] != base.sha256:
         raise ConfigError(FIELD, uri, f"was trained from base model {trained.facts[BASE]}", MODEL_FIX)
     if trained.adapter != (network.adapters is not None):
         raise ConfigError(FIELD, uri, "has whole weights, or an adapter, and the run learns the other one", MODEL_FIX)
     try:
         if network.adapters is not None:
-            _same_scale(network.adapters, trained)
+            scale, own = scale_of(trained, FIELD, uri), next(iter(network.adapters.values())).scaling[lora.ADAPTER]
+            if scale != own:
+                raise ValueError(f"its adapter counts {scale:g} times, this run's {own:g} times")
             lora.load(network.adapters, trained.arrays)
         else:
             _copied(network, trained.arrays)
     except (ValueError, KeyError) as error:
         raise ConfigError(FIELD, uri, f"does not fit: {error}", MODEL_FIX) from None
-
-
-def _same_scale(adapters: Mapping[str, Any], trained: Trained) -> None:
-    config = json.loads(trained.facts[CONFIG])
-    scale = float(config["lora_alpha"]) / int(config["r"])
-    own = next(iter(adapters.values())).scaling[lora.ADAPTER]
-    if scale != own:
-        raise ValueError(f"its adapter counts {scale:g} times, this run's {own:g} times")
 
 
 def _copied(network: LanguageNetwork, arrays: Mapping[str, Any]) -> None:

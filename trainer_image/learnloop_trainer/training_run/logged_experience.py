@@ -8,9 +8,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -19,9 +20,9 @@ from learnloop_environments import VectorEnvironment
 from learnloop_environments.base import ActionSpace
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.wrappers import innermost
+from learnloop_trainer.baseline_policy import fetch
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.errors import StoreUnavailable
-from learnloop_trainer.manifest.baseline_policy import fetch
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience, Recording
 from learnloop_trainer.store.directory import logged
@@ -35,22 +36,24 @@ from learnloop_trainer.training_run.reward_rules import (
     unmeasured,
 )
 
-FILE_FIX = "point it to a file with one trajectory as JSON on each line"
+Document = TypeVar("Document", bound=BaseModel)
 ENVIRONMENT = step_rewards(None, played=False)
 MEMORY_SECONDS = 30.0
 """How long a run that can do without logged experience waits for the store to answer."""
 
 
-def read_file(body: bytes, field: str, uri: str) -> list[LoggedEpisode]:
-    """The trajectories in a recorded file; raises ConfigError naming the line that is none."""
-    episodes: list[LoggedEpisode] = []
-    for number, line in enumerate(body.splitlines(), 1):
+def read_file(kind: type[Document], uri: str, store: Store) -> list[Document]:
+    """Trajectories or preferences in a recorded file; raises ConfigError naming the line that is none."""
+    field, one = "spec.hyperparameters.recording", kind.__name__.lower()
+    fix = f"point it to a file with one {one} as JSON on each line"
+    documents: list[Document] = []
+    for number, line in enumerate(fetch(uri, store, field, fix).splitlines(), 1):
         try:
-            episodes.append(logged(Trajectory.model_validate_json(line)))
+            documents.append(kind.model_validate_json(line))
         except ValidationError as error:
-            problem = f"line {number} is not a trajectory ({error.errors()[0]['msg']})"
-            raise ConfigError(field, uri, problem, "record one trajectory as JSON on each line") from None
-    return episodes
+            problem = f"line {number} is not a {one} ({error.errors()[0]['msg']})"
+            raise ConfigError(field, uri, problem, fix) from None
+    return documents
 
 
 class _Kept:
@@ -248,13 +251,12 @@ def logged_episodes(
 
     Raises ConfigError when the order names neither.
     """
-    agent, named = order.spec.data.learning_agent_ref, "spec.hyperparameters.recording"
+    agent = order.spec.data.learning_agent_ref
     if order.parameters.recording:
-        body = fetch(order.parameters.recording, store, named, FILE_FIX)
-        return read_file(body, named, order.parameters.recording), None, None
+        return [logged(one) for one in read_file(Trajectory, order.parameters.recording, store)], None, None
     if agent is None:
         problem = f"is missing: {order.spec.algorithm} learns from what an agent has logged"
-        raise ConfigError("spec.data.learningAgentRef", "", problem, f"set it, or {named}")
+        raise ConfigError("spec.data.learningAgentRef", "", problem, "set it, or spec.hyperparameters.recording")
     selection = chosen(order, datetime.now(UTC))
     return store.episodes(agent.name, selection, limit), agent.name, selection
 

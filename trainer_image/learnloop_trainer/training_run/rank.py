@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 
@@ -14,19 +14,19 @@ from learnloop_environments import own_code
 from learnloop_environments.errors import TrainerError, on_abandon
 from learnloop_trainer.distributed.torch_group import Alone, Meeting, Peers, meet, rejoin, settled
 from learnloop_trainer.errors import PeerLost, Terminated
-from learnloop_trainer.manifest.language_proof import prove_language
-from learnloop_trainer.manifest.proof import prove
-from learnloop_trainer.manifest.record import recipe_sha256
-from learnloop_trainer.manifest.reward_model_proof import prove_reward_model
 from learnloop_trainer.progress_reporter import Reporter, say
 from learnloop_trainer.run import FLUSH_SECONDS, Run, Saver, Stopper
 from learnloop_trainer.store import Store, choose
 from learnloop_trainer.store.dataplane import DataPlaneStore
 from learnloop_trainer.tracking import tracker
-from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Training
-from learnloop_trainer.training_run.language_session import LanguageSession, LanguageTraining
-from learnloop_trainer.training_run.session import Session
+from learnloop_trainer.training_order import Order, Place, recipe_sha256
+from learnloop_trainer.training_run.language_proof import prove_language
+from learnloop_trainer.training_run.language_training import begin_language
+from learnloop_trainer.training_run.policy_proof import prove_policy
+from learnloop_trainer.training_run.policy_training import begin
+from learnloop_trainer.training_run.proof import Proof, proven
+from learnloop_trainer.training_run.reward_model_proof import prove_reward_model
+from learnloop_trainer.training_run.session import Session, Training
 
 BEGAN = "LEARNLOOP_BEGAN"
 
@@ -111,9 +111,9 @@ def _together(run: Run, place: Place) -> None:
         peers = Peers(meeting, run.device)
         run = replace(run, group=peers)
         say(f"{place.size} ranks meet by {peers.transport}")
-    prover = (_language_model if run.order.parameters.algorithm.language else _policy)(run)
+    prove = _trained(run)
     if meeting is None or place.rank == 0:
-        manifest = prover()
+        manifest = prove()
         run.reporter.proven(manifest)
         run.reporter.finish("done", summary(manifest))
         if meeting is not None:
@@ -124,35 +124,31 @@ def _together(run: Run, place: Place) -> None:
     run.group.close()
 
 
-def _policy(run: Run) -> Callable[[], Manifest]:
-    """Train a policy of numbers; returns its proof, for rank 0 to make."""
-    training = Session(run).train()
-    training.environment.close()
-    milestones = training.milestones.kept if training.milestones is not None else {}
-    validated, learner = _validated(run.order, training), training.learner
-    return lambda: prove(run, learner, milestones, training.begun_from, training.read, validated)
-
-
-def _validated(order: Order, training: Training | LanguageTraining) -> Validated | None:
-    """Results of evaluation along training; the learner has the best weights then, where they are exported."""
-    # Each kind of training has the validation of its own network, which no annotation of both together can say.
-    validation: Any = training.validation
-    if validation is None:
-        return None
-    best, learner = order.spec.export.policy == "best", training.learner
-    validated: Validated = validation.told(best, learner.step, order.spec.total_steps)
-    if best:
-        validation.keep_best(learner.network)
-    return validated
-
-
-def _language_model(run: Run) -> Callable[[], Manifest]:
-    """Train a language model; returns its proof, for rank 0 to make."""
-    training = LanguageSession(run).train()
+def _trained(run: Run) -> Callable[[], Manifest]:
+    """Train; returns the proof, for rank 0 to make."""
+    algorithm = run.order.parameters.algorithm
+    prover: Callable[[], Proof]
+    training: Training
+    if algorithm.language:
+        run.reporter.alive("loading the base model")
+        training = model = Session(run, begin_language).train()
+        prover = partial(prove_reward_model if algorithm.scores_answers else prove_language, run, model)
+    else:
+        training = policy = Session(run, begin).train()
+        policy.environment.close()
+        prover = partial(prove_policy, run, policy)
     validated = _validated(run.order, training)
-    if run.order.parameters.algorithm.scores_answers:
-        return lambda: prove_reward_model(run, training)
-    return lambda: prove_language(run, training, validated)
+    return lambda: proven(run, training, validated, prover())
+
+
+def _validated(order: Order, training: Training) -> Validated | None:
+    """Results of evaluation along training; the learner has the best weights then, where they are exported."""
+    if training.validation is None:
+        return None
+    best = order.spec.export.policy == "best"
+    if best:
+        training.validation.keep_best()
+    return training.validation.told(best, training.learner.step, order.spec.total_steps)
 
 
 def _wait_for_proof(order: Order, meeting: Meeting, store: Store, reporter: Reporter) -> None:

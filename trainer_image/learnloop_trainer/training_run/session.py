@@ -1,269 +1,207 @@
-"""One rank's training, from the first observation to the final durable checkpoint."""
+"""The loop of every training, of numbers and of language: resume, update, save, report, and leave when asked to."""
 
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.reward_policy import RewardPolicySpec
-from learnloop_api.kinds.training.algorithms import FROM_LOG
-from learnloop_api.uniform_policy import parse
-from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.base import FIELD, ActionSpace, Bounds, Observations, Step, agents
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Split
-from learnloop_environments.rewarded import Rewarded, require_measured
-from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
-from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
-from learnloop_trainer.algorithms.base import Traits, advise, registered
-from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.evaluation.suite.dimensions import Milestones
-from learnloop_trainer.export.behaviour import behaviour_of, require_judgeable
-from learnloop_trainer.manifest.baseline_policy import require_playable
-from learnloop_trainer.recordings import ReadExperience, Recording
-from learnloop_trainer.run import Run
-from learnloop_trainer.safety import Trail, shielded
+from learnloop_api.wire.trajectory import ExperienceRead
+from learnloop_environments import code_digest
+from learnloop_environments.conversations.make import world_digest
+from learnloop_trainer.distributed.torch_group import Group, settled
+from learnloop_trainer.errors import PeerLost, Terminated
+from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.recordings import ReadExperience
+from learnloop_trainer.run import FLUSH_SECONDS, Run, newest
 from learnloop_trainer.store import Store
-from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, no_episodes, restore, save
-from learnloop_trainer.training_run.curriculum import CurriculumProgress
-from learnloop_trainer.training_run.initial_policy import begin_from
-from learnloop_trainer.training_run.logged_experience import recorded, remembered
-from learnloop_trainer.training_run.paced_session import ActionTally, PacedSession, learner_figures
-from learnloop_trainer.training_run.reward_rules import policy_in_force
-from learnloop_trainer.training_run.validation import validation
+from learnloop_trainer.store.run_store import Arrays, pack, part, under, unpack
+from learnloop_trainer.training_order import Order, Place, recipe_sha256
+from learnloop_trainer.training_run.validation import Validation
 
-SPACES = "spec.data.spaces"
+FORMAT = "learnloop-checkpoint-3"
 
 
-class Unplayed:
-    """A VectorEnvironment for learners of logged experience alone."""
+class Training(Protocol):
+    """Everything that changes while a rank trains, and what it was begun with."""
 
-    def __init__(self, spaces: str, members: range) -> None:
-        """`spaces`: the address of the uniform policy; raises ConfigError when it says too little."""
-        fix = "write the spaces, e.g. uniform://discrete/2?observations=4"
-        try:
-            spec = parse(spaces)
-        except ValueError as error:
-            raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
-        if spec.observations is None:
-            raise ConfigError(SPACES, spaces, "has no length of an observation", fix)
-        self.observations, self.members = spec.observations, members
-        self.actions, self._bounds = spec.choices, None
-        if spec.low:
-            first = [(0.0, spec.choices - 1.0)] if spec.choices else []
-            ends = [*first, *zip(spec.low, spec.high, strict=True)]
-            low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
-            try:
-                self.actions, self._bounds = len(ends), Bounds(low, high, spec.choices)
-            except ValueError as error:
-                raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
+    title: str
+    learner: Any  # algorithms.Learner, or language.network.LanguageLearner
+    begun_from: str  # see initial_policy.begin_from
+    read: ReadExperience
+    validation: Validation | None
 
     @property
-    def bounds(self) -> Bounds | None:
-        return self._bounds
+    def recent(self) -> deque[float]:
+        """Returns of the latest episodes."""
 
-    def reset(self) -> Observations:
-        return np.zeros((len(self.members), self.observations), dtype=np.float32)
+    def iterate(self, run: Run) -> None:
+        """Collective: learn for one round, and report it."""
 
-    def step(self, actions: NDArray[Any]) -> Step:
-        """Raises ConfigError."""
-        del actions
-        fix = "name the environment as spec.data.environment, or learn by bc, cql or iql-offline"
-        raise ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
+    def own(self) -> Arrays:
+        """State of this rank's environments, axis 0 = environment; empty where there are none."""
 
-    def state(self) -> dict[str, NDArray[np.generic]] | None:
-        return {"members": np.asarray(self.members)}
+    def further(self) -> Arrays:
+        """State of the whole run, without the learner's."""
 
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        del state
-        return self.reset()
-
-    def close(self) -> None:
-        """See VectorEnvironment.close."""
+    def restore(self, arrays: Arrays, place: Place) -> str:
+        """Take up the learner, this rank's part of `each/` and what `further` holds; returns a note for the log."""
 
 
-def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
-    algorithm, name = order.spec.algorithm, order.spec.data.world
-    field, traits = SPACES if order.spec.data.environment is None else FIELD, traits_of(algorithm)
-    team, single = agents(environment) > 1, not traits.team
-    if team and single:
-        problem, fix = f"has a team of agents, {algorithm} trains one", "qmix, independent-dqn or maddpg"
-        raise ConfigError(field, name, problem, f"set algorithm to {fix}")
-    if not team and not single:
-        problem = f"has one agent, {algorithm} trains teams"
-        raise ConfigError(
-            field, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
-        )
-    kind = ActionSpace.of(environment).type
-    if kind not in traits.actions:
-        *most, last = sorted(traits.actions)
-        problem = f"has {kind} actions, {algorithm} needs {', '.join(most)}{' or ' * bool(most)}{last} ones"
-        alike = [other.name for other in registered() if kind in other.actions and _for_the_same_use(traits, other)]
-        fix = f"set algorithm to {' or '.join(alike)}" if alike else "choose another environment"
-        raise ConfigError(field, name, problem, fix)
+def fingerprint(order: Order) -> str:
+    """Text that is equal for a checkpoint and the order that it belongs to, whichever policy serves by now."""
+    data = order.spec.data
+    code = "none"
+    if data.environment is not None:
+        code = (code_digest if data.language_model is None else world_digest)(data.environment)
+    recipe = recipe_sha256(order.model_copy(update={"baseline_uri": None, "baseline_sha256": None}))
+    return f"{FORMAT} {recipe} code={code}"
 
 
-def _for_the_same_use(traits: Traits, other: Traits) -> bool:
-    """Learns as many agents from the same source, and asks no more of an environment than its actions."""
-    special = other.meta_learned or other.chooser is not None
-    return (other.team, other.recorded) == (traits.team, traits.recorded) and not special
+def save(training: Training, order: Order, group: Group) -> bytes | None:
+    """Collective: the state of all ranks, on rank 0; None elsewhere. Raises PeerLost when weights differ.
+
+    Shared state (weights, optimizer, counters) is stored once. What belongs to an environment is stored with axis 0 =
+    environment over all ranks, so that a run may go on with another number of ranks: each takes its own rows.
+    """
+    learner, joined = training.learner, training.own()
+    digests = [learner.network.digest()]
+    if group.place.size > 1:
+        parts = [unpack(body) for body in group.gather(pack(joined, {"weights": digests[0]}))]
+        if not parts:
+            return None
+        joined = {name: np.concatenate([arrays[name] for arrays, _ in parts]) for name in joined}
+        digests = [metadata["weights"] for _, metadata in parts]
+    for rank, weights in enumerate(digests):
+        if weights != digests[0]:
+            raise PeerLost(f"rank {rank}'s weights differ from rank 0's at step {learner.step}; reloading both")
+    metadata = {
+        "fingerprint": fingerprint(order),
+        "step": str(learner.step),
+        "world_size": str(group.place.size),
+        "weights": digests[0],
+        "begun_from": training.begun_from,
+    }
+    if training.read.note is not None:
+        metadata["experience"] = training.read.note.model_dump_json()
+    arrays = under("shared", learner.shared()) | under("each", joined)
+    if training.validation is not None:
+        arrays |= under("validation", training.validation.state())
+    recent = {"recent": np.asarray(training.recent, dtype=np.float64)}
+    return pack(arrays | recent | training.further(), metadata)
 
 
-def training_world(order: Order, members: range, policy: RewardPolicySpec | None = None) -> VectorEnvironment:
-    """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
-    spec, data = order.spec, order.spec.data
-    if data.environment is None:
-        return shielded(_unplayed(order, members), spec.safety, Trail(order.job), exploring=True)
-    randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
-    conditions = Conditions(data.level, randomise, data.credit or "team")
-    environment = make(data.environment, Split.TRAINING, spec.seed, members, conditions)
-    if spec.curriculum is not None:
-        environment = Counted(environment)
-    if policy is not None:
-        if not traits_of(spec.algorithm).recorded:
-            require_measured(policy)
-        environment = Rewarded(environment, policy, data.success_return)
-    if spec.shaping is not None:
-        discount = float(getattr(order.parameters, "discount", 1.0))
-        shaping = spec.shaping
-        environment = Shaped(environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus)
-    return shielded(environment, spec.safety, Trail(order.job), exploring=True)
+def restore(training: Training, order: Order, group: Group, body: bytes) -> str:
+    """Take up a checkpoint; returns a note for the log. Raises ValueError when it belongs to another run."""
+    arrays, metadata = unpack(body)
+    if metadata.get("fingerprint") != fingerprint(order):
+        raise ValueError("the checkpoint belongs to another specification")
+    note = training.restore(arrays, group.place)
+    if training.learner.network.digest() != metadata.get("weights"):
+        raise ValueError("the checkpoint's weights do not have the digest it was saved with")
+    # Another policy may serve by now: what counts is what the first attempt began with.
+    training.begun_from = metadata.get("begun_from", training.begun_from)
+    if "experience" in metadata:
+        training.read.note = ExperienceRead.model_validate_json(metadata["experience"])
+    if training.validation is not None:
+        training.validation.restore(part(arrays, "validation"))
+    training.recent.clear()
+    training.recent.extend(float(value) for value in arrays["recent"])
+    if metadata["world_size"] != str(group.place.size):
+        note += f"; it was saved by {metadata['world_size']} ranks, {group.place.size} go on"
+    return f"resuming at step {training.learner.step}{note}"
 
 
-def _unplayed(order: Order, members: range) -> VectorEnvironment:
-    """Placeholder of an environment; raises ConfigError where something would play it."""
-    spec, missing = order.spec, "is missing"
-    if not traits_of(spec.algorithm).recorded:
-        able = ", ".join(FROM_LOG)
-        problem = f"{missing}: {spec.algorithm} plays it"
-        raise ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
-    evaluation = spec.evaluation
-    settings: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
-    settings |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
-    for name, wanted in settings.items():
-        if wanted is not None:
-            problem = f"{missing}: spec.{name} plays it"
-            raise ConfigError("spec.data.environment", "", problem, f"name it, or leave {name} out")
-    return Unplayed(spec.data.spaces or "", members)
+T = TypeVar("T", bound=Training)
+SETTLED_SECONDS = 30.0
+SETTLED_SAVES = 2  # the second waits for the end of the first: the group makes progress
+MOST_OF_TIME = 0.015  # share of the time that checkpoints may take
 
 
-def levels(environment: VectorEnvironment, order: Order) -> CurriculumProgress | None:
-    """The curriculum the order asks for, at its beginning."""
-    if order.spec.curriculum is None:
-        return None
-    world = innermost(environment)
-    return CurriculumProgress(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
+class Session(Generic[T]):
+    """A training loop with its checkpoints."""
 
+    def __init__(self, run: Run, begin: Callable[[Order, Group, torch.device, Store], T]) -> None:
+        """`begin`: makes the training at step 0."""
+        self._run, self._order, self._group, self._reporter = run, run.order, run.group, run.reporter
+        self._begin = partial(begin, run.order, run.group, run.device, run.store)
+        self._begun = self._saved_at = time.monotonic()
+        self._saves = 0
+        self._pause, self._strain = 0.0, 1.0  # seconds the last checkpoint held training up, per processor second of it
+        self._chief = run.group.place.rank == 0
 
-def milestones(order: Order) -> Milestones | None:
-    """Keeper of the weights along training, where sample efficiency is to be measured."""
-    suite, algorithm = order.spec.evaluation.suite, order.spec.algorithm
-    if suite is None or "sample-efficiency" not in suite.dimensions:
-        return None
-    return Milestones(order.spec.total_steps, traits_of(algorithm).perceptrons)
-
-
-def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> Training:
-    """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
-    spec = order.spec
-    members = group.place.share(order.parameters.environments)
-    policy = policy_in_force(order, store)
-    environment = training_world(order, members, policy)
-    _require_fitting_actions(order, environment)
-    # What cannot be exported, or judged, is not trained.
-    require_judgeable(order, behaviour_of(order, environment.bounds), environment.bounds)
-    if store is not None and spec.data.environment is not None and group.place.rank == 0:
-        require_playable(order, store, environment)
-
-    read = ReadExperience()
-
-    def recording() -> Recording:
-        return recorded(order, group, store, environment, read, policy)
-
-    def memory() -> Recording | None:
-        return remembered(order, group, store, environment, read, policy)
-
-    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording, memory)
-    algorithm: Learner = learner(order.parameters, environment, occasion, device)
-    advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
-    begun = begin_from(order, algorithm, store) if store is not None else ""
-    curriculum, points = levels(environment, order), milestones(order)
-    episodes = no_episodes(len(members))
-    observation = environment.reset()
-    return Training(algorithm, environment, observation, episodes, curriculum, points, begun, read, validation(order))
-
-
-class Session(PacedSession[Training]):
-    """Training of a policy of numbers."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
-        self._tally, self._losses = ActionTally(), dict[str, float]()
-
-    def _begin(self) -> Training:
-        return begin(self._order, self._group, self._run.device, self._run.store)
-
-    def _restore(self, training: Training, body: bytes) -> str:
-        return restore(training, self._order, self._group, body)
-
-    def _packed(self, training: Training) -> bytes | None:
-        return save(training, self._order, self._group)
-
-    def train(self) -> Training:
+    def train(self) -> T:
         """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
         training = self._resumed()
-        title = f"{self._order.spec.algorithm} on {self._order.spec.data.world}"
-        validation, learner = training.validation, training.learner
-        if validation is not None and learner.network.warm and not validation.means:
-            validation.measure(learner, self._order, self._group, self._reporter)  # what serves is one to choose from
-        self._train(training, title)
+        if training.validation is not None:
+            training.validation.begin(training.learner.step, self._reporter.alive)
+        self._begun = self._saved_at = time.monotonic()
+        self._run.stopper.graceful = True  # before anybody can read that this rank trains
+        try:
+            self._reporter.phase("training", training.title)
+            while not self._over(training):
+                training.iterate(self._run)
+                self._between(training)
+            self._save(training)
+        finally:
+            self._run.stopper.graceful = False
         return training
 
-    def _iterate(self, training: Training) -> None:
-        before = training.learner.step
-        training.observation, experiences = training.learner.iterate(training.observation)
-        if training.milestones is not None:
-            training.milestones.note(before, training.learner.step, training.learner.network)
-        ended = 0
-        for experience in experiences:
-            training.episodes.note(experience.reward, experience.ended)
-            ended += int(experience.ended.sum())
-        if training.read.note is not None:
-            self._reporter.caution(training.read.note.message)
-        losses = {name: value for experience in experiences for name, value in experience.losses.items()}
-        for experience in experiences:
-            self._tally.note(experience.actions, training.environment.actions)
-        self._losses.update(losses)
-        learner, total = training.learner, self._order.spec.total_steps
-        self._reporter.progress(
-            learner.step,
-            training.episodes.recent,
-            losses,
-            training.episodes.trail,
-            figures=lambda: learner_figures(learner, total, self._losses) | self._tally.take(),
-        )
-        if training.curriculum is not None:
-            self._climb(training, training.curriculum)
-        if training.validation is not None:
-            training.validation.note(learner, ended, self._order, self._group, self._reporter)
-            if isinstance(learner, Maml) and training.validation.over and learner.step < total:
-                learner.finish()
+    def _resumed(self) -> T:
+        """Collective: the training at the newest durable checkpoint of this specification, else at step 0."""
+        training = self._begin()
+        body = self._group.broadcast(newest(self._run.store) if self._chief else None)
+        if body:
+            try:
+                say(restore(training, self._order, self._group, body))
+            except (ValueError, KeyError) as error:
+                say(f"the checkpoint cannot be used, starting again: {error}")
+                training = self._begin()
+        return training
 
-    def _climb(self, training: Training, curriculum: CurriculumProgress) -> None:
-        """Collective: the same level on all ranks, from what ended on all of them."""
-        counted = training.environment
-        while isinstance(counted, Wrapper) and not isinstance(counted, Counted):
-            counted = counted.inner
-        assert isinstance(counted, Counted)  # training_world has put it there
-        episodes, successes, total = self._group.sum([float(count) for count in counted.take()])
-        moved = curriculum.note(int(episodes), int(successes), total)
-        if moved:
-            innermost(training.environment).level = curriculum.level
-            training.episodes.trail.clear()
-            word = "up" if moved > 0 else "back"
-            why = f"{word} to level {curriculum.name} at step {training.learner.step}: {curriculum.evidence}"
-            self._reporter.phase("training", why)
+    def _over(self, training: T) -> bool:
+        patient = training.validation is None or not training.validation.over
+        return training.learner.step >= self._order.spec.total_steps or not patient
+
+    def _between(self, training: T) -> None:
+        """Collective: after each round."""
+        if time.monotonic() - self._begun > SETTLED_SECONDS or self._saves >= SETTLED_SAVES:
+            settled()
+        leaving, due = self._group.sum([float(self._run.stopper.requested), float(self._due())])
+        if due or leaving:
+            self._save(training)
+        if leaving:
+            self._leave()
+
+    def _due(self) -> bool:
+        """Only rank 0 decides, so all ranks agree; never while the last checkpoint is still under way.
+
+        A large state is saved less often than asked for, so that saving never takes more than MOST_OF_TIME. Where
+        processors are short, what the saver's thread needs of them costs training that much more.
+        """
+        cost = self._pause + self._run.saver.cost * self._strain
+        wanted = max(self._order.spec.checkpoint.every_seconds, cost / MOST_OF_TIME)
+        return self._chief and time.monotonic() - self._saved_at >= wanted and self._run.saver.idle
+
+    def _save(self, training: T) -> None:
+        began, processor = time.monotonic(), time.thread_time()
+        body = save(training, self._order, self._group)
+        self._saved_at, self._saves = time.monotonic(), self._saves + 1
+        self._pause = self._saved_at - began
+        self._strain = max(1.0, self._pause / max(1e-6, time.thread_time() - processor))
+        if body is not None:
+            self._run.saver.offer(body, training.learner.step)
+
+    def _leave(self) -> None:
+        """Some rank got SIGTERM and the checkpoint is taken: when it is durable that rank leaves, its group with it.
+
+        Collective: the successor of a rank that left earlier would find rank 0 still saving and end its generation.
+        """
+        flushed = self._chief and self._run.saver.flush(FLUSH_SECONDS)
+        (durable,) = self._group.sum([float(flushed)])
+        if self._run.stopper.requested:
+            raise Terminated("SIGTERM: checkpoint saved" if durable else "SIGTERM: no time to save a checkpoint")
+        raise PeerLost("another rank had to stop")

@@ -1,9 +1,8 @@
 """Evaluates along training, and keeps the best weights."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,14 +14,10 @@ from learnloop_trainer.algorithms import Learner
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation.held_out_episodes import held_out, play
-from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.export.behaviour import behaviour_of
-from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork
-from learnloop_trainer.language.rows import Episode
-from learnloop_trainer.manifest.proof import graph
-from learnloop_trainer.neural.networks import Floats, Network
-from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.safety import Shield
+from learnloop_trainer.export.runtime import Behaving, written
+from learnloop_trainer.language.network import LanguageNetwork
+from learnloop_trainer.neural.networks import Floats
+from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store.run_store import Arrays, part, under
 from learnloop_trainer.training_order import Order
 
@@ -33,11 +28,33 @@ USUAL_EPISODES = 100
 MOST_POINTS = 1000
 
 
+Tell = Callable[[str], None]
+"""Hears what the rank is busy with."""
+
+
+class Judged(Protocol):
+    """A policy or a language model that learns."""
+
+    @property
+    def first(self) -> bool:
+        """Whether it is judged before it learns, too."""
+
+    def weights(self) -> Mapping[str, Floats]:
+        """Those that would be exported now."""
+
+    def mean(self, weights: Mapping[str, Floats], episodes: int, tell: Tell) -> float:
+        """Collective: the mean return of these weights."""
+
+    def take(self, weights: Mapping[str, Floats]) -> None:
+        """Have these weights from here on."""
+
+
 @dataclass(slots=True)
-class ValidationRecord:
-    """Equal on all ranks: what was measured so far, and the best weights, of policies and of language models."""
+class Validation:
+    """Equal on all ranks: what was measured so far, and the best weights. A language model's steps are episodes."""
 
     wanted: WhileTraining
+    judged: Judged
     finished: int = 0  # training episodes, of all ranks
     due: int = 0  # number of the next evaluation's occasion
     steps: list[int] = field(default_factory=list)
@@ -46,16 +63,40 @@ class ValidationRecord:
     waited: int = 0  # evaluations since the best one
     over: bool = False
 
-    def judge(self, step: int, mean: float, weights: Callable[[], Mapping[str, Floats]]) -> str:
-        """Keep what was measured at `step`, and the weights where they are the best; returns how good they are."""
+    def begin(self, step: int, tell: Tell) -> None:
+        """Collective, before training: judge what is one to choose from already."""
+        if self.judged.first and not self.means:
+            self.measure(step, tell)
+
+    def note(self, step: int, ended: int, tell: Tell) -> float | None:
+        """Collective, after each round: evaluate where it is time; returns the mean. `ended`: episodes of all ranks."""
+        self.finished += ended
+        every = self.wanted.every_steps
+        occasion = step // every if every else self.finished // (self.wanted.every_episodes or USUAL_EPISODES)
+        if occasion <= self.due:
+            return None
+        self.due = occasion
+        return self.measure(step, tell)
+
+    def measure(self, step: int, tell: Tell) -> float:
+        """Collective: evaluate now, and keep the weights where they are the best."""
+        weights = self.judged.weights()
+        mean = self.judged.mean(weights, self.wanted.episodes, tell)
         better = not self.means or mean > max(self.means)
         self.steps.append(step)
         self.means.append(mean)
         self.waited = 0 if better else self.waited + 1
         if better:
-            self.best = {name: np.array(array) for name, array in weights().items()}
+            self.best = {name: np.array(array) for name, array in weights.items()}
         self.over = self.wanted.patience is not None and self.waited >= self.wanted.patience
-        return "the best so far" if better else f"no better for {self.waited} evaluations"
+        word = "the best so far" if better else f"no better for {self.waited} evaluations"
+        say(f"validation at step {step}: mean {mean:.3f} over {self.wanted.episodes} episodes, {word}")
+        return mean
+
+    def keep_best(self) -> None:
+        """Give the network the best weights from here on; nothing happens where nothing was evaluated."""
+        if self.best:
+            self.judged.take(self.best)
 
     def told(self, exported: bool, step: int, total: int) -> Validated:
         points = [ValidationPoint(step=at, mean=mean) for at, mean in zip(self.steps, self.means, strict=True)]
@@ -83,99 +124,69 @@ class ValidationRecord:
         self.best = {name: np.array(array, dtype=np.float32) for name, array in part(state, "best").items()}
 
 
-class ValidationState(ValidationRecord):
-    """Of a policy: played as it would be exported and served."""
+@dataclass(frozen=True, slots=True)
+class JudgedPolicy:
+    """A policy, played as it would be exported and served."""
 
-    __slots__ = ()
+    learner: Learner
+    order: Order
+    group: Group
 
-    def note(self, learner: Learner, ended: int, order: Order, group: Group, reporter: Reporter) -> None:
-        """Collective, after each round: evaluate where it is time, by rank 0; `ended`: of this rank's episodes."""
-        (total,) = group.sum([float(ended)])
-        self.finished += int(total)
-        every = self.wanted.every_steps
-        occasion = learner.step // every if every else self.finished // (self.wanted.every_episodes or USUAL_EPISODES)
-        if occasion <= self.due:
-            return
-        self.due = occasion
-        self.measure(learner, order, group, reporter)
+    @property
+    def first(self) -> bool:
+        return self.learner.network.warm  # what serves is one to choose from
 
-    def measure(self, learner: Learner, order: Order, group: Group, reporter: Reporter) -> None:
-        """Collective: evaluate the policy as it would be exported now."""
-        weights, mean = exported(learner, order), 0.0
-        if group.place.rank == 0:
-            mean = _played(learner, weights, self.wanted.episodes, order, reporter)
-        (mean,) = group.sum([mean])
-        word = self.judge(learner.step, mean, lambda: weights)
-        say(f"validation at step {learner.step}: mean {mean:.1f} over {self.wanted.episodes} episodes, {word}")
+    def weights(self) -> dict[str, Floats]:
+        """Those that would be exported now; of meta-learning those adapted to the nominal task."""
+        learner = self.learner
+        if not isinstance(learner, Maml) or learner.step >= self.order.spec.total_steps or not learner.step:
+            return learner.network.exported()
+        return {name: array.cpu().numpy() for name, array in learner.adapted_to(learner.nominal()).items()}
 
-    def keep_best(self, network: Network) -> None:
-        """The network has the best weights from here on; nothing happens where nothing was evaluated."""
-        if not self.best:
-            return
-        flat = np.concatenate([self.best[name].ravel() for name in network.shapes])
+    def mean(self, weights: Mapping[str, Floats], episodes: int, tell: Tell) -> float:
+        own = _played(self.learner, weights, episodes, self.order, tell) if self.group.place.rank == 0 else 0.0
+        (mean,) = self.group.sum([own])
+        return mean
+
+    def take(self, weights: Mapping[str, Floats]) -> None:
+        network = self.learner.network
+        flat = np.concatenate([weights[name].ravel() for name in network.shapes])
         with torch.no_grad():
             network.vector.copy_(torch.from_numpy(flat))
-        network.fixed = {name: self.best[name] for name in network.fixed}
+        network.fixed = {name: weights[name] for name in network.fixed}
         network.actor()
 
 
-def exported(learner: Learner, order: Order) -> dict[str, Floats]:
-    """Weights that would be exported now; of meta-learning those adapted to the nominal task."""
-    if not isinstance(learner, Maml) or learner.step >= order.spec.total_steps or not learner.step:
-        return learner.network.exported()
-    return {name: array.cpu().numpy() for name, array in learner.adapted_to(learner.nominal()).items()}
-
-
-def _played(learner: Learner, weights: dict[str, Floats], episodes: int, order: Order, reporter: Reporter) -> float:
+def _played(learner: Learner, weights: Mapping[str, Floats], episodes: int, order: Order, tell: Tell) -> float:
     """The mean return of these weights, acting as they would be served."""
-    spec, world = order.spec, learner.environment
-    bounds, shield = world.bounds, None
-    if spec.safety is not None:
-        shield = Shield(spec.safety, world.observations, world.actions, continuous=bounds is not None)
-    facts = {"learnloop.algorithm": spec.algorithm, "learnloop.job": order.job}
-    body = graph(weights, spec.algorithm, facts, bounds, shield, behaviour_of(order, bounds))
-    policy = Behaving(OnnxPolicy(body, world.observations, world.actions, continuous=bounds is not None), spec.seed)
-    tell = lambda done: reporter.alive(f"validation: {done}/{episodes} episodes")  # noqa: E731
-    returns, _ = play(held_out(order, first=FIRST), policy, spec.seed, episodes, tell)
+    policy = Behaving(written(order, learner.environment, weights)[1], order.spec.seed)
+    alive = lambda done: tell(f"validation: {done}/{episodes} episodes")  # noqa: E731
+    returns, _ = play(held_out(order, first=FIRST), policy, order.spec.seed, episodes, alive)
     return float(returns.mean())
 
 
-def validation(order: Order) -> ValidationState | None:
-    wanted = order.spec.evaluation.while_training
-    return None if wanted is None else ValidationState(wanted)
-
-
-Hold = Callable[[AbstractContextManager[Any]], Sequence[Episode]]
-"""The conversations of the model that speaks in the context. Collective; all ranks have all of them."""
 WEIGHTS = "vector"
-"""The learner's state as one array."""
+"""All that a language model learns, as one array."""
 
 
-@dataclass(slots=True)
-class LanguageValidation(ValidationRecord):
-    """Of a language model: its steps are the episodes or pairs that it has learned from."""
+@dataclass(frozen=True, slots=True)
+class JudgedModel:
+    """A language model. `hold`: the mean reward of the conversations it holds now; collective."""
 
-    hold: Hold = field(kw_only=True)
+    network: LanguageNetwork
+    hold: Callable[[], float]
+    first = True
 
-    def note(self, learner: LanguageLearner, tell: Callable[[str], object] = lambda doing: None) -> dict[str, float]:
-        """Collective, before training and after each round: evaluate where it is time. Returns points of curves.
+    def weights(self) -> dict[str, Floats]:
+        return {WEIGHTS: self.network.vector.detach().cpu().numpy()}
 
-        `tell`: hears what the rank is busy with.
-        """
-        self.finished = learner.step
-        occasion = learner.step // (self.wanted.every_steps or self.wanted.every_episodes or USUAL_EPISODES)
-        if self.steps and occasion <= self.due:
-            return {}
-        self.due = occasion
-        tell(f"validation: holding {self.wanted.episodes} conversations")
-        mean = float(np.mean([episode.reward for episode in self.hold(learner.network.sampling())]))
-        tell(f"validation: {self.wanted.episodes} conversations held")
-        word = self.judge(learner.step, mean, lambda: {WEIGHTS: learner.network.vector.detach().cpu().numpy()})
-        say(f"validation at step {learner.step}: mean {mean:.3f} over {self.wanted.episodes} conversations, {word}")
-        return {"validation": mean}
+    def mean(self, weights: Mapping[str, Floats], episodes: int, tell: Tell) -> float:
+        del weights
+        tell(f"validation: holding {episodes} conversations")
+        mean = self.hold()
+        tell(f"validation: {episodes} conversations held")
+        return mean
 
-    def keep_best(self, network: LanguageNetwork) -> None:
-        """The network has the best weights from here on; nothing happens where nothing was evaluated."""
-        if self.best:
-            with torch.no_grad():
-                network.vector.copy_(torch.from_numpy(self.best[WEIGHTS]))
+    def take(self, weights: Mapping[str, Floats]) -> None:
+        with torch.no_grad():
+            self.network.vector.copy_(torch.from_numpy(weights[WEIGHTS]))

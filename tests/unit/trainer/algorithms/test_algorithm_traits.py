@@ -18,8 +18,8 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.safety import Shielded
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 

@@ -25,9 +25,9 @@ from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
 from learnloop_trainer.training_run.logged_experience import fitting, load, read_file
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,7 +71,7 @@ def store(tmp_path: Path) -> DirectoryStore:
     return DirectoryStore(tmp_path, "small-1")
 
 
-def advance(training: Training, times: int) -> Training:
+def advance(training: PolicyTraining, times: int) -> PolicyTraining:
     for _ in range(times):
         training.observation, _ = training.learner.iterate(training.observation)
     return training
@@ -112,14 +112,11 @@ def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(
     )
     state = advance(begin(order, Alone(), CPU, store), 1).learner.shared()
     assert state["recording.observation"].shape == (10, 4)
+    file.write_text(f"{trajectory([{'observation': [0], 'action': 0}])}\n{{}}")
     with pytest.raises(
-        ConfigError, match=r"spec.hyperparameters.recording: 'file:x' line 2 is not a trajectory \(.*; record one"
+        ConfigError, match=r"spec.hyperparameters.recording: .* line 2 is not a trajectory \(.*; point it to a file"
     ):
-        read_file(
-            f"{trajectory([{'observation': [0], 'action': 0}])}\n{{}}".encode(),
-            "spec.hyperparameters.recording",
-            "file:x",
-        )
+        read_file(Trajectory, file.as_uri(), store)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +201,7 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
     named = {"rewardPolicy": {"name": "liking", "revision": "r1"}}
     order = Order.model_validate(order.model_dump(by_alias=True, exclude_none=True) | named)
 
-    def begun(policy: dict[str, Any]) -> Training:
+    def begun(policy: dict[str, Any]) -> PolicyTraining:
         (tmp_path / "reward-policies" / "liking" / "r1.json").write_text(json.dumps(policy))
         training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
         training.learner.occasion.recording()  # type: ignore[attr-defined]

@@ -16,13 +16,13 @@ from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, sac
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
-from learnloop_trainer.manifest.proof import trained
+from learnloop_trainer.export.runtime import trained
 from learnloop_trainer.neural.networks import Network, forward
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16, 16]}
@@ -154,7 +154,7 @@ def test_the_temperature_rises_while_the_policy_is_less_random_than_wanted_and_t
 def test_an_interrupted_sac_run_ends_with_the_same_state_to_the_last_bit(make_order: Callable[..., Order]) -> None:
     order = make_order("sac", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"})
 
-    def advance(training: Training, times: int) -> None:
+    def advance(training: PolicyTraining, times: int) -> None:
         for _ in range(times):
             training.observation, _ = training.learner.iterate(training.observation)
 

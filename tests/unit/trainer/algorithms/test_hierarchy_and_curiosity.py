@@ -18,9 +18,9 @@ from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import restore, save
+from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}

@@ -20,8 +20,8 @@ from learnloop_trainer.algorithms import maddpg
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}

@@ -29,8 +29,8 @@ from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.tracking import Tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -79,7 +79,7 @@ def of_agent(make_order: Callable[..., Order], algorithm: str, *, agent: bool = 
     return make_order(algorithm, steps=20_000, **{"hyperparameters": SMALL[algorithm] | more, "data": data})
 
 
-def advance(training: Training, times: int) -> Training:
+def advance(training: PolicyTraining, times: int) -> PolicyTraining:
     for _ in range(times):
         training.observation, experiences = training.learner.iterate(training.observation)
         for experience in experiences:

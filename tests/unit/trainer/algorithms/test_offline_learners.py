@@ -21,8 +21,8 @@ from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.session import restore, save
 from testing.training.recordings import recorded
 
 CPU = torch.device("cpu")
@@ -126,7 +126,7 @@ def of_log(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, wor
     return make_order(algorithm, steps=100_000, data={"environment": world}, **block)
 
 
-def advance(training: Training, times: int) -> Training:
+def advance(training: PolicyTraining, times: int) -> PolicyTraining:
     for _ in range(times):
         training.observation, _ = training.learner.iterate(training.observation)
     return training

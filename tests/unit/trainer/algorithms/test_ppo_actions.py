@@ -13,12 +13,12 @@ from learnloop_environments.base import Bounds
 from learnloop_trainer.algorithms import action_heads, ppo
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
-from learnloop_trainer.manifest.proof import trained
+from learnloop_trainer.export.runtime import trained
 from learnloop_trainer.neural.observation_normalisation import Normaliser, normalised
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "horizon": 8, "epochs": 2, "minibatches": 2, "hidden": [8], "normaliseObservations": True}
@@ -97,7 +97,7 @@ def test_an_interrupted_run_with_a_normaliser_ends_with_the_same_state_to_the_la
 ) -> None:
     order = make_order("ppo", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"})
 
-    def advance(training: Training, times: int) -> None:
+    def advance(training: PolicyTraining, times: int) -> None:
         for _ in range(times):
             training.observation, _ = training.learner.iterate(training.observation)
 

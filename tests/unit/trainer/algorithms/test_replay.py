@@ -17,8 +17,8 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.replay import Priorities, Replay, SumTree
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {
@@ -78,7 +78,7 @@ def test_an_interrupted_run_with_priorities_ends_with_the_same_state_to_the_last
 ) -> None:
     order = make_order("dqn", steps=4000, hyperparameters=SMALL)
 
-    def advance(training: Training, times: int) -> None:
+    def advance(training: PolicyTraining, times: int) -> None:
         for _ in range(times):
             training.observation, _ = training.learner.iterate(training.observation)
 

@@ -22,9 +22,9 @@ from learnloop_environments.rewarded import Rewarded
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.reward_rules import step_rewards
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 KINDS = ("environment", "success", "efficiency", "base", "time", "smoothness", "feedback")
@@ -140,7 +140,7 @@ def by_policy(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, 
     return Order.model_validate(body | {"rewardPolicy": {"name": "gentle", "revision": "r1"}})
 
 
-def advance(training: Training, times: int) -> Training:
+def advance(training: PolicyTraining, times: int) -> PolicyTraining:
     for _ in range(times):
         training.observation, experiences = training.learner.iterate(training.observation)
         for experience in experiences:

@@ -13,7 +13,7 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.neural.networks import Network
 from learnloop_trainer.neural.schedules import between, decayed
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import begin
 
 CPU = torch.device("cpu")
 

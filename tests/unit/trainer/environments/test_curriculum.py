@@ -19,10 +19,10 @@ from learnloop_environments.wrappers import Shaped, innermost
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
+from learnloop_trainer.training_run.policy_training import begin, training_world
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import begin, training_world
+from learnloop_trainer.training_run.session import restore, save
 from markets import SupplyChain, Trading
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from learnloop_trainer.algorithms import maml
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.safety import Shielded, shielded
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_training import begin
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 12, "episodes": 4, "hidden": [8]}

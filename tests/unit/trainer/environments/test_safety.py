@@ -24,8 +24,8 @@ from learnloop_trainer.export import build
 from learnloop_trainer.neural.networks import dense, forward, forward_numpy
 from learnloop_trainer.safety import Preferences, Shield, Shielded, Trail, shielded
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import begin
 
 CPU = torch.device("cpu")
 OBSERVATIONS, DIMENSIONS = 4, 3

@@ -11,8 +11,8 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.evaluation.held_out_episodes import episodes, held_out
 from learnloop_trainer.evaluation.suite import stage
-from learnloop_trainer.manifest.proof import VALIDATION
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.policy_proof import VALIDATION
 
 ASKED = {"episodes": 8, "seed": 5, "firstEpisode": 3 * EPISODES_PER_RUN}
 

@@ -16,8 +16,8 @@ from learnloop_operator.agents.triggers import Trigger
 from learnloop_trainer.evaluation.held_out_episodes import episodes
 from learnloop_trainer.evaluation.suite.stage import DIMENSIONS, PER_CONDITION, ROOM
 from learnloop_trainer.evaluation.suite.stage import FIRST as SUITE
-from learnloop_trainer.manifest.proof import VALIDATION
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.policy_proof import VALIDATION
 from learnloop_trainer.training_run.validation import FIRST as WHILE_TRAINING
 
 from ...operator.agent.test_learning_agent import spec, world

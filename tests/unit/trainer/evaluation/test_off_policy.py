@@ -18,13 +18,13 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.off_policy import LoggedSteps, evaluate
 from learnloop_trainer.evaluation.off_policy.doubly_robust import LEAST_EFFECTIVE, Terms, correct
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.manifest.proof import graph
+from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.neural.networks import dense
 from learnloop_trainer.recordings import Mixture, Recording
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.session import Unplayed, begin
+from learnloop_trainer.training_run.policy_training import Unplayed, begin
+from learnloop_trainer.training_run.session import restore, save
 from testing.training.recordings import bandit
 
 CPU = torch.device("cpu")

@@ -11,16 +11,16 @@ import torch
 from onnx import numpy_helper
 
 from learnloop_environments.errors import ConfigError
+from learnloop_trainer import baseline_policy
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, Uniform, difference, estimate, play
 from learnloop_trainer.export import Behaving, OnnxPolicy, build, check
-from learnloop_trainer.manifest import baseline_policy
-from learnloop_trainer.manifest.proof import recorded, trained, verify, witnesses
+from learnloop_trainer.export.runtime import trained
 from learnloop_trainer.neural.networks import Network, dense
-from learnloop_trainer.statistics import interquartile_mean
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.policy_proof import recorded, verify, witnesses
 
 
 @pytest.fixture
@@ -118,8 +118,10 @@ def test_evaluation_repeats_exactly() -> None:
 
 
 def test_the_interquartile_mean_ignores_the_best_and_the_worst_quarter() -> None:
-    assert interquartile_mean(np.array([-1000.0, 1, 2, 3, 4, 5, 6, 1000])) == 3.5
-    assert interquartile_mean(np.array([7.0])) == 7
+    for returns, middle in (([-1000.0, 1, 2, 3, 4, 5, 6, 1000], 3.5), ([7.0], 7)):
+        measured = estimate(np.array(returns), 0)
+        assert measured is not None
+        assert measured.iqm == middle
 
 
 def test_an_interval_covers_the_mean_about_95_times_in_100() -> None:

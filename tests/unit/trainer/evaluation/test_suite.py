@@ -26,10 +26,11 @@ from learnloop_trainer.evaluation.suite import stage as fine_tuning
 from learnloop_trainer.evaluation.suite.dimensions import Milestones, overall
 from learnloop_trainer.evaluation.suite.stage import FIRST, Noisy, NotMeasured, Sticky
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.manifest.proof import VALIDATION, graph
+from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.safety import Shielded
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.policy_proof import VALIDATION
+from learnloop_trainer.training_run.policy_training import begin
 
 Orders = Callable[..., Order]
 PPO = traits_of("ppo")

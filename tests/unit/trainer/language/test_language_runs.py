@@ -22,8 +22,9 @@ from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
-from learnloop_trainer.training_run.language_session import begin_language, restore, save
+from learnloop_trainer.training_run.language_training import begin_language
 from learnloop_trainer.training_run.rank import run
+from learnloop_trainer.training_run.session import restore, save
 from testing.language.recorded_turns import preferences, recorded_turn, turns
 from testing.language.tiny_model import model
 
@@ -160,13 +161,13 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(
     body = save(first, order, group)
     assert body is not None
     again = begin_language(order, group, CPU, store)
-    assert restore(again, order, body) == f"resuming at step {first.learner.step}"
+    assert restore(again, order, group, body) == f"resuming at step {first.learner.step}"
     for _ in range(2):
         again.learner.iterate()
     assert again.learner.network.digest() == whole.learner.network.digest()
     assert again.learner.step == whole.learner.step
     with pytest.raises(ValueError, match="belongs to another specification"):
-        restore(again, ordered(algorithm, 128, experience(algorithm, words, tmp_path)), body)
+        restore(again, ordered(algorithm, 128, experience(algorithm, words, tmp_path)), group, body)
 
 
 def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(

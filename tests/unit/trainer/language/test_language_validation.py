@@ -13,11 +13,11 @@ from learnloop_api.wire.training import Manifest
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export.language import read
-from learnloop_trainer.language.rows import Episode
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.language_session import begin_language, restore, save
-from learnloop_trainer.training_run.validation import LanguageValidation
+from learnloop_trainer.training_run.language_training import begin_language
+from learnloop_trainer.training_run.session import restore, save
+from learnloop_trainer.training_run.validation import JudgedModel, Validation
 from testing.language.recorded_turns import turns
 
 from .test_language_runs import SMALL, base, finished, ordered
@@ -25,6 +25,10 @@ from .test_language_runs import SMALL, base, finished, ordered
 __all__ = ["base", "ordered"]
 
 CPU = torch.device("cpu")
+
+
+def silent(doing: str) -> None:
+    """Hears of it."""
 
 
 def judged(asked: dict[str, Any], policy: str = "best", **more: Any) -> dict[str, Any]:
@@ -74,10 +78,11 @@ def test_to_be_judged_changes_nothing_that_is_learned(ordered: Callable[..., Ord
     plain = begin_language(ordered(steps=32), Alone(), CPU, store)
     watched = begin_language(ordered(steps=32, spec=judged({"everySteps": 8})), Alone(), CPU, store)
     assert watched.validation is not None
+    watched.validation.begin(0, silent)
     for _ in range(4):
         plain.learner.iterate()
-        watched.validation.note(watched.learner)
         watched.learner.iterate()
+        watched.validation.note(watched.learner.step, 8, silent)
     assert plain.learner.network.digest() == watched.learner.network.digest()
 
 
@@ -86,20 +91,21 @@ def test_a_run_that_was_stopped_knows_its_best_weights_again(ordered: Callable[.
     store, group = DirectoryStore(tmp_path / "store", "lm-1"), Alone()
     first = begin_language(order, group, CPU, store)
     assert first.validation is not None
-    first.validation.note(first.learner)
+    first.validation.begin(0, silent)
     first.learner.iterate()
-    first.validation.note(first.learner)
+    first.validation.note(first.learner.step, 8, silent)
     body = save(first, order, group)
     assert body is not None
     again = begin_language(order, group, CPU, store)
-    restore(again, order, body)
+    restore(again, order, group, body)
     assert again.validation is not None
-    assert again.validation.note(again.learner) == {}, "that was judged already"
+    again.validation.begin(again.learner.step, silent)
+    assert again.validation.note(again.learner.step, 0, silent) is None, "that was judged already"
     before, after = first.validation.state(), again.validation.state()
     assert before.keys() == after.keys()
     assert all(np.array_equal(before[name], after[name]) for name in before)
     with pytest.raises(ValueError, match="belongs to another specification"):
-        restore(begin_language(ordered(steps=64), group, CPU, store), ordered(steps=64), body)
+        restore(begin_language(ordered(steps=64), group, CPU, store), ordered(steps=64), group, body)
 
 
 def test_a_reward_model_cannot_be_judged_along_training(ordered: Callable[..., Order], tmp_path: Path) -> None:
@@ -116,16 +122,16 @@ def test_the_best_weights_are_those_of_the_greatest_mean_and_the_first_of_equals
     training = begin_language(ordered(steps=64), Alone(), CPU, store)
     network, earned = training.learner.network, iter([0.2, 0.5, 0.5, 0.1])
     asked = WhileTraining(every_steps=8, episodes=1, patience=2)
-    validation = LanguageValidation(asked, hold=lambda speaker: [Episode([], next(earned), 0)])
-    digests = []
-    for _ in range(4):
+    validation = Validation(asked, JudgedModel(network, lambda: next(earned)))
+    validation.begin(0, silent)
+    digests = [network.digest()]
+    for step in (8, 16, 24):
         assert not validation.over
-        digests.append(network.digest())
-        validation.note(training.learner)
         with torch.no_grad():
             network.vector.add_(0.01)
-        training.learner.step += 8
+        digests.append(network.digest())
+        validation.note(step, 8, silent)
     assert validation.over, "two evaluations without a better one"
-    validation.keep_best(network)
+    validation.keep_best()
     assert network.digest() == digests[1]
     assert validation.told(True, 24, 64).best_step == 8

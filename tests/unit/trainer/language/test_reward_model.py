@@ -19,8 +19,8 @@ from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.experience import Preferred, written
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode, Pair, Row, make
-from learnloop_trainer.manifest.reward_model_proof import agreement, exported, scored, wilson
-from learnloop_trainer.training_run.language_session import network_of
+from learnloop_trainer.training_run.language_training import network_of
+from learnloop_trainer.training_run.reward_model_proof import agreement, exported, scored, wilson
 from testing.language.tiny_model import model
 
 GOOD, BAD = "look", "box"  # what people in this world like and dislike to read

@@ -12,6 +12,7 @@ from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.session import Session
 
 CPU = torch.device("cpu")
@@ -33,7 +34,8 @@ def test_a_large_state_is_saved_less_often(
 ) -> None:
     order, store, group = make_order(checkpoint={"everySeconds": 1}), DirectoryStore(tmp_path, "small-1"), Alone()
     saver = Saver(store)
-    session = Session(Run(order, group, CPU, store, Reporter(order, Place(), store), saver, Stopper(), 0.0))
+    run = Run(order, group, CPU, store, Reporter(order, Place(), store), saver, Stopper(), 0.0)
+    session = Session(run, begin)
     saver.cost, session._strain = cost, strain
     session._saved_at = time.monotonic() - waited
     assert session._due() is due

@@ -14,8 +14,8 @@ from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.tracking import LearningCurve, ProcessFigures, Tracker
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.paced_session import ActionTally, learner_figures
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.figures import ActionTally, learner_figures
+from learnloop_trainer.training_run.policy_training import begin
 
 Make = Callable[..., Order]
 ALWAYS = {"learning_rate", "gradient_norm"}

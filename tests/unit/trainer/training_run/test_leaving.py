@@ -23,6 +23,7 @@ from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.session import Session
 
 Make = Callable[..., Order]
@@ -49,12 +50,11 @@ class Slow(DirectoryStore):
         return super().put_checkpoint(body, step)
 
 
-def session(order: Order, group: Two, saver: Saver, store: DirectoryStore, told: bool) -> Session:
+def session(order: Order, group: Two, saver: Saver, store: DirectoryStore, told: bool) -> Session[PolicyTraining]:
     stopper = Stopper()
     stopper.requested = told
-    return Session(
-        Run(order, group, torch.device("cpu"), store, Reporter(order, group.place, store), saver, stopper, 0.0)
-    )
+    reporter = Reporter(order, group.place, store)
+    return Session(Run(order, group, torch.device("cpu"), store, reporter, saver, stopper, 0.0), begin)
 
 
 @pytest.mark.parametrize(("durable", "says"), [(1.0, "checkpoint saved"), (0.0, "no time to save a checkpoint")])

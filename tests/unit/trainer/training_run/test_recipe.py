@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
-from learnloop_trainer.manifest.record import recipe_sha256
-from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_order import Order, recipe_sha256
 from learnloop_trainer.training_run.rank import already_proven
 from testing.training.training_builders import proof
 

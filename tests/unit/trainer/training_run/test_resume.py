@@ -19,13 +19,13 @@ from learnloop_trainer.run import Run, Saver, Stopper
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
-from learnloop_trainer.training_run.session import Session, begin
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.session import Session, restore, save
 
 CPU = torch.device("cpu")
 
 
-def advance(training: Training, iterations: int) -> Training:
+def advance(training: PolicyTraining, iterations: int) -> PolicyTraining:
     for _ in range(iterations):
         training.observation, happened = training.learner.iterate(training.observation)
         for experience in happened:
@@ -84,7 +84,7 @@ def test_a_checkpoint_of_another_specification_is_left_aside(
     store.put_checkpoint(body, 64)
     order = make_order()
     run = Run(order, Alone(), CPU, store, Reporter(order, Place(), store), Saver(store), Stopper(), 0.0)
-    assert Session(run)._resumed().learner.step == 0
+    assert Session(run, begin)._resumed().learner.step == 0
     assert "starting again: the checkpoint belongs to another specification" in capsys.readouterr().out
 
 

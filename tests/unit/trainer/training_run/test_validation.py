@@ -11,15 +11,14 @@ import torch
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.evaluation.suite import stage
-from learnloop_trainer.manifest.proof import VALIDATION
-from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.store.run_store import part, unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.policy_proof import VALIDATION
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import begin
+from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 Make = Callable[..., Order]
@@ -30,20 +29,12 @@ def validating(make_order: Make, **asked: Any) -> Order:
     return make_order(steps=1024, evaluation={"episodes": 8, "whileTraining": found}, export={"policy": "best"})
 
 
-class Silent:
-    """Who reports to nobody."""
-
-    def alive(self, note: str) -> None:
-        """Nothing."""
-
-
-def rounds(training: Training, order: Order, count: int) -> None:
-    reporter: Reporter = Silent()  # type: ignore[assignment]
+def rounds(training: PolicyTraining, count: int) -> None:
     for _ in range(count):
         training.observation, experiences = training.learner.iterate(training.observation)
         ended = sum(int(one.ended.sum()) for one in experiences)
         assert training.validation is not None
-        training.validation.note(training.learner, ended, order, Alone(), reporter)
+        training.validation.note(training.learner.step, ended, lambda doing: None)
 
 
 def test_its_episodes_are_neither_the_proofs_nor_a_studys_nor_the_suites(make_order: Make) -> None:
@@ -57,7 +48,7 @@ def test_its_episodes_are_neither_the_proofs_nor_a_studys_nor_the_suites(make_or
 def test_it_changes_nothing_of_what_is_learned(make_order: Make) -> None:
     with_it, without = validating(make_order), make_order(steps=1024)
     one, other = begin(with_it, Alone(), CPU), begin(without, Alone(), CPU)
-    rounds(one, with_it, 6)
+    rounds(one, 6)
     for _ in range(6):
         other.observation, _ = other.learner.iterate(other.observation)
     assert one.validation is not None
@@ -68,13 +59,13 @@ def test_it_changes_nothing_of_what_is_learned(make_order: Make) -> None:
 def test_a_run_that_goes_on_validates_as_the_undisturbed_one(make_order: Make) -> None:
     order = validating(make_order)
     calm, killed = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
-    rounds(calm, order, 10)
-    rounds(killed, order, 5)
+    rounds(calm, 10)
+    rounds(killed, 5)
     body = save(killed, order, Alone())
     assert body is not None
     again = begin(order, Alone(), CPU)
     restore(again, order, Alone(), body)
-    rounds(again, order, 5)
+    rounds(again, 5)
     found, wanted = (save(one, order, Alone()) for one in (again, calm))
     assert found is not None
     assert wanted is not None
@@ -87,7 +78,7 @@ def test_a_run_that_goes_on_validates_as_the_undisturbed_one(make_order: Make) -
 def test_episodes_of_training_can_say_when(make_order: Make) -> None:
     order = validating(make_order, everySteps=None, everyEpisodes=10)
     training = begin(order, Alone(), CPU)
-    rounds(training, order, 12)
+    rounds(training, 12)
     found = training.validation
     assert found is not None
     assert found.finished >= 20
@@ -107,13 +98,13 @@ def test_the_best_policy_is_exported_and_patience_ends_the_run(
 
     monkeypatch.setattr(validation, "_played", played)
     exported: list[str] = []
-    keep = validation.ValidationState.keep_best
+    keep = validation.Validation.keep_best
 
-    def kept(self: Any, network: Any) -> None:
-        keep(self, network)
-        exported.append(network.digest())
+    def kept(self: Any) -> None:
+        keep(self)
+        exported.append(self.judged.learner.network.digest())
 
-    monkeypatch.setattr(validation.ValidationState, "keep_best", kept)
+    monkeypatch.setattr(validation.Validation, "keep_best", kept)
     order = validating(make_order, patience=2)
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path, order.job).manifest()

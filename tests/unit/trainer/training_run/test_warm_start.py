@@ -14,17 +14,17 @@ from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.other_formats import read
-from learnloop_trainer.manifest.proof import graph
+from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.neural.schedules import WARM_UP
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.recordings import Recording
 from learnloop_trainer.store.directory import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation
-from learnloop_trainer.training_run.checkpoints import Training, restore, save
+from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import begin
-from learnloop_trainer.training_run.validation import ValidationState, exported
+from learnloop_trainer.training_run.session import restore, save
+from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
 
 CPU = torch.device("cpu")
 HIDDEN: dict[str, Any] = {"hidden": [16]}
@@ -67,7 +67,7 @@ def order(make_order: Callable[..., Order], algorithm: str, **changes: Any) -> O
     return made.model_copy(update={"spec": made.spec.model_copy(update={"algorithm": algorithm})})
 
 
-def serving(make_order: Callable[..., Order], algorithm: str, store: DirectoryStore) -> tuple[Training, Order]:
+def serving(make_order: Callable[..., Order], algorithm: str, store: DirectoryStore) -> tuple[PolicyTraining, Order]:
     """A policy of a first run, and the order of the second one."""
     first = order(make_order, algorithm, seed=5)
     giver = begin(first, Alone(), CPU)
@@ -81,23 +81,23 @@ def serving(make_order: Callable[..., Order], algorithm: str, store: DirectorySt
     return giver, order(make_order, algorithm, initialPolicy={"uri": uri})
 
 
-def bounds_of(training: Training) -> Any:
+def bounds_of(training: PolicyTraining) -> Any:
     return training.learner.environment.bounds
 
 
-def acting(training: Training, order: Order) -> dict[str, np.ndarray[Any, Any]]:
+def acting(training: PolicyTraining, order: Order) -> dict[str, np.ndarray[Any, Any]]:
     """The weights that act; the exported graph has no others, but for deviations."""
     heads = tuple(f"{name}." for name in traits.find(order.spec.algorithm).perceptrons)  # type: ignore[union-attr]
     bounds, found = bounds_of(training), {}
     numbers = None if bounds is None else bounds.choices + len(bounds.low) - bool(bounds.choices)
-    for name, array in exported(training.learner, order).items():
+    for name, array in JudgedPolicy(training.learner, order, Alone()).weights().items():
         if name.startswith(heads):
             whole = numbers is None or not name.startswith(_last(training, heads))
             found[name] = np.array(array if whole else array[..., :numbers])
     return found
 
 
-def _last(training: Training, heads: tuple[str, ...]) -> tuple[str, ...]:
+def _last(training: PolicyTraining, heads: tuple[str, ...]) -> tuple[str, ...]:
     names = training.learner.network.shapes
     return tuple(f"{head}{max(int(n.split('.')[1]) for n in names if n.startswith(head))}." for head in heads)
 
@@ -120,8 +120,9 @@ def test_the_first_evaluation_of_the_second_run_is_of_what_serves(
     assert same(acting(giver, second), acting(taker, second))
     means = []
     for training in (giver, taker):
-        record = ValidationState(second.spec.evaluation.while_training)  # type: ignore[arg-type]
-        record.measure(training.learner, second, Alone(), REPORTER)
+        judged = JudgedPolicy(training.learner, second, Alone())
+        record = Validation(second.spec.evaluation.while_training, judged)  # type: ignore[arg-type]
+        record.measure(training.learner.step, REPORTER.alive)
         means += record.means
     assert means[0] == means[1]
 

@@ -21,7 +21,7 @@ from learnloop_environments.base import Observations, Step
 from learnloop_environments.randomness import Purpose, Split, generator
 from learnloop_environments.wrappers import Wrapper
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
-from learnloop_trainer.algorithms.base import advise, of_parameters
+from learnloop_trainer.algorithms.base import advise
 from learnloop_trainer.algorithms.weight_transfer import warm
 from learnloop_trainer.distributed.torch_group import Alone
 from learnloop_trainer.evaluation.held_out_episodes import Policy, held_out, nominal, play
@@ -218,8 +218,8 @@ def _world(stage: Stage, count: int, conditions: Conditions, disturb: Disturb | 
 def _warm(stage: Stage, parameters: Parameters, world: VectorEnvironment, weights: Weights) -> Any:
     occasion = Occasion(stage.order.spec.seed, stage.suite.adaptation_steps, parameters.environments, Alone())
     student = learner(parameters, world, occasion, torch.device(stage.device))
-    advise(world, student, of_parameters(parameters), stage.order.spec.seed)
-    warm(student, weights, of_parameters(parameters))
+    advise(world, student, traits_of(parameters.algorithm.name), stage.order.spec.seed)
+    warm(student, weights, traits_of(parameters.algorithm.name))
     return student
 
 

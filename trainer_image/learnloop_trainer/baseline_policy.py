@@ -129,14 +129,19 @@ def served(order: Order, store: Store, base: Base) -> tuple[str, str | None, Tra
     if not uri or uri.startswith((BASE_SCHEME, "uniform://")):
         return alone
     body = fetch(uri, store, FIELD, MODEL_FIX, order.baseline_sha256)
-    try:
-        trained = read(body)
-    except ValueError as error:
-        raise ConfigError(FIELD, uri, str(error), MODEL_FIX) from None
+    trained = read_model(body, FIELD, uri, MODEL_FIX)
     if trained.facts["learnloop.base_sha256"] != base.sha256:
         say(f"{uri} was trained from another base model: the base alone is compared with")
         return alone
     return uri, digest(body), trained
+
+
+def read_model(body: bytes, field: str, uri: str, fix: str) -> Trained:
+    """Raises ConfigError for what is none of learnloop's."""
+    try:
+        return read(body)
+    except ValueError as error:
+        raise ConfigError(field, uri, str(error), fix) from None
 
 
 def scale_of(trained: Trained, field: str, uri: str) -> float:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_api.wire.training import Manifest, Parity, RewardModelProof
+from learnloop_api.wire.training import Parity, RewardModelProof
 from learnloop_common.acting.reward_model import (
     CENTRE,
     CONTEXT,
@@ -29,16 +29,16 @@ from learnloop_common.acting.reward_model import (
     RewardModel,
 )
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import difference, estimate
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms.preferred import BradleyTerry
 from learnloop_trainer.language.chat import Chat
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Pair, batched_pairs, make
-from learnloop_trainer.manifest.language_proof import Subject, facts, measured_model
-from learnloop_trainer.manifest.record import stored
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.run import Run
+from learnloop_trainer.training_run.language_proof import facts, measured_model
+from learnloop_trainer.training_run.language_training import LanguageTraining
+from learnloop_trainer.training_run.proof import Proof, versus
 
 LARGEST = 2**31 - 2**24
 """Bytes of a protobuf message, with room for what is not weights."""
@@ -133,12 +133,12 @@ PARITY_PAIRS = 64
 Scores = NDArray[np.float64]
 
 
-def prove_reward_model(run: Run, subject: Subject) -> Manifest:
-    """Judge, export and store. Returns the manifest, already durable.
+def prove_reward_model(run: Run, training: LanguageTraining) -> Proof:
+    """Export the model, and score held-out pairs with it.
 
     A held-out pair counts 1 where the model prefers what people preferred, 1/2 for equal scores. The baseline: chance.
     """
-    spec, learner = run.order.spec, subject.learner
+    spec, learner = run.order.spec, training.learner
     assert isinstance(learner, BradleyTerry)
     parameters, network, pairs = learner.parameters, learner.network, learner.pairs
     run.reporter.phase("evaluating", f"scoring {len(pairs.held_out)} held-out pairs")
@@ -148,37 +148,24 @@ def prove_reward_model(run: Run, subject: Subject) -> Manifest:
     run.reporter.alive("held-out pairs are scored")
     centre = float(np.concatenate(learned).mean())
     run.reporter.phase("exporting", "writing the reward model as ONNX")
-    fresh = subject.base.model(torch.device("cpu"))
-    body = exported(network, fresh, subject.chat, subject.context, centre, facts(run, subject))
+    fresh = training.base.model(torch.device("cpu"))
+    body = exported(network, fresh, training.chat, training.context, centre, facts(run, training))
     parity = compared(body, pairs.held_out[:PARITY_PAIRS], chosen, rejected, bfloat16=network.bfloat16)
-    evaluation, baseline = estimate(right, spec.seed), estimate(before, spec.seed)
-    assert evaluation is not None  # held_out_pairs.LEAST
-    assert baseline is not None
     low, high = wilson(float(right.sum()), len(right))
-    say(f"reward model: orders {evaluation.mean:.3f} of {len(right)} held-out pairs as people did, chance is {CHANCE}")
-    return stored(
-        run,
-        learner.step,
-        body,
-        baseline=baseline,
-        evaluation=evaluation,
-        difference=difference(right, before, spec.seed),
-        begun_from=subject.begun_from or None,
-        experience=subject.read.note,
-        parity=parity,
-        reward_model=RewardModelProof(
-            **measured_model(run, subject),
-            pairs=len(pairs.learned),
-            held_out_pairs=len(pairs.held_out),
-            held_out_sha256=pairs.sha256,
-            accuracy=float(right.mean()),
-            accuracy_low=low,
-            accuracy_high=high,
-            learned_accuracy=float(agreement(*learned).mean()),
-            margin=float((chosen - rejected).mean()),
-            centre=centre,
-        ),
+    say(f"reward model: orders {right.mean():.3f} of {len(right)} held-out pairs as people did, chance is {CHANCE}")
+    reward_model = RewardModelProof(
+        **measured_model(run, training),
+        pairs=len(pairs.learned),
+        held_out_pairs=len(pairs.held_out),
+        held_out_sha256=pairs.sha256,
+        accuracy=float(right.mean()),
+        accuracy_low=low,
+        accuracy_high=high,
+        learned_accuracy=float(agreement(*learned).mean()),
+        margin=float((chosen - rejected).mean()),
+        centre=centre,
     )
+    return Proof(body, versus(right, before, spec.seed) | {"parity": parity, "reward_model": reward_model})
 
 
 @torch.no_grad()

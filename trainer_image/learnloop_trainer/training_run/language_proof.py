@@ -1,59 +1,41 @@
-"""After a language model was trained: export, evaluate, compare, and write the manifest that proves it."""
+"""The proof of a language model: by conversations."""
 
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-from learnloop_api.wire.training import ExportedFormat, LanguageProof, Manifest, Parity, ReturnEstimate, Validated
+from learnloop_api.wire.training import LanguageProof, Parity
 from learnloop_common.acting.gguf_adapter import gguf_adapter
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import world_digest
+from learnloop_trainer.baseline_policy import HeldOutTasks, limits, loaded, returns, served
 from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import difference, estimate, held_out_episodes
+from learnloop_trainer.evaluation import estimate, held_out_episodes
 from learnloop_trainer.export.language import BASE, TEMPLATE, exported, read
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.base_model import Base
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork
+from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.language.rows import Episode, batches
 from learnloop_trainer.language.sampler import Limits
-from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, limits, loaded, returns, served
-from learnloop_trainer.manifest.proof import VALIDATION
-from learnloop_trainer.manifest.record import stored
 from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.run import Run
-from learnloop_trainer.store.run_store import Store, digest
+from learnloop_trainer.training_run.language_training import LanguageTraining
+from learnloop_trainer.training_run.policy_proof import VALIDATION
+from learnloop_trainer.training_run.proof import Proof, versus
 
 MOST_DIFFERENCE = 1e-3
 """Of a log-probability between the trained network and its file read again: float32 sums in another order."""
 PARITY_EPISODES = 64
 
 
-class Subject(Protocol):
-    """A training that is over, and all that is needed to judge it."""
-
-    base: Base
-    chat: Chat
-    world: ConversationWorld
-    learner: LanguageLearner
-    context: int
-    curves: dict[str, float]
-    begun_from: str
-    read: ReadExperience
-
-
-def prove_language(run: Run, subject: Subject, validated: Validated | None) -> Manifest:
-    """Export, hold held-out conversations with the trained model and the one that serves, and store.
-
-    Returns the manifest, already durable.
-    """
+def prove_language(run: Run, training: LanguageTraining) -> Proof:
+    """Export the model, and hold held-out conversations with it and with what serves."""
     order, spec, reporter, store = run.order, run.order.spec, run.reporter, run.store
-    network, base = subject.learner.network, subject.base
+    network, base = training.learner.network, training.base
     parameters, model = order.parameters, spec.data.language_model
     assert model is not None
     reporter.phase("exporting", "writing the trained weights")
@@ -61,14 +43,14 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
     if network.adapters is not None:
         wanted = parameters.lora
         config = lora.configuration(sorted(_kinds(network)), wanted.rank, wanted.alpha, model.base.uri)
-    body = exported(network, facts(run, subject), config)
+    body = exported(network, facts(run, training), config)
     proof, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
     ours = loaded(base, read(body), network.device, dtype, "the exported file")
 
     reporter.phase("evaluating", "holding held-out conversations")
-    tasks = HeldOutTasks(order, subject.world, subject.chat, proof.seed)
-    drawn = limits(model.sampling, subject.chat, subject.context)
-    likeliest = limits(model.sampling, subject.chat, subject.context, 0.0)
+    tasks = HeldOutTasks(order, training.world, training.chat, proof.seed)
+    drawn = limits(model.sampling, training.chat, training.context)
+    likeliest = limits(model.sampling, training.chat, training.context, 0.0)
 
     def measured(title: str, speaker: Any, how: Limits, first: int, episodes: int) -> list[Episode]:
         spoken = tasks.play(speaker, how, first, episodes)
@@ -79,10 +61,10 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
     calm = held
     if drawn.temperature:
         calm = measured("its likeliest answers", ours, likeliest, proof.first, proof.episodes)
-    validation: ReturnEstimate | None = None
+    fields: dict[str, Any] = {"greedy": estimate(returns(calm), spec.seed)}
     if spec.evaluation.validation_episodes:
         more = measured("validation", ours, drawn, proof.first + VALIDATION, spec.evaluation.validation_episodes)
-        validation = estimate(returns(more), spec.seed)
+        fields["validation"] = estimate(returns(more), spec.seed)
     reporter.phase("exporting", "comparing the exported weights with the trained ones")
     parity = compared(network, ours, held[:PARITY_EPISODES], parameters.tokens_per_batch)
     del ours
@@ -91,65 +73,49 @@ def prove_language(run: Run, subject: Subject, validated: Validated | None) -> M
     other = loaded(base, before, network.device, dtype, uri)
     others = measured("baseline", other, drawn, proof.first, proof.episodes)
     their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
-    evaluation, baseline = estimate(returns(held), spec.seed), estimate(returns(others), spec.seed)
-    assert evaluation is not None  # evaluation.episodes is at least 1
-    assert baseline is not None
-    say(f"trained model: mean {evaluation.mean:.3f} over {proof.episodes} held-out tasks, baseline {baseline.mean:.3f}")
-    return stored(
-        run,
-        subject.learner.step,
-        body,
-        baseline=baseline,
-        evaluation=evaluation,
-        difference=difference(returns(held), returns(others), spec.seed),
-        held_out=proof,
-        begun_from=subject.begun_from or None,
-        experience=subject.read.note,
-        baseline_uri=uri,
-        baseline_sha256=sha256,
-        greedy=estimate(returns(calm), spec.seed),
-        parity=parity,
-        validation=validation,
-        while_training=validated,
-        exports=_further(network, base, parity, parameters.lora.alpha, config, store),
-        language=LanguageProof(
-            **measured_model(run, subject),
-            tools_sha256=tools_digest(subject.world, model.tools),
-            environment_sha256=hashlib.sha256(world_digest(order.environment).encode()).hexdigest(),
-            temperature=model.sampling.temperature,
-            max_tokens=drawn.most,
-            success=_share(held),
-            greedy_success=_share(calm),
-            baseline_success=_share(others),
-            baseline_greedy_success=_share(their_calm),
-            mean_tokens=float(np.mean([episode.sampled for episode in held])),
-            truncated=float(np.mean([episode.truncated for episode in held])),
-        ),
+    fields |= versus(returns(held), returns(others), spec.seed)
+    after, serving = fields["evaluation"].mean, fields["baseline"].mean
+    say(f"trained model: mean {after:.3f} over {proof.episodes} held-out tasks, baseline {serving:.3f}")
+    language = LanguageProof(
+        **measured_model(run, training),
+        tools_sha256=tools_digest(training.world, model.tools),
+        environment_sha256=hashlib.sha256(world_digest(order.environment).encode()).hexdigest(),
+        temperature=model.sampling.temperature,
+        max_tokens=drawn.most,
+        success=_share(held),
+        greedy_success=_share(calm),
+        baseline_success=_share(others),
+        baseline_greedy_success=_share(their_calm),
+        mean_tokens=float(np.mean([episode.sampled for episode in held])),
+        truncated=float(np.mean([episode.truncated for episode in held])),
     )
+    fields |= {"held_out": proof, "baseline_uri": uri, "baseline_sha256": sha256, "parity": parity}
+    exports = _further(network, base, parity, parameters.lora.alpha, config)
+    return Proof(body, fields | {"language": language}, exports)
 
 
-def facts(run: Run, subject: Subject) -> dict[str, str]:
+def facts(run: Run, training: LanguageTraining) -> dict[str, str]:
     """Metadata of an exported file."""
     return {
-        BASE: subject.base.sha256,
-        TEMPLATE: subject.chat.digest,
+        BASE: training.base.sha256,
+        TEMPLATE: training.chat.digest,
         "learnloop.algorithm": run.order.spec.algorithm,
         "learnloop.job": run.order.job,
     }
 
 
-def measured_model(run: Run, subject: Subject) -> dict[str, Any]:
+def measured_model(run: Run, training: LanguageTraining) -> dict[str, Any]:
     """Fields that the proofs of language models and of reward models have in common."""
     model = run.order.spec.data.language_model
     assert model is not None
     return {
         "base_uri": model.base.uri,
-        "base_sha256": subject.base.sha256,
-        "template_sha256": subject.chat.digest,
-        "weights": "full" if subject.learner.network.adapters is None else "lora",
+        "base_sha256": training.base.sha256,
+        "template_sha256": training.chat.digest,
+        "weights": "full" if training.learner.network.adapters is None else "lora",
         "precision": run.order.parameters.precision,
-        "context_length": subject.context,
-        "curves": {name: value for name, value in subject.curves.items() if np.isfinite(value)},
+        "context_length": training.context,
+        "curves": {name: value for name, value in training.curves.items() if np.isfinite(value)},
     }
 
 
@@ -195,25 +161,13 @@ def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], 
 
 
 def _further(
-    network: LanguageNetwork,
-    base: Base,
-    parity: Parity,
-    alpha: float,
-    config: str | None,
-    store: Store,
-) -> list[ExportedFormat]:
+    network: LanguageNetwork, base: Base, parity: Parity, alpha: float, config: str | None
+) -> list[tuple[str, bytes, Parity]]:
     """adapter_config.json for PEFT's readers, and the adapter as GGUF where llama.cpp knows the architecture."""
     if network.adapters is None or config is None:
         return []
-    bodies: list[tuple[Any, bytes]] = [("peft-config", config.encode())]
     made = gguf_adapter(lora.arrays(network.adapters), base.config, alpha)
     if made is None:
         say(f"no GGUF adapter: {base.config.get('architectures')} is not an architecture whose names are known here")
-    else:
-        bodies.append(("gguf-lora", made))
-    return [
-        ExportedFormat(
-            format=kind, uri=store.put_artifact(body), sha256=digest(body), size_bytes=len(body), parity=parity
-        )
-        for kind, body in bodies
-    ]
+    bodies = {"peft-config": config.encode(), "gguf-lora": made}
+    return [(kind, body, parity) for kind, body in bodies.items() if body is not None]

@@ -1,17 +1,15 @@
-"""One rank's training of a language model: its beginning, its rounds, and the checkpoints from which it resumes."""
+"""Training of a language model: what it learns from, its beginning, its rounds, and its part of a checkpoint."""
 
-import json
 import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from pydantic import ValidationError
 
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import Parameters
@@ -20,6 +18,7 @@ from learnloop_api.wire.trajectory import LoggedEpisode, Step
 from learnloop_environments.conversations.base import ConversationWorld
 from learnloop_environments.conversations.make import make_world
 from learnloop_environments.errors import ConfigError
+from learnloop_trainer.baseline_policy import HeldOutTasks, limits
 from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.language import lora
@@ -30,17 +29,15 @@ from learnloop_trainer.language.experience import Both, Plan, Played, Preferred,
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Lessons, Setting
 from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair
 from learnloop_trainer.language.sampler import Rollouts
-from learnloop_trainer.manifest.baseline_policy import HeldOutTasks, fetch, limits
 from learnloop_trainer.progress_reporter import RECENT, say
 from learnloop_trainer.recordings import ReadExperience
-from learnloop_trainer.store.run_store import Store, pack, part, under
-from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import described, fingerprint, same_weights, take_up, unpacked
+from learnloop_trainer.run import Run
+from learnloop_trainer.store.run_store import Arrays, Store, part, under
+from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.initial_policy import begin_model_from
-from learnloop_trainer.training_run.logged_experience import listed, logged_episodes, note_of
-from learnloop_trainer.training_run.paced_session import PacedSession
+from learnloop_trainer.training_run.logged_experience import listed, logged_episodes, note_of, read_file
 from learnloop_trainer.training_run.reward_rules import credited, policy_in_force, require_measured, step_rewards
-from learnloop_trainer.training_run.validation import FIRST, LanguageValidation
+from learnloop_trainer.training_run.validation import FIRST, JudgedModel, Validation
 
 MOST_PREFERENCES = 100_000
 
@@ -83,12 +80,11 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
     `bounds`: what the run's model can read.
     """
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
-    named = "spec.hyperparameters.recording"
     if parameters.recording:
-        preferences = _preferences_in(fetch(parameters.recording, store, named, FILE_FIX), parameters.recording, named)
+        preferences = read_file(Preference, parameters.recording, store)
     elif agent is None:
-        fix = f"set it, or {named}"
-        raise ConfigError("spec.data.learningAgentRef", "", "is missing: whose preferences are learned?", fix)
+        problem, fix = "is missing: whose preferences are learned?", "set it, or spec.hyperparameters.recording"
+        raise ConfigError("spec.data.learningAgentRef", "", problem, fix)
     else:
         preferences = store.preferences(agent.name, MOST_PREFERENCES)
     note = listed([one.preference_id for one in preferences], store, 2 * len(preferences))
@@ -96,29 +92,19 @@ def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience
     return pairs_of(preferences, chat, _base(order), bounds)
 
 
-FILE_FIX = "point it to a file with one preference as JSON on each line"
-
-
-def _preferences_in(body: bytes, uri: str, named: str) -> list[Preference]:
-    preferences: list[Preference] = []
-    for number, line in enumerate(body.splitlines(), 1):
-        try:
-            preferences.append(Preference.model_validate_json(line))
-        except ValidationError as error:
-            problem = f"line {number} is not a preference ({error.errors()[0]['msg']})"
-            raise ConfigError(named, uri, problem, FILE_FIX) from None
-    return preferences
-
-
 SIDE_BY_SIDE = 512
 """Conversations that speak at the same time."""
 ROLLOUTS, RECORDED, BOTH, PREFERENCES = "rollouts", "recorded", "both", "preferences"
 
 
+SHOWN = ("loss", "kl", "entropy", "success", "margin")
+
+
 @dataclass(slots=True)
 class LanguageTraining:
-    """Everything that changes while a rank trains a language model, and what it was begun with."""
+    """Training of a language model; see session.Training."""
 
+    title: str
     learner: LanguageLearner
     base: Base
     chat: Chat
@@ -128,7 +114,30 @@ class LanguageTraining:
     read: ReadExperience = field(default_factory=ReadExperience)
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     curves: dict[str, float] = field(default_factory=dict)
-    validation: LanguageValidation | None = None
+    validation: Validation | None = None
+
+    def own(self) -> Arrays:
+        return {}
+
+    def further(self) -> Arrays:
+        return under("curves", {name: np.asarray(value, dtype=np.float64) for name, value in self.curves.items()})
+
+    def restore(self, arrays: Arrays, place: Place) -> str:
+        del place
+        self.learner.restore(part(arrays, "shared"))
+        self.curves = {name: float(value) for name, value in part(arrays, "curves").items()}
+        return ""
+
+    def iterate(self, run: Run) -> None:
+        before = self.learner.step
+        done = self.learner.iterate()
+        self.recent.extend(done.returns)
+        self.curves = dict(done.curves)
+        if self.validation is not None:
+            mean = self.validation.note(self.learner.step, self.learner.step - before, run.reporter.alive)
+            self.curves |= {} if mean is None else {"validation": mean}
+        shown = {name: done.curves[name] for name in SHOWN if name in done.curves}
+        run.reporter.progress(self.learner.step, self.recent, shown, points=self.curves)
 
 
 def source_of(order: Order) -> str:
@@ -202,9 +211,10 @@ def begin_language(
     experience = _experience(order, group, store, chat, world, Bounds(context, base.vocabulary), read)
     begun = begin_model_from(order, network, base, store)
     setting = Setting(network, experience, group, spec.seed, spec.total_steps)
-    validation = _validation(order, group, world, chat, context)
+    validation = _validation(order, group, world, chat, context, network)
     learner = traits.learner(parameters, setting)
-    return LanguageTraining(learner, base, chat, world, context, begun, read, validation=validation)
+    title = f"{spec.algorithm} ({getattr(parameters, 'weights', '')}) on {order.environment}"
+    return LanguageTraining(title, learner, base, chat, world, context, begun, read, validation=validation)
 
 
 def _refuse_unjudgeable(order: Order) -> None:
@@ -217,8 +227,8 @@ def _refuse_unjudgeable(order: Order) -> None:
 
 
 def _validation(
-    order: Order, group: Group, world: ConversationWorld, chat: Chat, context: int
-) -> LanguageValidation | None:
+    order: Order, group: Group, world: ConversationWorld, chat: Chat, context: int, network: LanguageNetwork
+) -> Validation | None:
     """Validation of the model along its training, where the order asks for it."""
     pauses, model = order.spec.evaluation.while_training, order.spec.data.language_model
     assert model is not None
@@ -226,11 +236,13 @@ def _validation(
         return None
     proof = held_out_episodes.episodes(order)
     tasks = HeldOutTasks(order, world, chat, proof.seed, group)
+    drawn = limits(model.sampling, chat, context)
 
-    def hold(speaking: AbstractContextManager[Any]) -> list[Episode]:
-        return tasks.hold(speaking, limits(model.sampling, chat, context), proof.first + FIRST, pauses.episodes)
+    def hold() -> float:
+        held = tasks.hold(network.sampling(), drawn, proof.first + FIRST, pauses.episodes)
+        return float(np.mean([episode.reward for episode in held]))
 
-    return LanguageValidation(pauses, hold=hold)
+    return Validation(pauses, JudgedModel(network, hold))
 
 
 def _most_recorded(order: Order, parameters: Parameters) -> int | None:
@@ -268,58 +280,3 @@ def _experience(
     rollouts = Rollouts(order.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
     played = Played(rollouts, limits(model.sampling, chat, bounds.context), plan, group)
     return Both(Recorded(fetch, plan, group), played) if source == BOTH else played
-
-
-SHOWN = ("loss", "kl", "entropy", "success", "margin")
-
-
-def save(training: LanguageTraining, order: Order, group: Group) -> bytes | None:
-    """Collective: the state, on rank 0; None elsewhere. Raises PeerLost when the ranks' weights differ."""
-    digests = group.gather(training.learner.network.digest().encode())
-    if not digests:
-        return None
-    weights = same_weights([digest.decode() for digest in digests], training.learner.step)
-    rest, metadata = described(training, fingerprint(order), group, weights)
-    shared = under("shared", training.learner.shared())
-    return pack(shared | rest, metadata | {"curves": json.dumps(training.curves)})
-
-
-def restore(training: LanguageTraining, order: Order, body: bytes) -> str:
-    """Take up a checkpoint; returns a note for the log. Raises ValueError when it belongs to another run."""
-    arrays, metadata = unpacked(body, fingerprint(order))
-    training.learner.restore(part(arrays, "shared"))
-    take_up(training, arrays, metadata)
-    training.curves = json.loads(metadata.get("curves", "{}"))
-    return f"resuming at step {training.learner.step}"
-
-
-class LanguageSession(PacedSession[LanguageTraining]):
-    """Training of a language model."""
-
-    def _begin(self) -> LanguageTraining:
-        return begin_language(self._order, self._group, self._run.device, self._run.store)
-
-    def _restore(self, training: LanguageTraining, body: bytes) -> str:
-        return restore(training, self._order, body)
-
-    def _packed(self, training: LanguageTraining) -> bytes | None:
-        return save(training, self._order, self._group)
-
-    def train(self) -> LanguageTraining:
-        """Train to `totalSteps` or the end of patience; returns when the final checkpoint is handed to the saver."""
-        self._reporter.alive("loading the base model")
-        training = self._resumed()
-        weights = getattr(self._order.parameters, "weights", "")
-        if training.validation is not None:
-            training.validation.note(training.learner, self._reporter.alive)
-        self._train(training, f"{self._order.spec.algorithm} ({weights}) on {self._order.environment}")
-        return training
-
-    def _iterate(self, training: LanguageTraining) -> None:
-        done = training.learner.iterate()
-        training.recent.extend(done.returns)
-        training.curves = dict(done.curves)
-        if training.validation is not None:
-            training.curves |= training.validation.note(training.learner, self._reporter.alive)
-        shown = {name: done.curves[name] for name in SHOWN if name in done.curves}
-        self._reporter.progress(training.learner.step, training.recent, shown, points=training.curves)

@@ -1,1 +1,0 @@
-"""Proof of a trained model: export, evaluation, comparison, and the manifest."""

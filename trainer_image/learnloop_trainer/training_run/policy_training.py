@@ -1,0 +1,303 @@
+"""Training of a policy of numbers: its environments, its beginning, its rounds, and its part of a checkpoint."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.base import Resource
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
+from learnloop_api.kinds.training.algorithms import FROM_LOG
+from learnloop_api.uniform_policy import parse
+from learnloop_environments import Conditions, VectorEnvironment, make
+from learnloop_environments.base import FIELD, ActionSpace, Bounds, Observations, Step, agents
+from learnloop_environments.errors import ConfigError
+from learnloop_environments.randomness import Split
+from learnloop_environments.rewarded import Rewarded, require_measured
+from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
+from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
+from learnloop_trainer.algorithms.base import Traits, advise, registered
+from learnloop_trainer.algorithms.maml import Maml
+from learnloop_trainer.baseline_policy import require_playable
+from learnloop_trainer.distributed.torch_group import Group
+from learnloop_trainer.evaluation.suite.dimensions import Milestones
+from learnloop_trainer.export.behaviour import behaviour_of, require_judgeable
+from learnloop_trainer.recordings import ReadExperience, Recording
+from learnloop_trainer.run import Run
+from learnloop_trainer.safety import Trail, shielded
+from learnloop_trainer.store import Store
+from learnloop_trainer.store.run_store import Arrays, part, under
+from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.curriculum import CurriculumProgress
+from learnloop_trainer.training_run.figures import ActionTally, Episodes, learner_figures, no_episodes
+from learnloop_trainer.training_run.initial_policy import begin_from
+from learnloop_trainer.training_run.logged_experience import recorded, remembered
+from learnloop_trainer.training_run.reward_rules import policy_in_force
+from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
+
+SPACES = "spec.data.spaces"
+
+
+class Unplayed:
+    """A VectorEnvironment for learners of logged experience alone."""
+
+    def __init__(self, spaces: str, members: range) -> None:
+        """`spaces`: the address of the uniform policy; raises ConfigError when it says too little."""
+        fix = "write the spaces, e.g. uniform://discrete/2?observations=4"
+        try:
+            spec = parse(spaces)
+        except ValueError as error:
+            raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
+        if spec.observations is None:
+            raise ConfigError(SPACES, spaces, "has no length of an observation", fix)
+        self.observations, self.members = spec.observations, members
+        self.actions, self._bounds = spec.choices, None
+        if spec.low:
+            first = [(0.0, spec.choices - 1.0)] if spec.choices else []
+            ends = [*first, *zip(spec.low, spec.high, strict=True)]
+            low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
+            try:
+                self.actions, self._bounds = len(ends), Bounds(low, high, spec.choices)
+            except ValueError as error:
+                raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
+
+    @property
+    def bounds(self) -> Bounds | None:
+        return self._bounds
+
+    def reset(self) -> Observations:
+        return np.zeros((len(self.members), self.observations), dtype=np.float32)
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        """Raises ConfigError."""
+        del actions
+        fix = "name the environment as spec.data.environment, or learn by bc, cql or iql-offline"
+        raise ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        return {"members": np.asarray(self.members)}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        del state
+        return self.reset()
+
+    def close(self) -> None:
+        """See VectorEnvironment.close."""
+
+
+def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
+    algorithm, name = order.spec.algorithm, order.spec.data.world
+    field, traits = SPACES if order.spec.data.environment is None else FIELD, traits_of(algorithm)
+    team, single = agents(environment) > 1, not traits.team
+    if team and single:
+        problem, fix = f"has a team of agents, {algorithm} trains one", "qmix, independent-dqn or maddpg"
+        raise ConfigError(field, name, problem, f"set algorithm to {fix}")
+    if not team and not single:
+        problem = f"has one agent, {algorithm} trains teams"
+        raise ConfigError(
+            field, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
+        )
+    kind = ActionSpace.of(environment).type
+    if kind not in traits.actions:
+        *most, last = sorted(traits.actions)
+        problem = f"has {kind} actions, {algorithm} needs {', '.join(most)}{' or ' * bool(most)}{last} ones"
+        alike = [other.name for other in registered() if kind in other.actions and _for_the_same_use(traits, other)]
+        fix = f"set algorithm to {' or '.join(alike)}" if alike else "choose another environment"
+        raise ConfigError(field, name, problem, fix)
+
+
+def _for_the_same_use(traits: Traits, other: Traits) -> bool:
+    """Learns as many agents from the same source, and asks no more of an environment than its actions."""
+    special = other.meta_learned or other.chooser is not None
+    return (other.team, other.recorded) == (traits.team, traits.recorded) and not special
+
+
+def training_world(order: Order, members: range, policy: RewardPolicySpec | None = None) -> VectorEnvironment:
+    """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
+    spec, data = order.spec, order.spec.data
+    if data.environment is None:
+        return shielded(_unplayed(order, members), spec.safety, Trail(order.job), exploring=True)
+    randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
+    conditions = Conditions(data.level, randomise, data.credit or "team")
+    environment = make(data.environment, Split.TRAINING, spec.seed, members, conditions)
+    if spec.curriculum is not None:
+        environment = Counted(environment)
+    if policy is not None:
+        if not traits_of(spec.algorithm).recorded:
+            require_measured(policy)
+        environment = Rewarded(environment, policy, data.success_return)
+    if spec.shaping is not None:
+        discount = float(getattr(order.parameters, "discount", 1.0))
+        shaping = spec.shaping
+        environment = Shaped(environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus)
+    return shielded(environment, spec.safety, Trail(order.job), exploring=True)
+
+
+def _unplayed(order: Order, members: range) -> VectorEnvironment:
+    """Placeholder of an environment; raises ConfigError where something would play it."""
+    spec, missing = order.spec, "is missing"
+    if not traits_of(spec.algorithm).recorded:
+        able = ", ".join(FROM_LOG)
+        problem = f"{missing}: {spec.algorithm} plays it"
+        raise ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
+    evaluation = spec.evaluation
+    settings: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
+    settings |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
+    for name, wanted in settings.items():
+        if wanted is not None:
+            problem = f"{missing}: spec.{name} plays it"
+            raise ConfigError("spec.data.environment", "", problem, f"name it, or leave {name} out")
+    return Unplayed(spec.data.spaces or "", members)
+
+
+def levels(environment: VectorEnvironment, order: Order) -> CurriculumProgress | None:
+    """The curriculum the order asks for, at its beginning."""
+    if order.spec.curriculum is None:
+        return None
+    world = innermost(environment)
+    return CurriculumProgress(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
+
+
+def milestones(order: Order) -> Milestones | None:
+    """Keeper of the weights along training, where sample efficiency is to be measured."""
+    suite, algorithm = order.spec.evaluation.suite, order.spec.algorithm
+    if suite is None or "sample-efficiency" not in suite.dimensions:
+        return None
+    return Milestones(order.spec.total_steps, traits_of(algorithm).perceptrons)
+
+
+@dataclass(slots=True)
+class PolicyTraining:
+    """Training of a policy of numbers; see session.Training."""
+
+    title: str
+    learner: Learner
+    environment: VectorEnvironment
+    observation: Observations
+    episodes: Episodes
+    curriculum: CurriculumProgress | None = None
+    milestones: Milestones | None = None
+    begun_from: str = ""
+    read: ReadExperience = field(default_factory=ReadExperience)
+    validation: Validation | None = None
+    _tally: ActionTally = field(default_factory=ActionTally)
+    _losses: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def recent(self) -> deque[float]:
+        return self.episodes.recent
+
+    def own(self) -> Arrays:
+        own = under("own", self.learner.own()) | {"running": self.episodes.running}
+        return own | under("environment", self.environment.state() or {})
+
+    def further(self) -> Arrays:
+        arrays: Arrays = {}
+        if self.curriculum is not None:
+            arrays |= under("curriculum", self.curriculum.state())
+        if self.milestones is not None:
+            arrays |= under("milestones", self.milestones.state())
+        if self.read.proof is not None:
+            arrays |= under("proof", self.read.proof.arrays())
+        return arrays
+
+    def restore(self, arrays: Arrays, place: Place) -> str:
+        members, note = place.share(len(arrays["each/running"])), ""
+        each = {name: array[members.start : members.stop] for name, array in part(arrays, "each").items()}
+        self.learner.restore(part(arrays, "shared"), part(each, "own"))
+        inner = part(each, "environment")
+        if inner:
+            self.observation = self.environment.restore(inner)
+            self.episodes.running = np.array(each["running"], dtype=np.float64)
+        else:
+            note = "; this environment cannot be saved, its episodes begin again"
+        if self.curriculum is not None:
+            self.curriculum.restore(part(arrays, "curriculum"))
+            innermost(self.environment).level = self.curriculum.level
+            note += f"; level {self.curriculum.name}"
+        if self.milestones is not None:
+            self.milestones.restore(part(arrays, "milestones"))
+        self.read.proof = Recording.of(part(arrays, "proof"))
+        return note
+
+    def iterate(self, run: Run) -> None:
+        learner, total = self.learner, run.order.spec.total_steps
+        before = learner.step
+        self.observation, experiences = learner.iterate(self.observation)
+        if self.milestones is not None:
+            self.milestones.note(before, learner.step, learner.network)
+        losses: dict[str, float] = {}
+        for experience in experiences:
+            self.episodes.note(experience.reward, experience.ended)
+            self._tally.note(experience.actions, self.environment.actions)
+            losses |= experience.losses
+        self._losses |= losses
+        if self.read.note is not None:
+            run.reporter.caution(self.read.note.message)
+        run.reporter.progress(
+            learner.step,
+            self.recent,
+            losses,
+            self.episodes.trail,
+            figures=lambda: learner_figures(learner, total, self._losses) | self._tally.take(),
+        )
+        if self.curriculum is not None:
+            self._climb(self.curriculum, run)
+        if self.validation is not None:
+            (ended,) = run.group.sum([float(sum(int(experience.ended.sum()) for experience in experiences))])
+            self.validation.note(learner.step, int(ended), run.reporter.alive)
+            if isinstance(learner, Maml) and self.validation.over and learner.step < total:
+                learner.finish()
+
+    def _climb(self, curriculum: CurriculumProgress, run: Run) -> None:
+        """Collective: the same level on all ranks, from what ended on all of them."""
+        counted = self.environment
+        while isinstance(counted, Wrapper) and not isinstance(counted, Counted):
+            counted = counted.inner
+        assert isinstance(counted, Counted)  # training_world has put it there
+        episodes, successes, total = run.group.sum([float(count) for count in counted.take()])
+        moved = curriculum.note(int(episodes), int(successes), total)
+        if moved:
+            innermost(self.environment).level = curriculum.level
+            self.episodes.trail.clear()
+            word = "up" if moved > 0 else "back"
+            why = f"{word} to level {curriculum.name} at step {self.learner.step}: {curriculum.evidence}"
+            run.reporter.phase("training", why)
+
+
+def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> PolicyTraining:
+    """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
+    spec = order.spec
+    members = group.place.share(order.parameters.environments)
+    policy = policy_in_force(order, store)
+    environment = training_world(order, members, policy)
+    _require_fitting_actions(order, environment)
+    # What cannot be exported, or judged, is not trained.
+    require_judgeable(order, behaviour_of(order, environment.bounds), environment.bounds)
+    if store is not None and spec.data.environment is not None and group.place.rank == 0:
+        require_playable(order, store, environment)
+
+    read = ReadExperience()
+
+    def recording() -> Recording:
+        return recorded(order, group, store, environment, read, policy)
+
+    def memory() -> Recording | None:
+        return remembered(order, group, store, environment, read, policy)
+
+    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording, memory)
+    algorithm: Learner = learner(order.parameters, environment, occasion, device)
+    advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
+    begun = begin_from(order, algorithm, store) if store is not None else ""
+    curriculum, points = levels(environment, order), milestones(order)
+    title, episodes = f"{spec.algorithm} on {spec.data.world}", no_episodes(len(members))
+    observation = environment.reset()
+    validation = None
+    if spec.evaluation.while_training is not None:
+        validation = Validation(spec.evaluation.while_training, JudgedPolicy(algorithm, order, group))
+    return PolicyTraining(
+        title, algorithm, environment, observation, episodes, curriculum, points, begun, read, validation
+    )

@@ -1,0 +1,99 @@
+"""The proof of every run: its artifact and what was measured of it, stored as a manifest."""
+
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import learnloop_trainer
+from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, Validated
+from learnloop_environments import own_code
+from learnloop_trainer.evaluation import difference, estimate
+from learnloop_trainer.run import Run
+from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.training_order import recipe_sha256
+from learnloop_trainer.training_run.session import Training
+
+Returns = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Content of a manifest that only a kind of training can say: its artifact, and what was measured of it."""
+
+    body: bytes
+    fields: Mapping[str, Any]
+    exports: Sequence[tuple[str, bytes, Parity]] = ()
+    """Further formats."""
+
+
+def versus(ours: Returns, others: Returns, seed: int) -> dict[str, Any]:
+    """Fields of a comparison on the same held-out episodes or pairs, at least one."""
+    evaluation, baseline = estimate(ours, seed), estimate(others, seed)
+    return {"evaluation": evaluation, "baseline": baseline, "difference": difference(ours, others, seed)}
+
+
+def proven(run: Run, training: Training, validated: Validated | None, proof: Proof) -> Manifest:
+    """Store the artifact and its manifest, once the final checkpoint is durable.
+
+    Returns the manifest, already durable. `validated`: the evaluation along training.
+    """
+    order, spec, store = run.order, run.order.spec, run.store
+    run.reporter.phase("exporting", "storing artifact and manifest")
+    checkpoint = run.durable()
+    by = order.reward_policy if spec.data.rewards == "policy" else None
+    manifest = Manifest(
+        job=order.job,
+        agent=order.agent,
+        algorithm=spec.algorithm,
+        environment=spec.data.world,
+        seed=spec.seed,
+        step=training.learner.step,
+        total_steps=spec.total_steps,
+        world_size=run.group.place.size,
+        attempts=order.attempt + 1,
+        recipe_sha256=recipe_sha256(order),
+        artifact_uri=store.put_artifact(proof.body),
+        artifact_sha256=digest(proof.body),
+        artifact_bytes=len(proof.body),
+        checkpoint_sha256=checkpoint,
+        rewards=spec.data.rewards or "environment",
+        reward_policy=None if by is None else by.name,
+        reward_policy_revision=None if by is None else by.revision,
+        begun_from=training.begun_from or None,
+        experience=training.read.note,
+        while_training=validated,
+        exports=[
+            ExportedFormat(
+                format=kind, uri=store.put_artifact(body), sha256=digest(body), size_bytes=len(body), parity=parity
+            )
+            for kind, body, parity in proof.exports
+        ],
+        wall_seconds=max(0.0, time.time() - run.began),
+        versions=versions(),
+        created_at=datetime.now(UTC),
+        **proof.fields,
+    )
+    store.put_manifest(manifest)
+    return manifest
+
+
+def versions() -> dict[str, str]:
+    made = {"python": platform.python_version(), "torch": torch.__version__}
+    for package in ("gymnasium", "numpy", "onnx", "onnxruntime", "tokenizers", "transformers"):
+        try:
+            made[package] = version(package)
+        except PackageNotFoundError:  # Debian's packages bring no metadata
+            made[package] = "unknown"
+    made["learnloop"] = own_code.digest(Path(learnloop_trainer.__file__).parent.rglob("*.py"))[:12]
+    code = own_code.fingerprint(os.environ)
+    return made if code is None else made | {"environment": code}
