@@ -1,7 +1,7 @@
 """Episodes that were opened and do not end: of a policy that hangs, the survivors alone would be judged.
 
 Two questions, both paired with stable. May a step pass? Not before the canary has ended at least half of the share of
-its opened episodes that stable has ended of its own, and not while more are open than can just have begun. Is the
+its opened episodes that stable has ended of its own. Nor while more are open than can just have begun. Is the
 canary to be rolled back? When the share of its overdue episodes is beyond `maxOverdue` for certain. An episode is
 overdue that was opened longer ago than the deadline and has not ended.
 
