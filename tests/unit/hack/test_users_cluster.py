@@ -43,11 +43,3 @@ def test_a_trainer_for_amd_gets_an_image_of_its_own_that_has_rocm(
     trainer = builds(tmp_path, monkeypatch, **chosen).pop("trainer")
     assert f"--build-arg ACCELERATOR=rocm --build-arg BASE_IMAGE={ROCM}" in trainer
     assert "mirror.example.com" not in trainer
-
-
-def test_each_dockerfile_keeps_its_own_base_image_where_nobody_names_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = builds(tmp_path, monkeypatch)
-    assert not any("BASE_IMAGE" in call for call in found.values())
-    assert "--build-arg ACCELERATOR=cpu" in found["trainer"]

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.routing_table import ConfigMapWatch, RoutingState, follow_file
+from learnloop_serving.routing_table import ConfigMapWatch, RoutingState
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
 
 STABLE_ONLY = table((STABLE, "stable", 100))
@@ -55,19 +55,6 @@ def test_a_broken_table_keeps_the_last_good_one(state: RoutingState, metrics: Me
     assert not state.offer(text, "test")
     assert state.lists(CANARY)
     assert broken(metrics, "table") == 1
-
-
-async def test_a_file_is_followed(tmp_path: Path, state: RoutingState) -> None:
-    path = tmp_path / "routing.json"
-    follower = asyncio.create_task(follow_file(path, state))
-    await asyncio.sleep(0.05)
-    assert state.table is None
-    path.write_text(STABLE_ONLY)
-    await until(lambda: state.lists(STABLE))
-    (tmp_path / "new").write_text(WITH_CANARY)
-    (tmp_path / "new").replace(path)
-    await until(lambda: state.lists(CANARY))
-    follower.cancel()
 
 
 class ApiServer:
