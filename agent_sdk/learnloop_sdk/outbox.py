@@ -178,7 +178,7 @@ class Service:
         return value
 
     async def deliver(self, parcel: Parcel) -> None:
-        """Post a parcel: a trajectory, or a path and a body in two lines."""
+        """Post a parcel, `PATH\\nBODY`; without PATH it is a trajectory."""
         path, _, body = parcel.body.rpartition(b"\n")
         await self.post(path.decode() or TRAJECTORIES, body)
 

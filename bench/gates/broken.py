@@ -14,7 +14,7 @@ from typing import Any
 from bench.gates.gate import Gate
 from bench.gates.models import GOOD
 from learnloop_gates.model_client import SuiteSettings
-from learnloop_operator.rollout.suite_verdict import GRACE, JobPhase, SuiteFinding
+from learnloop_operator.rollout.gate_verdict import GRACE, JobPhase, SuiteFinding
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = "over-refusal"

@@ -23,7 +23,7 @@ from typing import Any
 from bench.arguments import parser
 from learnloop_api.kinds.rollouts.gates import GateSuite
 from learnloop_api.wire.deployment import GateReport, StoredReport
-from learnloop_operator.rollout.suite_verdict import SuiteFinding, SuiteRun, judge_suite
+from learnloop_operator.rollout.gate_verdict import SuiteFinding, SuiteRun, judge_suite
 from testing.language.gateway_process import GatewayProcess, write_routing
 from testing.language.scripted_server import ScriptedServer
 from testing.language.tiny_chat_folder import write_folder

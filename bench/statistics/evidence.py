@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_operator.statistics import canary_against_stable as comparison
-from learnloop_operator.statistics.betting import BISECTIONS
 from learnloop_operator.statistics.canary_against_stable import Bars
+from learnloop_operator.statistics.e_values import BISECTIONS
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

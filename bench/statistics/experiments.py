@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from learnloop_operator.statistics.several_arms import bar, beaten_by, fresh, look
 
 MIN_EPISODES = 50

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from bench.statistics.evidence import CANARY_N, Bools, Feared, Floats, Memories, feared, look
 from bench.statistics.ttest import significant
-from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import Bars, LookMemory, Pair, bars, claim
 from learnloop_operator.statistics.canary_against_stable import look as product_look
+from learnloop_operator.statistics.e_values import Counts
 
 WEIGHTS = np.array([0.10, 0.25, 0.50, 1.00])
 MIN_EPISODES = 20.0

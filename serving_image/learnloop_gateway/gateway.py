@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.routing import EndEpisode, Override
-from learnloop_gateway import model_servers, recording, requests, text_turns, token_turns
+from learnloop_gateway import model_servers, recording, requests, text_answers, token_answers
 from learnloop_gateway.arms import Arms, Forwarding, Place, Unreachable, say_fixed, stopped
 from learnloop_gateway.replies import ApiError, Outgoing, invalid, of_refusal
 from learnloop_gateway.session import Session
@@ -47,8 +47,8 @@ class Gateway:
         arms: Arms,
         episodes: Episodes,
         upstream: model_servers.Upstream,
-        own: token_turns.Answering | text_turns.Relaying,
-        fallback: text_turns.Relaying | None,
+        own: token_answers.Answering | text_answers.Relaying,
+        fallback: text_answers.Relaying | None,
         sessions: recording.OpenSessions,
         metrics: Metrics,
         language: recording.LanguageMetrics,
@@ -211,7 +211,7 @@ class Gateway:
         session.busy += 1
         start = time.perf_counter()
         try:
-            if isinstance(self._own, token_turns.Answering):
+            if isinstance(self._own, token_answers.Answering):
                 await self._own.answer(session, request, out)
             else:
                 await self._own.answer(session, request, orjson.loads(body), out)

@@ -21,7 +21,7 @@ from learnloop_common.http_server import (
 )
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls import with_scheme
-from learnloop_gateway import chat_template, model_servers, replies, text_turns, token_turns
+from learnloop_gateway import chat_template, model_servers, replies, text_answers, token_answers
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.gateway import CHAT, Gateway, refused
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
@@ -176,16 +176,16 @@ async def serve(settings: GatewaySettings, tls: ssl.SSLContext | None = None) ->
     fallback = stand_in = None
     if settings.fallback is not None:
         stand_in = model_servers.OpenAiChat(model_server(settings.fallback), settings.fallback.model)
-        fallback = text_turns.Relaying(stand_in, recording, language)
-    answering: token_turns.Answering | text_turns.Relaying
+        fallback = text_answers.Relaying(stand_in, recording, language)
+    answering: token_answers.Answering | text_answers.Relaying
     if tokens is None:
         relayed = model_servers.OpenAiChat(model_server(settings.server), settings.server.model)
         upstream: model_servers.Upstream = relayed
-        answering = text_turns.Relaying(relayed, recording, language)
+        answering = text_answers.Relaying(relayed, recording, language)
     else:
         drawn = token_upstream(settings.server, tokens)
         upstream = drawn
-        answering = token_turns.Answering(settings, tokens, drawn, recording, language)
+        answering = token_answers.Answering(settings, tokens, drawn, recording, language)
     gateway = Gateway(settings, arms, episodes, upstream, answering, fallback, sessions, metrics, language)
     sessions.restore()
     app = build_app(gateway)

@@ -29,7 +29,11 @@ class Uniform(Protocol):
 
 
 class CreditBank:
-    """The draw of one server; see the module's text. Not thread-safe, one event loop owns it."""
+    """The draw of one server. Not thread-safe, one event loop owns it.
+
+    Each episode adds its weight to a canary's credit, and a canary takes an episode only out of credit: its share never
+    exceeds its weight, and the moment is random (decision 0005).
+    """
 
     def __init__(self, source: Uniform | None = None) -> None:
         self._source: Uniform = source or random.SystemRandom()

@@ -16,7 +16,7 @@ from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.judging.analysis import windows
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.opened_episodes import ended_at_once
 
 SUCCESS = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.05}

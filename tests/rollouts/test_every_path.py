@@ -2,7 +2,7 @@
 
 import pytest
 
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.rollout_cluster import Cluster, uri
 from testing.simulation.two_arm_world import World
 from testing.state_walk.rollout_walk import explore

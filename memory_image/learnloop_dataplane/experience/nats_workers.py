@@ -85,7 +85,7 @@ class Refusals:
         reason = privacy.redact_text(refusal.reason)
         log.info("refused %s/%s (%s): %r", meta.stream, meta.sequence.stream, refusal.code, reason)
         with suppress(NatsError, errors.Unavailable):
-            if meta.stream != TRAJECTORIES:  # which lets go of what is settled
+            if meta.stream != TRAJECTORIES:  # that stream drops settled messages by itself
                 await self._bus.js.delete_msg(meta.stream, meta.sequence.stream)
             await message.term()
 

@@ -16,22 +16,22 @@ KINDS = "observations, and one of actions, multiDiscrete and continuous"
 
 def first_policy(task: Task) -> str | None:
     """Its address; None where neither the task nor its environment's name says what is seen and done."""
-    text = spaces(task)
-    return text.uri() if text else known_environments.SPACES.get(world_of(task) or "")
+    given = spaces(task)
+    return given.uri() if given else known_environments.SPACES.get(world_of(task) or "")
 
 
 def flaw(task: Task) -> str | None:
     """Reason why the agent has no policy to begin with, or one that cannot act: field, value and fix."""
     if task.language_model is not None:
         return None
-    text, name = spaces(task), world_of(task)
-    if text is not None:
-        if task.multi_discrete and text.choices > MOST_COMBINATIONS:
-            counted = f"{task.multi_discrete} has {text.choices} combinations, {MOST_COMBINATIONS} are the most"
+    given, name = spaces(task), world_of(task)
+    if given is not None:
+        if task.multi_discrete and given.choices > MOST_COMBINATIONS:
+            counted = f"{task.multi_discrete} has {given.choices} combinations, {MOST_COMBINATIONS} are the most"
             return f"spec.task.multiDiscrete: {counted}; take some of the choices away"
         previous = known_environments.SPACES.get(name or "") if task.environment else None
-        if previous and text.uri() != previous:
-            return f"spec.task: says {text.uri()}, but {name} is {previous}; leave {KINDS} out, or correct them"
+        if previous and given.uri() != previous:
+            return f"spec.task: says {given.uri()}, but {name} is {previous}; leave {KINDS} out, or correct them"
         return None
     if name is None:
         return f"spec.task: what the agent sees and does is not said; set {KINDS}"

@@ -1,7 +1,8 @@
 """The platform's rules for pods that the operator makes for others, checked wherever a pod is rendered.
 
 The chart's admission policy asks the same at the API server. It takes Kubernetes 1.30 and a right without a namespace,
-and objects that were there before it are not asked about; this holds without it.
+and objects that were there before it are not asked about; this holds without it. Which Secrets and addresses an author
+may name is asked there alone: charts/learnloop/templates/authors/policy.yaml.
 """
 
 from collections.abc import Iterable

@@ -43,7 +43,7 @@ from learnloop_operator.rollout.evidence import (
     Window,
 )
 from learnloop_operator.rollout.metrics.metric_types import type_of
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 
 NOBODY_ANSWERS = "no server answers queries of ModelDeployments: set prometheus.queries.url to a prom-label-proxy"
 

@@ -43,14 +43,14 @@ def _serving(snapshot: Snapshot) -> ArmState | None:
 
 
 def decide(snapshot: Snapshot) -> Plan:
-    """Decides the next plan. The routing table always comes first among the children: whatever takes an arm's pods away
-    follows a table that no longer names the arm, one pass later. Only a raise is on record before the table has it."""
+    """Decides the next plan. The routing table, or a route that gives less, comes first among the children: pods of an
+    arm go one pass after the table that no longer names it. Only a raise is on record before the table has it."""
     if snapshot.deleting:
         return Plan(status=snapshot.status)
     before = current(snapshot)
     snapshot = replace(snapshot, desired=experiments.outcome(snapshot))
-    alarms = hear(snapshot, before)
-    result = transitions.move(snapshot, alarms)
+    state = hear(snapshot, before)
+    result = transitions.move(snapshot, state)
     decided = orders_and_overrides.fresh(before, result.state)
     shown = before if result.keep_table else result.state
     table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)

@@ -9,7 +9,7 @@ from typing import Protocol
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.core.times import duration, rough
 from learnloop_operator.rollout import reasons
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from learnloop_operator.statistics.latency import Histogram
 
 

@@ -35,7 +35,7 @@ from learnloop_operator.rollout.model.rollout_state import (
 )
 from learnloop_operator.rollout.model.rollout_state import sentence as why_blocked
 from learnloop_operator.rollout.model.snapshot import Desired, Snapshot, model_here
-from learnloop_operator.statistics import betting, several_arms
+from learnloop_operator.statistics import e_values, several_arms
 
 # How it begins.
 
@@ -169,7 +169,7 @@ def _compared(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> 
     return trial
 
 
-def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> betting.Counts | None:
+def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> e_values.Counts | None:
     """Outcomes and the sum of their values, 0 for the worst and 1 for the best; None for an arm that gets no episodes,
     or without a number.
 
@@ -180,7 +180,7 @@ def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> bet
     if arm is None or arm.gap or (player.standing != "playing" and player.name != STABLE):
         return None
     if arm.episodes <= 0:
-        return betting.NONE
+        return e_values.NONE
     wanted = check_of(metric)
     result = type_of(wanted).outcomes(wanted, arm, PLAIN)
     if result is None or not math.isfinite(result.n) or not math.isfinite(result.total):
@@ -188,7 +188,7 @@ def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> bet
     result, strays = fitted(result), side(result)
     if strays and (strays is Side.ABOVE or player.name == STABLE):
         return None
-    return betting.Counts(result.n, min(result.n, max(0.0, result.total)))
+    return e_values.Counts(result.n, min(result.n, max(0.0, result.total)))
 
 
 def _silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> dict[int, Missing]:

@@ -318,5 +318,5 @@ def _frozen(snapshot: Snapshot, state: State) -> NextState:
 def _nothing_on_trial(snapshot: Snapshot, state: State) -> NextState:
     model = snapshot.desired.model
     pin = state.in_the_way(model)
-    recorded = f"suspended; {sentence(pin, model)}" if pin and model else "suspended: weights and arms stay as they are"
-    return NextState(state, "Suspended", reasons.SUSPENDED, recorded, again_after=IDLE)
+    text = f"suspended; {sentence(pin, model)}" if pin and model else "suspended: weights and arms stay as they are"
+    return NextState(state, "Suspended", reasons.SUSPENDED, text, again_after=IDLE)

@@ -1,6 +1,6 @@
 """Always-valid comparison of two arms that serve at the same time: look as often as you like, stop when you like.
 
-Pure functions over counts. `betting` says what one batch is worth and gives confidence sequences for a single arm.
+Pure functions over counts. `e_values` says what one batch is worth and gives confidence sequences for a single arm.
 `canary_against_stable` and `several_arms` keep the evidence that grows over a rollout. `alarm` watches one share, and
 `latency` turns a histogram into counts. `fixed_sample_bounds` is for gates, which look once.
 

@@ -2,8 +2,8 @@
 
 Outcomes lie in 0..1, 1 being bad. The null says that each of them, given all before it, is at most the bar q on
 average. A bet p > q multiplies its stake by (p/q)^bad ((1-p)/(1-q))^(n-bad) with every batch: under the null that is
-at most 1 on average (linear in the outcome and 1 at q; fractions of an outcome as in `betting`), and the mean may drift
-as it likes below the bar.
+at most 1 on average (linear in the outcome and 1 at q; fractions of an outcome as in `e_values`), and the mean may
+drift as it likes below the bar.
 
 A model that was fine for an hour must not have to lose an hour's credit first. So a new stake of 1/(t (t+1)) is set at
 every moment t: R(t) = (R(t-1) + 1/(t (t+1))) L(t), one number per bet. The stakes of all moments sum to 1, and what is
@@ -15,7 +15,7 @@ stakes that sum to 1: it bounds the chance of any false alarm, not the time betw
 import math
 from dataclasses import dataclass, replace
 
-from learnloop_operator.statistics.betting import NONE, Counts, gain
+from learnloop_operator.statistics.e_values import NONE, Counts, gain
 
 BETS = (0.1, 0.25, 0.5, 0.95)
 """Shares bet on, as parts of the way from the bar to 1: nothing below the first is gross."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
-from learnloop_operator.statistics.betting import NONE, Counts, divergence, log_e, nearest
+from learnloop_operator.statistics.e_values import NONE, Counts, divergence, log_e, nearest
 
 SHRINK = 20.0
 """Weight of the pooled rate in a bet, in episodes: without it the first bets would follow noise."""
@@ -29,8 +29,8 @@ GROWTH = 0.04
 """A look that bets needs so many new canary episodes, and this share of those before: the evidence changes, and is
 written, some dozens of times a rollout and not at every look."""
 CREDIT = 2.0
-"""How far (log) `fine` may rise above its bar. Giving wealth away keeps an e-process valid; what it has no more of
-cannot hide a canary that turns bad late."""
+"""How far (log) `fine` may rise above its bar. Giving wealth away keeps an e-process valid, and a capped lead cannot
+hide a canary that turns bad late."""
 MOST = 1e7
 """More episodes than this are not worth announcing."""
 

@@ -14,7 +14,7 @@ expectation at most 1 under the null, and for independent requests costs power o
 import math
 from collections.abc import Mapping
 
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 
 Histogram = Mapping[float, float]
 """Requests (or episodes) no larger than each bound; the bound infinity counts all of them."""

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from learnloop_operator.statistics import betting, canary_against_stable
+from learnloop_operator.statistics import canary_against_stable, e_values
 
 BATCH = 4.0
 GROWTH = 0.1
@@ -15,16 +15,16 @@ written some dozens of times in an experiment, and not at every look."""
 class ArmRecord:
     """Evidence of one arm; outcomes lie in 0..1, higher is better."""
 
-    judged: betting.Counts = betting.NONE
-    counted: betting.Counts | None = None
+    judged: e_values.Counts = e_values.NONE
+    counted: e_values.Counts | None = None
     """The source's counters at the last look that bet; None: the next look starts over."""
     better: tuple[float, ...] = ()
     """Log e-values of "better than" each arm."""
 
 
-Batch = dict[int, betting.Counts]
+Batch = dict[int, e_values.Counts]
 """New outcomes by arm."""
-Seen = tuple[betting.Counts | None, ...]
+Seen = tuple[e_values.Counts | None, ...]
 """Counters by arm; None for arms that are out, or without a number."""
 
 
@@ -61,7 +61,7 @@ def _new_batch(records: tuple[ArmRecord, ...], seen: Seen) -> Batch | None:
         return None
     if any(records[index].counted is None for index in now):
         return {}
-    batch = {index: counts.minus(records[index].counted or betting.NONE) for index, counts in now.items()}
+    batch = {index: counts.minus(records[index].counted or e_values.NONE) for index, counts in now.items()}
     if any(not counts.possible for counts in batch.values()):
         return None
     before = sum(records[index].judged.n for index in now)
@@ -75,8 +75,8 @@ def _bet(records: tuple[ArmRecord, ...], batch: Batch, index: int) -> ArmRecord:
     for other, counts in batch.items():
         if other != index:
             bets = canary_against_stable.expected(canary_against_stable.Pair(record.judged, records[other].judged))
-            better[other] += betting.log_e(own, counts, *bets, 0.0)
-    return ArmRecord(record.judged.plus(own), (record.counted or betting.NONE).plus(own), tuple(better))
+            better[other] += e_values.log_e(own, counts, *bets, 0.0)
+    return ArmRecord(record.judged.plus(own), (record.counted or e_values.NONE).plus(own), tuple(better))
 
 
 def beaten_by(

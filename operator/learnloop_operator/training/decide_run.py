@@ -43,8 +43,10 @@ def decide(snapshot: TrainingSnapshot, backends: Backends) -> Plan:
         if plan is not None:
             beat = snapshot.run.heartbeat if snapshot.run and snapshot.attempts else None
             fresh = beat.at if beat else None
-            message = run_status.announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name, fresh)
-            return replace(plan, announcements=message, events=(*plan.events, *news(snapshot.status, plan.status)))
+            announcements = run_status.announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name, fresh)
+            return replace(
+                plan, announcements=announcements, events=(*plan.events, *news(snapshot.status, plan.status))
+            )
     raise AssertionError("the last rule always applies")
 
 

@@ -9,7 +9,7 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Missing
 from learnloop_operator.rollout.metrics.metric_types import METRIC_TYPES, PLAIN
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.two_arm_world import World
 
 RANGE = {"lowest": -0.25, "highest": 1}

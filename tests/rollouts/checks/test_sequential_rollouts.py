@@ -10,8 +10,8 @@ from learnloop_operator.rollout.checks.against_stable import Comparison, compare
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, type_of
 from learnloop_operator.rollout.model.rollout_state import EpisodeRate, load_evidence, save_evidence
-from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World
 
 

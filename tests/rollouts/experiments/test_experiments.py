@@ -11,7 +11,7 @@ from learnloop_api import names
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.statistics import several_arms
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster, arms_of
 from testing.simulation.rollout_cluster import MODES, digest, uri
 

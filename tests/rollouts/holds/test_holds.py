@@ -11,7 +11,7 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence, Missing
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
 from testing.simulation.two_arm_world import SUCCESS, World
 

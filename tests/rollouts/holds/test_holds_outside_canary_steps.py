@@ -15,7 +15,7 @@ from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence, ShadowEvidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics import several_arms
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import BETTER, Cluster, fields, uri
 from testing.simulation.shadow_cluster import ShadowCluster

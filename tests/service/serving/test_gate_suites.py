@@ -16,7 +16,7 @@ import pytest
 from learnloop_api.kinds.rollouts.gates import GateSuite
 from learnloop_api.wire.deployment import GateReport, StoredReport
 from learnloop_common.acting.onnx_policy import OnnxPolicy
-from learnloop_operator.rollout.suite_verdict import SuiteRun, judge_suite
+from learnloop_operator.rollout.gate_verdict import SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate, served
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, linear_policy, table, write_policy
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from learnloop_common.key_lines import KeyLines
+from learnloop_dataplane import privacy
 from learnloop_dataplane.config import with_password
-from learnloop_dataplane.privacy import people
 
 OLD, NEW = "o" * 32, "n" * 32
 
@@ -15,15 +15,15 @@ OLD, NEW = "o" * 32, "n" * 32
 @pytest.fixture(autouse=True)
 def plain_afterwards() -> Iterator[None]:
     yield
-    people.use_keys(None)
+    privacy.use_keys(None)
 
 
 def test_pods_that_read_the_new_key_at_different_times_say_the_same_until_it_is_used() -> None:
     lines = KeyLines.parse(f"{NEW} from={int(time.time()) + 3600}\n{OLD}")
-    people.use_keys(KeyLines.parse(OLD))
-    before = people.redact_text("write to a@b.example")
-    people.use_keys(lines)
-    assert people.redact_text("write to a@b.example") == before
+    privacy.use_keys(KeyLines.parse(OLD))
+    before = privacy.redact_text("write to a@b.example")
+    privacy.use_keys(lines)
+    assert privacy.redact_text("write to a@b.example") == before
 
 
 def test_an_address_has_the_newest_of_several_passwords() -> None:

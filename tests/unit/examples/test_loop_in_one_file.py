@@ -4,8 +4,8 @@ import random
 import runpy
 from pathlib import Path
 
-from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import Claim, LookMemory, Pair, bars, claim, look
+from learnloop_operator.statistics.e_values import Counts
 
 FILE = Path(__file__).resolve().parents[3] / "examples" / "loop_in_one_file.py"
 LOOP = runpy.run_path(str(FILE))

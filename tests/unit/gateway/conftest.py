@@ -18,8 +18,8 @@ from learnloop_gateway.model_servers import Drawn, UpstreamDown
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
 from learnloop_gateway.server import build_app
 from learnloop_gateway.settings import GatewaySettings, ServerSettings
-from learnloop_gateway.text_turns import Relaying
-from learnloop_gateway.token_turns import Answering
+from learnloop_gateway.text_answers import Relaying
+from learnloop_gateway.token_answers import Answering
 from learnloop_sdk.outbox import Parcel
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import Metrics

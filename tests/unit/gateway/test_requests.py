@@ -9,7 +9,7 @@ from tests.unit.gateway.conftest import Bench, build, turns
 from tests.unit.gateway.scripted_chat import Chat
 
 from learnloop_gateway.chat_template import ChatTokens
-from learnloop_gateway.text_turns import ServerText
+from learnloop_gateway.text_answers import ServerText
 
 USER = {"role": "user", "content": "hi"}
 LOOKUP = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}

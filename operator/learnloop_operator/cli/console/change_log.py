@@ -15,7 +15,7 @@ from learnloop_operator.cli.objects import (
     VersionGoneError,
     status_of,
 )
-from learnloop_operator.statistics.betting import Counts, mean_interval
+from learnloop_operator.statistics.e_values import Counts, mean_interval
 
 CHANGES = ("ADDED", "MODIFIED", "DELETED")
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.25, 10.0

@@ -13,7 +13,6 @@ from learnloop_operator.core.times import duration, rough
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Evidence, Verdict, count, number
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Measure, chance_text, max_drop_share, type_of
-from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import (
     Bars,
     Claim,
@@ -25,6 +24,7 @@ from learnloop_operator.statistics.canary_against_stable import (
     look,
     needed,
 )
+from learnloop_operator.statistics.e_values import Counts
 
 EMPTY = LookMemory()
 TIMES = 3

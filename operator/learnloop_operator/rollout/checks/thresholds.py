@@ -22,7 +22,7 @@ from learnloop_operator.rollout.metrics.metric_types import (
     side,
     type_of,
 )
-from learnloop_operator.statistics import betting, canary_against_stable
+from learnloop_operator.statistics import canary_against_stable, e_values
 
 
 def check(
@@ -143,7 +143,7 @@ def _dropped(metric: MetricThreshold, subject: ArmEvidence, reference: ArmEviden
     measure = kind.measure(metric, reference) if drop is not None else None
     if drop is None or measure is None:
         return False
-    own, base = (kind.outcomes(metric, arm, measure) or betting.NONE for arm in (subject, reference))
+    own, base = (kind.outcomes(metric, arm, measure) or e_values.NONE for arm in (subject, reference))
     return own.n > 0.0 and base.n > 0.0 and base.total / base.n - own.total / own.n > drop
 
 
@@ -211,7 +211,7 @@ def out_of_range(
     if where is None:
         return None
     counted = [type_of(metric).outcomes(metric, arm, PLAIN) if arm else None for arm in (subject, reference)]
-    whole = canary_against_stable.Pair(*(item or betting.NONE for item in counted))
+    whole = canary_against_stable.Pair(*(item or e_values.NONE for item in counted))
     last = comparison.memory.counted if comparison else None
     for pair in (whole.minus(last), whole) if last else (whole,):
         ripe = pair.canary.n >= metric.min_episodes
@@ -231,5 +231,5 @@ def out_of_range(
     return None
 
 
-def _mean(where: ReturnRange, counts: betting.Counts) -> str:
+def _mean(where: ReturnRange, counts: e_values.Counts) -> str:
     return number(where.lowest + counts.total / counts.n * (where.highest - where.lowest))

@@ -1,9 +1,9 @@
 """Episodes that were opened and do not end: of a policy that hangs, the survivors alone would be judged.
 
-Two questions, both paired with stable. May a step pass? Not before the canary has ended at least half of the share of
-its opened episodes that stable has ended of its own. Nor while more are open than can just have begun. Is the
-canary to be rolled back? When the share of its overdue episodes is beyond `maxOverdue` for certain. An episode is
-overdue that was opened longer ago than the deadline and has not ended.
+Two questions, both paired with stable. May a step pass? The canary's share of ended episodes must be at least half of
+stable's share, and no more may be open than can just have begun. Is the canary to be rolled back? When the share of its
+overdue episodes is beyond `maxOverdue` for certain. An episode is overdue that was opened longer ago than the deadline
+and has not ended.
 
 `due - (closed - young)` never overstates what is overdue: more episodes may have ended that were opened later. What
 stable leaves open, and what it ends later than the deadline, is excused: agents that give up, and a deadline that is
@@ -18,7 +18,7 @@ from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
 from learnloop_operator.rollout.metrics.metric_types import level_text
-from learnloop_operator.statistics import betting, latency
+from learnloop_operator.statistics import e_values, latency
 
 BUDGET = 0.25
 """Share of analysis.alpha that this may err with, in addition to the checks' alpha, as the fast lane may."""
@@ -110,7 +110,7 @@ def _overdue(
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
     alpha = BUDGET * analysis.alpha / (TIMES * arms)
-    least = betting.mean_interval(betting.Counts(due, overdue), alpha)[0]
+    least = e_values.mean_interval(e_values.Counts(due, overdue), alpha)[0]
     text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
         f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"

@@ -20,10 +20,10 @@ from learnloop_operator.core.pod_trouble import first_trouble
 from learnloop_operator.core.times import parse
 from learnloop_operator.core.workload_network import DNS, data_plane, pods, policy, ports
 from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
+from learnloop_operator.rollout.gate_verdict import JobPhase, SuiteRun
 from learnloop_operator.rollout.judging.release_gates import suite_stray
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.rollout.suite_verdict import JobPhase, SuiteRun
 
 COMPONENT = "gate-suite"
 REPORT_VOLUME, DATA_VOLUME, CA_VOLUME = "learnloop-report", "learnloop-data", "learnloop-ca"

@@ -6,7 +6,7 @@ from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
 from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.core.plan import revision as digest_of
-from learnloop_operator.rollout import reasons, suite_verdict
+from learnloop_operator.rollout import gate_verdict, reasons
 from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, noted, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -98,8 +98,8 @@ def _judged(
     since = old.at if old and old.at else times.stamp(snapshot.now)
     job = old.job if old else job_name(snapshot.name, candidate.revision, suite.name, identity, started)
     stray = suite_stray(snapshot, suite)
-    run = suite_verdict.SuiteRun(message=stray) if stray else snapshot.suite_runs.get(job, suite_verdict.SuiteRun())
-    result = suite_verdict.judge_suite(
+    run = gate_verdict.SuiteRun(message=stray) if stray else snapshot.suite_runs.get(job, gate_verdict.SuiteRun())
+    result = gate_verdict.judge_suite(
         suite,
         run,
         candidate.revision,
@@ -109,7 +109,7 @@ def _judged(
         now=snapshot.now,
     )
     if snapshot.reports_problem:
-        result = suite_verdict.SuiteFinding("pending", snapshot.reports_problem)
+        result = gate_verdict.SuiteFinding("pending", snapshot.reports_problem)
     return GateSuiteStatus(
         name=suite.name,
         id=identity,

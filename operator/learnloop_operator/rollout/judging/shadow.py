@@ -11,7 +11,7 @@ from learnloop_operator.rollout.judging.analysis import SHORTEST, Judgement
 from learnloop_operator.rollout.judging.release_gates import canary_waits
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
-from learnloop_operator.statistics.betting import Counts, mean_interval
+from learnloop_operator.statistics.e_values import Counts, mean_interval
 
 SLOW_SHARE = 0.01
 """Share of copies that may take longer than maxLatencySeconds."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout.evidence import count, number
 from learnloop_operator.statistics.alarm import Alarm
-from learnloop_operator.statistics.betting import NONE, Counts
+from learnloop_operator.statistics.e_values import NONE, Counts
 
 Counters = Mapping[str, float]
 """Counters by name; the names below, `gain` and `loss` (sums of positive and of negative returns)."""

@@ -18,7 +18,7 @@ from learnloop_api.kinds.rollouts.analysis import MetricThreshold
 from learnloop_operator.rollout.evidence import ArmEvidence, ExtraSeries, number, ordinal
 from learnloop_operator.rollout.metrics.hard_bound import ENDED, HardBound, episode_bounds, slow_requests
 from learnloop_operator.statistics import canary_against_stable, latency
-from learnloop_operator.statistics.betting import Counts, mean_interval
+from learnloop_operator.statistics.e_values import Counts, mean_interval
 
 DEFAULT_QUANTILE = 0.99
 

@@ -18,7 +18,7 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.evidence import number
 from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
-from learnloop_operator.statistics import betting, canary_against_stable, several_arms
+from learnloop_operator.statistics import canary_against_stable, e_values, several_arms
 
 Standing = Literal["playing", "beaten", "withdrawn"]
 Phase = Literal["Starting", "Running", "Won", "Finished"]
@@ -161,7 +161,7 @@ def _figures(asked: Experiment, player: Player, alpha: float) -> str:
     judged = player.tally.judged
     if player.standing == "withdrawn" or judged.n <= 0.0:
         return f"{player.name} {'withdrawn' if player.standing == 'withdrawn' else 'not compared yet'}"
-    low, high = sorted(in_unit(asked.metric, end) for end in betting.mean_interval(judged, alpha))
+    low, high = sorted(in_unit(asked.metric, end) for end in e_values.mean_interval(judged, alpha))
     mean = number(in_unit(asked.metric, judged.mean))
     beaten = ", beaten" if player.standing == "beaten" else ""
     return f"{player.name} {mean} [{number(low)}, {number(high)}] over {int(judged.n)} episodes{beaten}"
@@ -169,7 +169,7 @@ def _figures(asked: Experiment, player: Player, alpha: float) -> str:
 
 def _arm(player: Player, metric: ExperimentMetric, alpha: float) -> ExperimentArmStatus:
     judged, played = player.tally.judged, player.tally.judged.n > 0.0
-    ends = sorted(in_unit(metric, end) for end in betting.mean_interval(judged, alpha))
+    ends = sorted(in_unit(metric, end) for end in e_values.mean_interval(judged, alpha))
     return ExperimentArmStatus(
         name=player.name,
         revision=player.model.revision,
@@ -203,8 +203,8 @@ def _player(arm: ExperimentArmStatus, size: int) -> Player:
     return Player(arm.name, model, arm.weight, arm.standing, arm.ready, since, message, tally)
 
 
-def _counts(numbers: list[float] | None) -> betting.Counts | None:
+def _counts(numbers: list[float] | None) -> e_values.Counts | None:
     if not numbers or len(numbers) != 2:
         return None
-    counts = betting.Counts(*numbers)
+    counts = e_values.Counts(*numbers)
     return counts if counts.possible else None

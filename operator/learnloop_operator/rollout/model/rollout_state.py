@@ -15,8 +15,8 @@ from learnloop_operator.rollout.checks.against_stable import Comparison, bars_of
 from learnloop_operator.rollout.metrics.metric_types import Measure, max_drop_share
 from learnloop_operator.rollout.model.experiment_state import ExperimentState, load_experiment
 from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
-from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import Bars, Claim, LookMemory, Pair, chance, claim, needed
+from learnloop_operator.statistics.e_values import Counts
 
 MOST = 256
 """Entries of status.blockedRevisions. The one that was rolled back longest ago leaves first."""

@@ -19,7 +19,7 @@ from learnloop_api.kinds.model_deployment import (
 )
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core import allowed_pods, artifacts, plan
-from learnloop_operator.rollout import fast_lane, suite_verdict
+from learnloop_operator.rollout import fast_lane, gate_verdict
 from learnloop_operator.rollout.evidence import Evidence
 
 
@@ -182,7 +182,7 @@ class Snapshot(plan.BaseSnapshot):
     evidence: Evidence = field(default_factory=Evidence)
     direct: Mapping[str, fast_lane.PodEvidence] = field(default_factory=dict)
     """Counters that the pods of each arm on trial serve, by revision; empty where they were not asked."""
-    suite_runs: Mapping[str, suite_verdict.SuiteRun] = field(default_factory=dict)
+    suite_runs: Mapping[str, gate_verdict.SuiteRun] = field(default_factory=dict)
     """The gates' suites, by the name of their Job."""
     reports_problem: str = ""
     """Why the suites' reports cannot be had; "" when they can."""

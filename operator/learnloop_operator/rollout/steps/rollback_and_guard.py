@@ -126,9 +126,9 @@ def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Ne
         sentence = f"{new.revision} {counted}, for {keep} s after its promotion; the old arm {old.revision} goes"
         after = replace(state, previous=None)
         # That all went as the promotion said is in the status, and no event; that no look was possible is one.
-        message = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
+        events = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
         phase = "Progressing" if waiting(snapshot, state) else "Healthy"
-        return NextState(after, phase, reasons.GUARD_OVER, sentence, message, again_after=0.0)
+        return NextState(after, phase, reasons.GUARD_OVER, sentence, events, again_after=0.0)
     text = hangs or verdict.hold or verdict.passed
     next_one = waiting(snapshot, state)
     decided = "its open episodes have ended or are overdue"

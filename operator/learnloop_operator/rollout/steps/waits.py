@@ -65,8 +65,8 @@ def waits_since(snapshot: Snapshot, state: State) -> datetime:
     paused = next((item for item in snapshot.before.conditions if item.type == reasons.PAUSED), None)
     if paused is None or paused.status != "True" or paused.reason not in _WAITS:
         return snapshot.now
-    text = [parse(decision.at) for decision in state.decisions]
-    moments = [parse(paused.last_transition_time), *text]
+    spoken_at = [parse(decision.at) for decision in state.decisions]
+    moments = [parse(paused.last_transition_time), *spoken_at]
     return max((moment for moment in moments if moment is not None), default=snapshot.now)
 
 

@@ -7,7 +7,7 @@ from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.prometheus.gather_evidence import WithExperience
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, EvidenceRequest, Window
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 
 REWARD = MetricThreshold.model_validate(
     {"name": "r", "type": "reward", "min": 0, "returnRange": {"lowest": 0, "highest": 1}}

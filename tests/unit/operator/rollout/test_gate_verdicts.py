@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from learnloop_api.kinds.rollouts.gates import GateSuite
 from learnloop_api.wire.deployment import GateReport, StoredReport
-from learnloop_operator.rollout.suite_verdict import GRACE, SuiteFinding, SuiteRun, judge_suite
+from learnloop_operator.rollout.gate_verdict import GRACE, SuiteFinding, SuiteRun, judge_suite
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REVISION = "1a2b3c4d"

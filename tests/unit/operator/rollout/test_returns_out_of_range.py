@@ -15,8 +15,8 @@ from learnloop_operator.rollout.checks.against_stable import Comparison, compare
 from learnloop_operator.rollout.checks.thresholds import out_of_range
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, fitted, type_of
-from learnloop_operator.statistics.betting import Counts
 from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
+from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
 from testing.simulation.two_arm_world import RETURN, SUCCESS, World

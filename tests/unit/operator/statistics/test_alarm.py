@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop_operator.statistics.alarm import Alarm, heard
-from learnloop_operator.statistics.betting import Counts
+from learnloop_operator.statistics.e_values import Counts
 
 BAR, ALPHA = 0.1, 0.001
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop_operator.statistics import canary_against_stable as comparison
-from learnloop_operator.statistics.betting import Counts, log_e, nearest
 from learnloop_operator.statistics.canary_against_stable import (
     CREDIT,
     Claim,
@@ -23,6 +22,7 @@ from learnloop_operator.statistics.canary_against_stable import (
     look,
     needed,
 )
+from learnloop_operator.statistics.e_values import Counts, log_e, nearest
 
 BAR = bars(0.01)
 DROP = 0.05

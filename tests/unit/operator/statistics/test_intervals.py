@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop_operator.statistics.betting import EVERYTHING, Counts, mean_interval
+from learnloop_operator.statistics.e_values import EVERYTHING, Counts, mean_interval
 from learnloop_operator.statistics.latency import bound_of, prompt
 
 INF = math.inf

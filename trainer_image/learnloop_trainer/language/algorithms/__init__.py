@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from learnloop_trainer.language.algorithms.grpo_rloo_ppo import grpo, ppo, rloo
 from learnloop_trainer.language.algorithms.preferred import BradleyTerry, Dpo
-from learnloop_trainer.language.algorithms.rewarded import grpo, ppo, rloo
 from learnloop_trainer.language.algorithms.sft import Sft
 from learnloop_trainer.language.network import Maker
 

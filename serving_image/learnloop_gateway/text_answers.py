@@ -12,7 +12,7 @@ from learnloop_gateway.recording import LanguageMetrics, Recording
 from learnloop_gateway.replies import DONE, ApiError, Outgoing, event
 from learnloop_gateway.requests import ChatRequest
 from learnloop_gateway.session import Session, newest
-from learnloop_gateway.token_turns import text_step
+from learnloop_gateway.token_answers import text_step
 
 PATH = "/v1/chat/completions"
 OURS = ("metadata", "store")

@@ -102,7 +102,7 @@ def gain(seen: Counts, p: float, q: float) -> float:
 #
 # For outcomes in 0..1 and any mean m the Beta(1/2, 1/2) mixture of Bernoulli likelihoods over the likelihood of m is an
 # e-process for m (Robbins 1970; Howard, Ramdas, McAuliffe, Sekhon, arXiv 1810.08240; fractions of a success as in
-# `betting`). The interval holds the means it does not refute at 1/alpha.
+# `log_e`). The interval holds the means it does not refute at 1/alpha.
 
 
 Interval = tuple[float, float]
