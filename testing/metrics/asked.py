@@ -1,7 +1,6 @@
 """The selectors of PromQL expressions, of alerts and of dashboards."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ import yaml
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "learnloop"
 RULES = CHART / "rules" / "alerts.yaml"
-ADDED = frozenset({"exported_namespace", "namespace", "pod", "component", "instance", "job", "le"})
-"""Labels that Prometheus adds, or that histograms have."""
-_SAMPLES = re.compile("_(bucket|count|sum)$")
 _CHOSEN: Mapping[str, str] = {"$__range": "1h", "$namespace": ".*", "$agent": ".*"}
 
 
@@ -54,24 +50,6 @@ def chosen(expression: str) -> str:
 def selectors(expression: str) -> Iterator[promql_parser.VectorSelector]:
     """Every selector."""
     yield from _selectors(promql_parser.parse(expression))
-
-
-def unknown(expression: str, exported: Mapping[str, frozenset[str]]) -> list[str]:
-    """What an expression asks for that nothing exports, or asks by a label that it does not have.
-
-    Args:
-        exported: the labels of each metric, by name.
-    """
-    found = []
-    for selector in selectors(expression):
-        name = str(selector.name)
-        base = name if name in exported else _SAMPLES.sub("", name)
-        labels = {matcher.name for matcher in selector.matchers.matchers} - ADDED - {"__name__"}
-        if base not in exported:
-            found.append(f"{name} is not exported")
-        elif labels - exported[base]:
-            found.append(f"{name} has no label {', '.join(sorted(labels - exported[base]))}")
-    return found
 
 
 def _selectors(expression: Any) -> Iterator[promql_parser.VectorSelector]:

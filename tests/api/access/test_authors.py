@@ -5,6 +5,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +52,41 @@ def rendered(template: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
 
 
-@pytest.fixture(scope="module")
-def policy(kube: Any) -> Iterator[None]:
-    """In force for namespaces that ask for it, so that other tests go on as before."""
-    objects = rendered("templates/authors/policy.yaml")
+@contextmanager
+def in_force(kube: Any, template: str, label: str) -> Iterator[None]:
+    """A policy of the chart for namespaces that ask for it, so that other tests go on as before."""
+    objects = rendered(template)
     for binding in (item for item in objects if item["kind"].endswith("Binding")):
-        binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {"authors": "asked"}}}
+        binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {label: "asked"}}}
     for item in objects:
         kube.apply(item)
     yield
     for item in objects:
         kube.delete(item)
+
+
+@pytest.fixture(scope="module")
+def policy(kube: Any) -> Iterator[None]:
+    with in_force(kube, "templates/authors/policy.yaml", "authors"):
+        yield
+
+
+def refusal(api: client.ApiClient, method: str, path: str, made: dict[str, Any], *, dry: bool = True) -> str:
+    """What the API server answers to a request; "" where it is taken."""
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    try:
+        api.call_api(
+            path,
+            method,
+            query_params=[("dryRun", "All")] if dry else [],
+            body=made,
+            auth_settings=["BearerToken"],
+            header_params={"Content-Type": content},
+            response_type="object",
+        )
+    except client.ApiException as error:
+        return str(error.body)
+    return ""
 
 
 def grant(kube: Any, namespace: str, user: str, *rules: dict[str, Any]) -> None:
@@ -103,7 +128,7 @@ class People:
         api.set_default_header("Impersonate-User", user)
         made = body(kind, pod, name)
         made["spec"] |= changes
-        return self._posted(api, f"/apis/{API_VERSION}/namespaces/{self._namespace}/{kind.lower()}s", made)
+        return refusal(api, "POST", f"/apis/{API_VERSION}/namespaces/{self._namespace}/{kind.lower()}s", made)
 
     def change(self, user: str, kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
         """The refusal of a merge patch of spec by `user`, of an object that an administrator made."""
@@ -112,29 +137,10 @@ class People:
         made["spec"] |= before
         path = f"/apis/{API_VERSION}/namespaces/{self._namespace}/{kind.lower()}s"
         admin = config.new_client_from_config(str(self._api_server))
-        assert not self._sent(admin, "POST", path, made)
+        assert not refusal(admin, "POST", path, made, dry=False)
         api = config.new_client_from_config(str(self._api_server))
         api.set_default_header("Impersonate-User", user)
-        return self._sent(api, "PATCH", f"{path}/{made['metadata']['name']}", {"spec": after}, dry=True)
-
-    def _posted(self, api: client.ApiClient, path: str, made: dict[str, Any]) -> str:
-        return self._sent(api, "POST", path, made, dry=True)
-
-    def _sent(self, api: client.ApiClient, method: str, path: str, made: dict[str, Any], *, dry: bool = False) -> str:
-        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        try:
-            api.call_api(
-                path,
-                method,
-                query_params=[("dryRun", "All")] if dry else [],
-                body=made,
-                auth_settings=["BearerToken"],
-                header_params={"Content-Type": content},
-                response_type="object",
-            )
-        except client.ApiException as error:
-            return str(error.body)
-        return ""
+        return refusal(api, "PATCH", f"{path}/{made['metadata']['name']}", {"spec": after})
 
 
 @pytest.fixture

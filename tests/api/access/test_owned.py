@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client, config
+from kubernetes import config
 
-from .test_authors import grant, rendered
+from .test_authors import grant, in_force, refusal
 
 OPERATOR = "system:serviceaccount:authors:learnloop-operator"
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
@@ -24,14 +24,8 @@ MINE, DEPLOYMENT, RUN = {"app": "mine"}, "learnloop.dev/model-deployment", "lear
 
 @pytest.fixture(scope="module")
 def policy(kube: Any) -> Iterator[None]:
-    objects = rendered("templates/authors/owned.yaml")
-    for binding in (item for item in objects if item["kind"].endswith("Binding")):
-        binding["spec"]["matchResources"] = {"namespaceSelector": {"matchLabels": {"owned": "asked"}}}
-    for item in objects:
-        kube.apply(item)
-    yield
-    for item in objects:
-        kube.delete(item)
+    with in_force(kube, "templates/authors/owned.yaml", "owned"):
+        yield
 
 
 def owner(kind: str, name: str, version: str) -> dict[str, Any]:
@@ -68,20 +62,8 @@ class Writer:
             api.set_default_header("Impersonate-Group", "system:serviceaccounts:kube-system")
         group, _, plural = path.rpartition("/")
         root = f"/apis/{group}" if group != "v1" else "/api/v1"
-        content = "application/merge-patch+json" if patch else "application/json"
-        try:
-            api.call_api(
-                f"{root}/namespaces/{self._namespace}/{plural}{'/' + patch if patch else ''}",
-                "PATCH" if patch else "POST",
-                query_params=[("dryRun", "All")] if dry else [],
-                body=made,
-                auth_settings=["BearerToken"],
-                header_params={"Content-Type": content},
-                response_type="object",
-            )
-        except client.ApiException as error:
-            return str(error.body)
-        return ""
+        url = f"{root}/namespaces/{self._namespace}/{plural}{'/' + patch if patch else ''}"
+        return refusal(api, "PATCH" if patch else "POST", url, made, dry=dry)
 
 
 def table(**data: str) -> dict[str, Any]:

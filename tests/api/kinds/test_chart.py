@@ -3,7 +3,6 @@
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,9 @@ Kubectl = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rendered(tmp_path_factory: pytest.TempPathFactory, helm: Path) -> Path:
     """The chart with its default values, as one file."""
-    helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True)
-    assert helm.returncode == 0, helm.stderr
-    command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", SYSTEM]
+    command = [str(helm), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", SYSTEM]
     file = tmp_path_factory.mktemp("chart") / "rendered.yaml"
     done = subprocess.run([*command, "--no-hooks"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -6,8 +6,6 @@ oldest release that the chart asks for has it, and as the newest known has it, w
 
 import json
 import lzma
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,6 @@ import yaml
 
 from testing.manifests.rendered_chart import SYSTEM, VALUES, rendered
 
-ROOT = Path(__file__).resolve().parents[3]
 DEFINITIONS = json.loads(lzma.decompress((Path(__file__).parent / "cloudnative_pg.json.xz").read_bytes()))
 OLDEST, NEWEST = DEFINITIONS
 AVAILABLE = VALUES["highly-available"]
@@ -42,13 +39,6 @@ EVERYTHING = AVAILABLE | {
     "spread": {"nodes": "prefer"},
 }
 SECONDS = 120.0
-
-
-@pytest.fixture(scope="module")
-def helm() -> Path:
-    found = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, timeout=240)
-    assert found.returncode == 0, found.stderr
-    return Path(found.stdout.strip())
 
 
 @pytest.fixture(scope="module", params=[OLDEST, NEWEST])

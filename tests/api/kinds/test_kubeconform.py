@@ -3,8 +3,6 @@
 A real API server refuses the same, but for kinds of other projects that it does not know, and one object at a time.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,17 +12,9 @@ from go_programs import go_build
 from testing.manifests.__main__ import all_misfits, written
 from testing.manifests.kubeconform import NOT_LOOKED_AT, misfits, write_schemas
 
-ROOT = Path(__file__).resolve().parents[3]
 FREE = ("labels", "annotations", "matchLabels", "selector", "nodeSelector", "data", "stringData", "limits", "requests")
 FREE += ("hard", "parameters", "pytorchReplicaSpecs")
 """Fields whose names below are the writer's own."""
-
-
-@pytest.fixture(scope="module")
-def helm() -> Path:
-    found = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, timeout=240)
-    assert found.returncode == 0, found.stderr
-    return Path(found.stdout.strip())
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 It refuses fields that a kind does not have, values of another type, and policies whose expressions do not compile.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from testing.manifests.rendered_chart import SYSTEM, VALUES, rendered
 
 OWN = "learnloop-strict"
 """Where the chart lies here. In its own namespace other tests install it, and that takes no other values."""
-ROOT = Path(__file__).resolve().parents[3]
 FOREIGN = {
     "monitoring.coreos.com": "serviceMonitor: the Prometheus operator's",
     "postgresql.cnpg.io": "postgresql.cloudNativePG: CloudNativePG's",
@@ -23,13 +20,6 @@ FOREIGN = {
     "trainer.kubeflow.org": "trainer.runtime: Kubeflow Trainer's",
 }
 """Groups of kinds that other projects define, and the values that ask for them: the server knows none of these."""
-
-
-@pytest.fixture(scope="module")
-def helm() -> Path:
-    found = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, timeout=240)
-    assert found.returncode == 0, found.stderr
-    return Path(found.stdout.strip())
 
 
 def group(item: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from learnloop_api.crd.kinds import KINDS, Kind
-from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -81,20 +80,6 @@ def test_opaque_parts_pass_through_unchanged() -> None:
 def test_names_that_camel_case_would_spoil_are_kept() -> None:
     status = TrainingJobStatus.model_validate({"queuedAt": "2026-03-01T12:00:00Z", "return": "1.0 [0.5, 1.5]"})
     assert status.to_kube() == {"queuedAt": "2026-03-01T12:00:00Z", "return": "1.0 [0.5, 1.5]", "conditions": []}
-
-
-def test_rules_of_a_parent_hold_for_its_children() -> None:
-    class Parent(Resource):
-        cel_rules = TrainingJobSpec.cel_rules[:1]
-
-    class Child(Parent):
-        pass
-
-    class Louder(Parent):
-        cel_rules = TrainingJobSpec.cel_rules[1:3]
-
-    assert Child.all_rules() == TrainingJobSpec.cel_rules[:1]
-    assert Louder.all_rules() == TrainingJobSpec.cel_rules[:3]
 
 
 def test_defaults_in_python_are_those_in_the_schema() -> None:

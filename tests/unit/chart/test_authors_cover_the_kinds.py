@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from learnloop_api.kinds.base import PodOptions
-
 from .conftest import LOADER, ROOT, Render
 
 FREE = Path(__file__).with_name("free_leaves.txt")
@@ -137,7 +135,3 @@ def test_the_policy_compares_with_the_same_fields_as_they_were(policy: Policy) -
     assert len(lists) >= 7
     for name in lists:
         assert policy.reads(name) == policy.reads(f"{name}Before", "variables.before")
-
-
-def test_the_policy_asks_about_every_field_of_a_pod(policy: Policy) -> None:
-    assert set(PodOptions.model_json_schema(by_alias=True)["properties"]) <= policy.fields

@@ -98,11 +98,6 @@ def test_an_embedder_has_an_address_a_model_and_its_key_comes_from_a_secret(rend
     assert environment["LEARNLOOP_EMBEDDER_KEY"] == secret("embedder", "api-key")
 
 
-def test_an_embedder_without_a_model_is_refused(render: Render) -> None:
-    with pytest.raises(Rejected, match="name the model"):
-        render({"dataPlane": {"embedder": {"url": "https://e.example/v1"}}})
-
-
 def test_a_models_files_come_by_a_claim_or_an_image_and_are_mounted_to_be_read(render: Render) -> None:
     volume = {"claimName": "minilm", "path": "int8"}
     release = render({"dataPlane": {"embedder": {"volume": volume}}})
@@ -142,15 +137,22 @@ def test_an_embedder_is_one_thing_only(render: Render, embedder: dict[str, Any],
         render({"dataPlane": {"embedder": embedder}})
 
 
-def test_a_distiller_has_an_address_a_model_and_its_key_comes_from_a_secret(render: Render) -> None:
-    assert "LEARNLOOP_DISTILLER" not in render().environment("learnloop-data")
-    distiller = {"url": "https://e.example/v1", "model": "small", "keySecret": {"name": "llm"}, "timeoutSeconds": 20}
-    environment = render({"dataPlane": {"distiller": distiller}}).environment("learnloop-data")
-    assert environment["LEARNLOOP_DISTILLER"] == "https://e.example/v1#small"
-    assert environment["LEARNLOOP_DISTILLER_SECONDS"] == "20"
-    assert environment["LEARNLOOP_DISTILLER_KEY"] == secret("llm", "api-key")
+@pytest.mark.parametrize("part", ["distiller", "judge"])
+def test_a_language_model_has_an_address_a_name_and_its_key_comes_from_a_secret(render: Render, part: str) -> None:
+    name = f"LEARNLOOP_{part.upper()}"
+    assert name not in render().environment("learnloop-data")
+    model = {"url": "https://e.example/v1", "model": "small", "keySecret": {"name": "llm"}}
+    more = {"timeoutSeconds": 20} if part == "distiller" else {}
+    environment = render({"dataPlane": {part: model | more}}).environment("learnloop-data")
+    assert environment[name] == "https://e.example/v1#small"
+    assert environment[f"{name}_KEY"] == secret("llm", "api-key")
+    assert environment.get("LEARNLOOP_DISTILLER_SECONDS") == ("20" if more else None)
+
+
+@pytest.mark.parametrize("part", ["embedder", "distiller", "judge"])
+def test_a_model_without_a_name_is_refused(render: Render, part: str) -> None:
     with pytest.raises(Rejected, match="name the model"):
-        render({"dataPlane": {"distiller": {"url": "https://e.example/v1"}}})
+        render({"dataPlane": {part: {"url": "https://e.example/v1"}}})
 
 
 def test_everything_can_be_brought_along(render: Render) -> None:
@@ -306,16 +308,6 @@ def test_queries_of_model_deployments_go_to_the_proxy_that_the_platform_team_nam
     values = {"prometheus": {"queries": {"url": "http://proxy:8080", "podLabel": ""}}}
     said = render(values).environment("learnloop-operator")
     assert (said["LEARNLOOP_QUERY_URL"], said["LEARNLOOP_QUERY_POD_LABEL"]) == ("http://proxy:8080", "")
-
-
-def test_a_judge_has_an_address_a_model_and_its_key_comes_from_a_secret(render: Render) -> None:
-    assert "LEARNLOOP_JUDGE" not in render().environment("learnloop-data")
-    judge = {"url": "https://e.example/v1", "model": "wise", "keySecret": {"name": "llm"}}
-    environment = render({"dataPlane": {"judge": judge}}).environment("learnloop-data")
-    assert environment["LEARNLOOP_JUDGE"] == "https://e.example/v1#wise"
-    assert environment["LEARNLOOP_JUDGE_KEY"] == secret("llm", "api-key")
-    with pytest.raises(Rejected, match="name the model"):
-        render({"dataPlane": {"judge": {"url": "https://e.example/v1"}}})
 
 
 def test_quotas_reach_the_data_plane_as_it_reads_them(render: Render) -> None:

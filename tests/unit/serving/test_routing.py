@@ -101,17 +101,6 @@ async def watching(
     task.cancel()  # type: ignore[attr-defined]
 
 
-async def test_one_config_map_is_watched_by_name(watching: ApiServer, state: RoutingState) -> None:
-    assert state.lists(STABLE)
-    (watch,) = watching.requests
-    assert watch.headers["authorization"] == "Bearer first"
-    assert watch.query["fieldSelector"] == "metadata.name=cart-routing"
-    assert "resourceVersion" not in watch.query, "so it begins with the object as it is"
-    watching.text = WITH_CANARY
-    watching.lines.put_nowait(watching.event("MODIFIED"))
-    await until(lambda: state.lists(CANARY))
-
-
 async def test_a_watch_that_ends_is_followed_by_another_with_a_fresh_token(
     watching: ApiServer, tmp_path: Path, state: RoutingState, metrics: Metrics
 ) -> None:

@@ -1,16 +1,13 @@
 """Consolidation that nobody asked for, on the real PostgreSQL."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from learnloop_dataplane.lifecycle.consolidation import ENOUGH
-from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
-from learnloop_dataplane.memories.memory_store import NewMemory
 
 from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import ask
@@ -118,37 +115,6 @@ async def test_of_two_replicas_one_works_and_each_agent_is_seen_to_once(dsn: str
         for _ in range(3):
             await asyncio.gather(first.memory.consolidation.run("team-a"), second.memory.consolidation.run("team-a"))
         assert [len(await passes(dsn, agent)) for agent in ("red", "green", "blue")] == [1, 1, 1]
-
-
-class Slow:
-    """A distiller that takes until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
-        self.entered.set()
-        await asyncio.to_thread(self.go_on.wait, 20)
-        return []
-
-
-async def test_recalls_and_stores_go_on_meanwhile_and_who_asks_for_a_pass_is_told_to_wait(
-    eager: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow = Slow()
-    monkeypatch.setattr(CountingDistiller, "distil", slow.distil)
-    try:
-        await live(eager, "busy", ENOUGH)
-        assert await asyncio.to_thread(slow.entered.wait, 60)
-        assert (await ask(eager, "busy", "docking"))["memories"]
-        await live(eager, "busy", 1, first=ENOUGH)
-        refused = await eager.client.post(
-            "/api/v1/memory/consolidate", json={"agent_id": "busy"}, headers={"x-learnloop-namespace": "team-a"}
-        )
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
-    finally:
-        slow.go_on.set()
 
 
 async def test_an_erased_agent_leaves_no_time_of_its_consolidation(eager: Api, dsn: str) -> None:

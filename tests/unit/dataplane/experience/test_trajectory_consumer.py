@@ -8,7 +8,6 @@ from unittest.mock import AsyncMock, Mock
 import asyncpg
 import pytest
 
-from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.experience import nats_workers
 from learnloop_dataplane.experience.nats_workers import RequestConsumer, TrajectoryConsumer, consume
 from learnloop_dataplane.experience.trajectories import StoredTrajectories
@@ -77,31 +76,6 @@ async def test_nor_is_another_namespaces_batch_left_lying_for_it(monkeypatch: py
     batch = [message("bad"), message("a", "another-team"), message("b", "another-team")]
     await made.handle(batch)
     assert [one.ack.await_count for one in batch] == [0, 1, 1]
-
-
-async def test_a_database_that_is_away_has_the_whole_batch_delivered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, refusals = consumer(monkeypatch, Unavailable("PostgreSQL"))
-    batch = [message("a"), message("bad")]
-    await made.handle(batch)
-    assert [(one.ack.await_count, one.nak.await_count) for one in batch] == [(0, 1), (0, 1)]
-    refusals.settle.assert_not_awaited()
-
-
-async def test_large_episodes_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, _ = consumer(monkeypatch, ValueError())
-    batch = [message(name) for name in ("a", "b", "c", "d", "e")]
-    monkeypatch.setattr(nats_workers, "PORTION_BYTES", int(2.5 * len(batch[0].data)), raising=False)
-    together: list[int] = []
-    store = made._store_group
-
-    async def watched(namespace: str, group: Any) -> None:
-        together.append(len(group))
-        await store(namespace, group)
-
-    monkeypatch.setattr(made, "_store_group", watched)
-    await made.handle(batch)
-    assert together == [2, 2, 1]
-    assert all(one.ack.await_count == 1 for one in batch)
 
 
 async def test_a_request_that_cannot_be_stored_yet_is_delivered_again_and_its_neighbours_are_stored(
