@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from pgvector.asyncpg import register_vector
 from pydantic_core import from_json, to_json
 from sqlalchemy import NullPool, exc, inspect
 from sqlalchemy.dialects import postgresql, registry
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlmodel import SQLModel
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -114,8 +114,8 @@ class Session(AsyncSession):
         raw: its connection, for plain SQL.
     """
 
-    def __init__(self, engine: AsyncEngine, connection: Any) -> None:
-        super().__init__(engine, expire_on_commit=False)
+    def __init__(self, lent: AsyncConnection, connection: Any) -> None:
+        super().__init__(lent, expire_on_commit=False)
         self.raw = connection
 
     async def insert(self, row: SQLModel) -> bool:
@@ -126,9 +126,12 @@ class Session(AsyncSession):
 
     async def locked(self, row: Row) -> Row:
         """The stored row of this key, inserted if it is missing; nothing else changes it in this transaction."""
-        await self.insert(row)
-        key = inspect(type(row)).primary_key_from_instance(row)
-        return await self.get_one(type(row), tuple(key), with_for_update=True)
+        key = tuple(inspect(type(row)).primary_key_from_instance(row))
+        while True:
+            await self.insert(row)
+            stored = await self.get(type(row), key, with_for_update=True)
+            if stored is not None:  # else another transaction has deleted it in between
+                return stored
 
 
 class Database:
@@ -193,15 +196,20 @@ class Database:
     async def session(self, namespace: str) -> AsyncIterator[Session]:
         """The same with a sqlmodel session, whose changes are written at its end."""
         async with self.tenant(namespace) as connection:
-            token = _lent.set(connection)
             try:
-                async with Session(self._engine, connection) as session:
+                async with aclosing(await self._lend(connection)) as lent, Session(lent, connection) as session:
                     yield session
                     await session.commit()
             except exc.DBAPIError as error:
                 raise error.driver_exception from error
-            finally:
-                _lent.reset(token)
+
+    async def _lend(self, connection: Any) -> AsyncConnection:
+        """SQLAlchemy's view of this connection; bound here, so that two open sessions never use each other's."""
+        token = _lent.set(connection)
+        try:
+            return await self._engine.connect()
+        finally:
+            _lent.reset(token)
 
     async def fetch_as(self, namespace: str, statement: str, *arguments: Any) -> list[Any]:
         """One statement that names its namespace itself: one round trip instead of the five of a transaction.

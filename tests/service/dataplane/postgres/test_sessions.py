@@ -8,7 +8,7 @@ import pytest
 from sqlmodel import func, select
 
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.postgres.database import Database
+from learnloop_dataplane.postgres.database import SETTING, Database
 from learnloop_dataplane.postgres.experience_tables import Artifact, TrainingRunRow
 
 
@@ -71,3 +71,25 @@ async def test_a_cancelled_session_gives_its_connection_back(db: Database) -> No
             await task
     async with db.session("team-a") as session:
         assert (await session.exec(select(1))).one() == 1
+
+
+async def test_open_sessions_keep_to_their_own_connections(db: Database) -> None:
+    named = select(func.current_setting(SETTING))
+    async with db.session("team-a") as outer, db.session("team-b") as inner:
+        assert [(await inner.exec(named)).one(), (await outer.exec(named)).one()] == ["team-b", "team-a"]
+
+
+async def test_a_row_that_another_transaction_deletes_is_inserted_again(db: Database) -> None:
+    key = {"namespace": "team-a", "job": "walk"}
+
+    async def locked() -> TrainingRunRow:
+        async with db.session("team-a") as session:
+            return await session.locked(TrainingRunRow(**key, attempt=1))
+
+    await locked()
+    async with db.tenant("team-a") as connection:
+        await connection.execute("DELETE FROM training_runs")
+        other = asyncio.create_task(locked())
+        await asyncio.sleep(0.5)
+        assert not other.done()
+    assert (await other).attempt == 1
