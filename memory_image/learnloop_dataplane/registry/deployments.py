@@ -184,7 +184,7 @@ class GateRecords:
             if not await session.insert(row):
                 first = await session.get_one(GateReportRow, (namespace, job))
                 if first.sha256 != upload.sha256:
-                    message = f"this Job has sent another report ({first}): a suite reports once"
+                    message = f"this Job has sent another report ({first.sha256}): a suite reports once"
                     raise ApiError(409, message, field="x-learnloop-sha256", value=upload.sha256)
                 return False
             detail = {"job": job, "sha256": upload.sha256, "suite": report.suite if report else "", "problem": problem}

@@ -202,7 +202,7 @@ class Runs:
         return TrainingRun(
             job=job,
             heartbeat=Heartbeat.model_validate(run.heartbeat) if run.heartbeat else None,
-            heartbeat_age_seconds=(now - run.received_at).total_seconds() if run.received_at else None,
+            heartbeat_age_seconds=max(0.0, (now - run.received_at).total_seconds()) if run.received_at else None,
             checkpoint=_info(checkpoint) if checkpoint else None,
             manifest=Manifest.model_validate(run.manifest) if run.manifest else None,
         )

@@ -36,7 +36,8 @@ async def test_a_report_is_written_once_and_is_an_artifact_with_its_digest(api: 
     assert (await hand_in(api, "md-gate-1", content))["new"] is False
     other = json.dumps({**REPORT, "failures": {}}).encode()
     refused = await hand_in(api, "md-gate-1", other, 409)
-    assert "a suite reports once" in refused["error"]["message"]
+    sent = f"this Job has sent another report ({sha256(content).hexdigest()}): a suite reports once"
+    assert refused["error"]["message"] == sent
     (found,) = (await api.call("GET", PATH))["reports"]
     assert found["job"] == "md-gate-1"
     assert found["sha256"] == sha256(content).hexdigest()

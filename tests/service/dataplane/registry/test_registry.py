@@ -116,6 +116,10 @@ async def test_an_older_attempt_never_overwrites_a_newer_one(api: Api) -> None:
     run = await api.call("GET", "/api/v1/training/runs/runner")
     assert (run["heartbeat"]["attempt"], run["heartbeat"]["step"]) == (1, 10)
     assert 0.05 <= run["heartbeat_age_seconds"] < 600, "the age is by the server's clock"
+    async with api.db.tenant("team-a") as connection:
+        await connection.execute("UPDATE training_runs SET received_at = now() + interval '1 hour'")
+    run = await api.call("GET", "/api/v1/training/runs/runner")
+    assert run["heartbeat_age_seconds"] == 0, "a standby's clock may be behind"
     refused = await api.call("PUT", path, 409, json=_beat(job="another"))
     assert (refused["error"]["field"], refused["error"]["value"]) == ("job", "another")
 
