@@ -50,8 +50,6 @@ def open_embedder(setting: str, dimensions: int, key: str | None, *, seconds: fl
         return OnnxEmbedder(Path(setting.removeprefix("onnx://")))
     url, _, model = setting.partition("#")
     if url.startswith(("http://", "https://")) and model:
-        from learnloop_dataplane.embedding.embedder import HttpEmbedder
-
         return HttpEmbedder(url, model, dimensions, key, seconds=seconds)
     raise ConfigError(f"invalid LEARNLOOP_EMBEDDER={setting}: set none, onnx:///directory or https://host/v1#model")
 

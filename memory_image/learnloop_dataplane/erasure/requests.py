@@ -364,8 +364,6 @@ class Erasing:
     async def _messages(self, namespace: str, scope: Scope, at: datetime) -> dict[str, int]:
         if self._bus is None:
             return {}
-        from learnloop_dataplane.erasure.requests import Matcher, erase_messages
-
         async with self._db.tenant(namespace) as connection:
             digests = [row["digest"] for row in await connection.fetch(_DIGESTS, namespace, scope.subject)]
         return await erase_messages(self._bus, namespace, scope, Matcher(namespace, scope, digests, at))

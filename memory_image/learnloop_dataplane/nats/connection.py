@@ -236,9 +236,6 @@ def _short(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
-if TYPE_CHECKING:
-    from learnloop_dataplane.nats.connection import Bus
-
 TRAJECTORIES = "RL_TRAJECTORIES"
 REWARDS = "RL_REWARDS"
 TRAINING = "RL_TRAINING"
@@ -330,7 +327,7 @@ MIB = 2**20
 class Room:
     """Measures the queue of episodes; any number of processes may do so."""
 
-    def __init__(self, bus: "Bus", metrics: Metrics) -> None:
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
         self._bus = bus
         self._metrics = metrics
         self._waiting: Counter[str] = Counter()
