@@ -13,7 +13,8 @@ from learnloop_dataplane.errors import Unavailable
 
 T = TypeVar("T")
 Probe = tuple[str, Any, Callable[[Any], Any]]
-OK = 200
+OK, BUSY = 200, 429
+BUSY_SECONDS = 1.0  # that a busy server rests where it names no time: many proxies do not
 REFUSED = frozenset({400, 413, 422})  # how servers answer what their model does not take
 MOST_SAID = 200  # characters of an error
 MOST_ERROR = 4096  # bytes of an error's text
@@ -151,7 +152,9 @@ def chat_probe(model: str) -> Probe:
 
 def _rest(answer: httpx.Response) -> float:
     after = answer.headers.get("retry-after", "")
-    return float(after) if after.isascii() and after.isdigit() and len(after) < 7 else 0.0
+    if after.isascii() and after.isdigit() and len(after) < 7:
+        return float(after)
+    return BUSY_SECONDS if answer.status_code == BUSY else 0.0
 
 
 def _sentence(content: bytes | bytearray) -> str:

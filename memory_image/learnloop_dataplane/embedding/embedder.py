@@ -98,7 +98,7 @@ class HttpEmbedder:
         server does not take even when it is cut short: words find it, and it is not sent again.
 
         Raises:
-            Unavailable: the server embeds nothing; a wrong model name looks like this.
+            Unavailable: the server embeds nothing, as with a wrong model name, or no more for now.
         """
         vectors = [np.zeros(self.dimensions, dtype=np.float32) for _ in texts]
         places = [place for place, text in enumerate(texts) if text.strip()]
@@ -131,6 +131,8 @@ class HttpEmbedder:
                 return (await self._post([text[:most]]))[0]
             except NotTaken as again:
                 problem = again
+        if problem.rest:  # the server counts what it is sent: no vector of zeros for what it takes another time
+            raise Unavailable(f"the embedder {self._server.url} ({problem})", retry_after=max(1, round(problem.rest)))
         if problem.refused and not await self._server.works():
             raise Unavailable(f"the embedder {self._server.url} ({problem}, whatever the text)") from problem
         log.warning("the embedder %s has no vector for a text of %d characters: %s", self.name, len(text), problem)

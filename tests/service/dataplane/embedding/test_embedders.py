@@ -229,6 +229,26 @@ async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> 
     await embedder.close()
 
 
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "30"}])
+async def test_a_text_that_stays_throttled_waits_for_another_time(
+    headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vector of zeros would be kept for good."""
+    monkeypatch.setattr("learnloop_dataplane.embedding.embedder.LONGEST_REST", 0.01)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        texts = json.loads(request.content)["input"]
+        if any(len(text) > 100 for text in texts):
+            return httpx.Response(429, headers=headers)
+        return httpx.Response(200, json={"data": [{"index": n, "embedding": [1, 2]} for n, _ in enumerate(texts)]})
+
+    embedder = HttpEmbedder("http://embedder/v1", "m", 2, transport=httpx.MockTransport(answer))
+    with pytest.raises(Unavailable, match="429"):
+        await embedder.embed(["short", "long " * 1000])
+    assert (await embedder.embed(["a question of another namespace"]))[0].any()
+    await embedder.close()
+
+
 async def test_recalls_that_leave_a_slow_question_open_nothing_for_others() -> None:
     async def answer(request: httpx.Request) -> httpx.Response:
         texts = json.loads(request.content)["input"]
