@@ -171,7 +171,7 @@ bench-language: $(VENV)/.ready ## language models of 118,000 parameters learn to
 	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.language $(SEEDS)
 
 bench-resume: $(VENV)/.ready ## 100 kills at random moments; POINTS=20: fewer
-	@$(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
+	@PYTHONPATH=examples/worlds $(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment and caches of this checkout
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
