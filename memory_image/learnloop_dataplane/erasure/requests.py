@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote, unquote
 from uuid import UUID
 
@@ -96,10 +96,6 @@ async def _delete(bus: Bus, sequence: int) -> int:
             await bus.js.get_msg(REWARDS, sequence)
             raise
         return 0
-
-
-if TYPE_CHECKING:
-    from learnloop_dataplane.nats.connection import Bus
 
 
 REMAINS = (
@@ -239,7 +235,7 @@ class Erasing:
     def __init__(
         self,
         db: Database,
-        bus: "Bus | None",
+        bus: Bus | None,
         users: Users,
         feedback: UserFeedback,
         recalls: RecallLog,
