@@ -39,3 +39,16 @@ def test_the_last_step_waits_for_its_comparisons_where_they_can_be_made(climbing
     assert "the last weight at which arms are compared" in climbing.status["verdict"]
     climbing.traffic = True
     assert climbing.settle() == "Healthy"
+
+
+def test_a_last_step_to_which_nobody_plays_is_stalled_after_its_deadline(climbing: Cluster) -> None:
+    """It held in silence, as one that waits for the next look."""
+    climbing.check_step = lambda before, after: None  # type: ignore[method-assign]  # these steps have no evidence
+    climbing.traffic = False
+    for step in (1, 2, 3):
+        say(climbing, "skip", f"{climbing.status['canary']['revision']}/{step}")
+        climbing.run(3)
+    climbing.run(300)
+    assert "the last weight at which arms are compared" in climbing.status["verdict"]
+    stalled = next(item for item in climbing.status["conditions"] if item["type"] == "Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "EvidenceOverdue")

@@ -9,6 +9,7 @@ from learnloop_api.kinds.rollouts.gates import ShadowCheck
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, RolloutStep
 from learnloop_operator.core.times import seconds_since, stamp
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.evidence import Missing
 from learnloop_operator.rollout.judging import release_gates, shadow
 from learnloop_operator.rollout.judging.analysis import (
     SOON,
@@ -223,8 +224,9 @@ def _to_last_weight(
     if not state.weight:
         return _to_weight(snapshot, state, canary, step, lower[-1])
     sentence = f"holding at {state.weight} %, the last weight at which arms are compared: {verdict.hold}"
-    interval = float(snapshot.spec.analysis.interval_seconds)
-    return wait(state, verdict.hold_reason, sentence, interval, snapshot.evidence.unavailable or verdict.hold)
+    missing = Missing(verdict.hold_reason, snapshot.evidence.unavailable or verdict.hold)
+    holding = wait(state, missing.reason, sentence, float(snapshot.spec.analysis.interval_seconds), missing.text)
+    return stalled(snapshot, holding) if overdue(snapshot, state, canary, missing) else holding
 
 
 def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep) -> NextState:
