@@ -142,7 +142,10 @@ def _wanted(requested: Any, names: list[str]) -> list[str]:
         name = output.get("name") if isinstance(output, dict) else None
         if name not in names:
             raise InvalidRequest(f"outputs[{index}].name: {str(name)[:80]!r}, the model has {names}")
-        if "classification" in (output.get("parameters") or ()):
+        parameters = output.get("parameters") or {}
+        if not isinstance(parameters, dict):
+            raise InvalidRequest(f"outputs[{index}].parameters: must be a JSON object")
+        if "classification" in parameters:
             raise InvalidRequest(f"outputs[{index}].parameters: classification is not supported: leave it out")
     return list(dict.fromkeys(output["name"] for output in requested))
 

@@ -76,6 +76,7 @@ def test_only_the_outputs_asked_for_come_back(server: LiveServer) -> None:
             {"inputs": [tensor()], "outputs": [{"name": "logits", "parameters": {"classification": 1}}]},
             "classification",
         ),
+        ({"inputs": [tensor()], "outputs": [{"name": "logits", "parameters": 5}]}, "parameters"),
         ({"inputs": [tensor()], "outputs": 3}, "outputs"),
         ({"inputs": [tensor()], "id": 5}, "id"),
     ],
