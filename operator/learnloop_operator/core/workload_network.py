@@ -61,7 +61,10 @@ def data_plane(url: str) -> Rule:
 def address(url: str) -> tuple[Rule, ...]:
     """The ways out to an address that an author gave: its port anywhere, and any port of the pods of the namespace that
     it names (`mlflow`, `mlflow.mlops`). Behind a Service the port of the pods is not to be seen."""
-    parts = (urlsplit(url).hostname or "").split(".")
+    try:
+        parts = (urlsplit(url).hostname or "").split(".")
+    except ValueError:  # what cannot be called needs no way out
+        return ()
     anywhere: Rule = {"ports": _tcp(_port(url))}
     if len(parts) == 1:
         return (anywhere, {"to": [{"podSelector": {}}]})

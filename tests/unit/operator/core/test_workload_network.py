@@ -121,6 +121,13 @@ def test_a_text_that_no_pod_calls_lets_nothing_through() -> None:
     assert not Network(policies(served)).allows(party(served, "memory-service"), Party("db", "team-b"), 5432)
 
 
+def test_an_address_that_cannot_be_read_opens_nothing_and_ends_no_pass() -> None:
+    broken = "http://[models/v1"
+    made = memory(spec={"storage": {"size": "1Gi"}, "embedder": {"url": broken, "model": "small"}})
+    assert policies(made)
+    assert policies(training(pod={"env": [{"name": "PROXY", "value": broken}]}))
+
+
 def test_a_rule_of_the_namespace_adds_to_ours() -> None:
     """Who owns the namespace lets more through without us."""
     own = {
