@@ -10,19 +10,22 @@ import os
 import sys
 
 from learnloop_common import process_end
-from learnloop_environments.errors import EXIT_COUNTED, TrainerError
 from learnloop_trainer import thread_limits
-from learnloop_trainer.errors import Terminated
-from learnloop_trainer.training_order import read_order, read_place
 
 
 def main() -> int:
+    thread_limits.bound(os.environ)
+    # numpy reads those variables when it is imported, and the environments, whose errors these are, import it.
+    from learnloop_environments.errors import EXIT_COUNTED, TrainerError
+    from learnloop_trainer.errors import Terminated
+    from learnloop_trainer.training_order import read_order, read_place
+
     try:
         order = read_order(os.environ)
         place = read_place(os.environ, order.shares)
         count = thread_limits.limit(order.widest_layer(os.environ), os.environ)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
-        from learnloop_trainer.floating_point import settle  # numpy and torch read the thread variables when imported
+        from learnloop_trainer.floating_point import settle  # torch reads the variables, too
         from learnloop_trainer.training_run.rank import run
 
         settle(count)

@@ -50,6 +50,16 @@ def budget(widest_layer: int, quota: float, cores: int) -> int:
     return 1 if widest_layer <= SMALL_LAYER else allowed
 
 
+def bound(environ: MutableMapping[str, str]) -> None:
+    """Set the variables of numpy's libraries, before the order says more: whole CPUs of the quota, never more.
+
+    OMP_NUM_THREADS is left as it is: `limit` reads the user's wish there.
+    """
+    allowed = max(1, math.floor(min(cpu_quota(), len(os.sched_getaffinity(0)))))
+    for name in VARIABLES[1:]:
+        environ.setdefault(name, environ.get(VARIABLES[0]) or str(allowed))
+
+
 def limit(widest_layer: int, environ: MutableMapping[str, str]) -> int:
     """Set the thread variables of the numeric libraries; a user's own lower setting is respected."""
     quota, cores = cpu_quota(), len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""One file per algorithm, found by itself: a module that registers its traits is an algorithm (see `traits`)."""
+"""One file per algorithm, found by itself: a module that registers its traits is an algorithm (see `base.Traits`)."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -183,7 +183,7 @@ class Maml(StatefulLearner):
                 rows = torch.from_numpy(observation).view(self.tasks, -1, environment.observations)
                 centre = mean(weights, rows.to(self.network.vector.device)).reshape(count, -1).cpu().numpy()
             before = (centre + DEVIATION * normal).astype(np.float32)
-            assert environment.bounds is not None  # session.begin refuses others
+            assert environment.bounds is not None  # policy_training.begin refuses others
             step = environment.step(environment.bounds.scale(np.tanh(before)))
             over = step.terminated | step.truncated
             observations.append(observation)

@@ -178,7 +178,7 @@ class Sac(ReplayLearner):
     def __init__(
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
-        assert environment.bounds is not None  # session.begin refuses others, with field and fix
+        assert environment.bounds is not None  # policy_training.begin refuses others, with field and fix
         self._bounds: Bounds = environment.bounds
         dimensions = environment.actions
         networks = init(parameters, environment.observations, dimensions, occasion.seed, device)

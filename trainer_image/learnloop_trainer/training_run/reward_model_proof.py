@@ -1,4 +1,4 @@
-"""Rank 0, after a reward model was trained: export, judge on held-out pairs, and write the manifest that proves it.
+"""The proof of a reward model: by held-out pairs.
 
 The file is ONNX and needs neither torch nor transformers; see learnloop_common.acting.
 """

@@ -1,13 +1,15 @@
 """CPU quotas of both cgroup versions."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from learnloop_trainer.floating_point import settle
-from learnloop_trainer.thread_limits import VARIABLES, budget, cpu_quota, limit
+from learnloop_trainer.thread_limits import VARIABLES, bound, budget, cpu_quota, limit
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -49,6 +51,26 @@ def test_the_variables_of_all_numeric_libraries_are_set() -> None:
     threads = limit(64, environ)
     assert 1 <= threads < 9999
     assert {environ[name] for name in VARIABLES} == {str(threads)}
+
+
+def test_the_variables_are_bound_before_numpy_is_imported() -> None:
+    code = (
+        "import sys, learnloop_trainer.__main__ as rank, learnloop_trainer.thread_limits as limits\n"
+        "limits.bound = lambda environ: sys.exit('numpy' in sys.modules)\n"
+        "sys.exit(3 if rank.main() is not None else 4)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+
+
+def test_numpy_has_no_more_threads_than_the_user_allows() -> None:
+    environ = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"}
+    bound(environ)
+    assert environ == {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "2",
+        "OPENBLAS_NUM_THREADS": "1",
+        "NUMEXPR_NUM_THREADS": "1",
+    }
 
 
 def test_a_rank_computes_without_denormal_numbers() -> None:
