@@ -17,6 +17,7 @@ def test_a_canary_holds_without_prometheus_and_a_killed_operator_finishes_its_ro
     world: World, api: Api, learned: tuple[Settings, Learned]
 ) -> None:
     namespace = learned[0].namespace
+    world.patch(namespace, "learningagent", AGENT, {"spec": {"suspend": False}})
     before = world.until(
         "a settled deployment", lambda: _settled(world.status(namespace, "modeldeployments", AGENT)), 120
     )
