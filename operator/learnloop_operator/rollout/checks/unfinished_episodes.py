@@ -20,7 +20,7 @@ from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Ve
 from learnloop_operator.rollout.metrics.metric_types import level_text
 from learnloop_operator.statistics import e_values, latency
 
-BUDGET = 0.25
+BUDGET = 0.5
 """Share of analysis.alpha that this may err with, in addition to the checks' alpha, as the fast lane may."""
 TIMES = 3
 """It is asked of the canary, of the promoted arm, and of either again when its counters started over."""
