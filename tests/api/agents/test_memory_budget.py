@@ -75,6 +75,7 @@ async def test_a_budget_of_the_spec_holds_at_the_data_plane_until_it_leaves_the_
     answer = await use(operator, data_url, lambda answer: answer.json().get("forgotten") == 60)
     assert answer.json()["memories"] == 20
 
+    await operator.look(operator.agent, "la")  # what was forgotten since its last look reaches the status
     operator.writes.clear()
     for _ in range(3):
         await operator.look(operator.agent, "la")
