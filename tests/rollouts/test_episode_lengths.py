@@ -92,7 +92,7 @@ def test_an_arm_of_an_experiment_that_hangs_is_withdrawn_although_its_survivors_
 
 
 def test_arms_of_an_experiment_share_what_the_check_of_overdue_episodes_may_err_with() -> None:
-    canary, stable = (ArmEvidence(openings=Openings(60, 60, closed)) for closed in (32, 60))
+    canary, stable = (ArmEvidence(openings=Openings(60, 60, closed)) for closed in (33, 60))
     analysis = Analysis(max_overdue=0.2)
     alone, among = (unfinished(analysis, canary, stable, "a", "stable", arms=arms) for arms in (1, 4))
     assert alone is not None
