@@ -37,7 +37,7 @@ def move(state: State, action: int, dice: random.Random) -> State:
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained, proven and served: the value of each action in each state."""
+    """The thing that is trained, proven and served: the value of each action in each state."""
 
     revision: str
     values: dict[State, list[float]]

@@ -14,9 +14,9 @@ __all__ = ["climbing"]
 
 @pytest.mark.parametrize("judged_by", ["sequential", "threshold"])
 def test_no_path_passes_a_step_without_evidence_and_each_ends_where_everything_works(judged_by: str) -> None:
-    found = explore(judged_by, 1_000_000)
-    assert found.exhausted
-    assert (found.false_passes, found.broken, found.without_end) == ([], [], 0)
+    walk = explore(judged_by, 1_000_000)
+    assert walk.exhausted
+    assert (walk.false_passes, walk.broken, walk.without_end) == ([], [], 0)
 
 
 def test_counters_of_stable_that_start_over_at_100_percent_do_not_hold_a_proven_canary() -> None:

@@ -72,7 +72,7 @@ def policy(kube: Any) -> Iterator[None]:
 
 
 def refusal(api: client.ApiClient, method: str, path: str, made: dict[str, Any], *, dry: bool = True) -> str:
-    """What the API server answers to a request; "" where it is taken."""
+    """The refusal of a request by the API server; "" where it is taken."""
     content = "application/merge-patch+json" if method == "PATCH" else "application/json"
     try:
         api.call_api(

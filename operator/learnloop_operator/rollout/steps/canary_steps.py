@@ -31,9 +31,8 @@ from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
 from learnloop_operator.rollout.steps.waits import (
     approval,
     evidence_for,
-    overdue,
-    stalled,
     stalled_where_mute,
+    wait_for_evidence,
     wait_for_time_and_people,
 )
 
@@ -225,8 +224,7 @@ def _to_last_weight(
         return _to_weight(snapshot, state, canary, step, lower[-1])
     sentence = f"holding at {state.weight} %, the last weight at which arms are compared: {verdict.hold}"
     missing = Missing(verdict.hold_reason, snapshot.evidence.unavailable or verdict.hold)
-    holding = wait(state, missing.reason, sentence, float(snapshot.spec.analysis.interval_seconds), missing.text)
-    return stalled(snapshot, holding) if overdue(snapshot, state, canary, missing) else holding
+    return wait_for_evidence(snapshot, state, canary, missing, sentence)
 
 
 def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep) -> NextState:
@@ -248,15 +246,11 @@ def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wa
 def _hold(
     snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, verdict: Judgement
 ) -> NextState | None:
-    interval = float(snapshot.spec.analysis.interval_seconds)
     at = f"holding at {state.weight} %"
     waits = evidence_for(snapshot, state, canary, wanted, verdict)
     state, missing = waits.state, waits.missing
     if missing is not None:
-        holding = wait(
-            state, missing.reason, f"{at}: {missing.text}", min(interval, waits.soon or interval), missing.text
-        )
-        return stalled(snapshot, holding) if overdue(snapshot, state, canary, missing) else holding
+        return wait_for_evidence(snapshot, state, canary, missing, f"{at}: {missing.text}", waits.soon)
     return wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
 
 

@@ -129,6 +129,15 @@ def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing
     return recorded is not None and recorded.reason == missing.reason
 
 
+def wait_for_evidence(
+    snapshot: Snapshot, state: State, canary: ArmState, missing: Missing, sentence: str, soon: float | None = None
+) -> NextState:
+    """Hold for what is missing, stalled where none has come for too long."""
+    interval = float(snapshot.spec.analysis.interval_seconds)
+    holding = wait(state, missing.reason, sentence, min(interval, soon or interval), missing.text)
+    return stalled(snapshot, holding) if overdue(snapshot, state, canary, missing) else holding
+
+
 def stalled_where_mute(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:
     """The move, stalled where it is a hold without any number for too long: in shadow, or before a weight is
     raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
