@@ -21,6 +21,10 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml hack/venv
 $(VENV)/.light: requirements/dev.txt pyproject.toml hack/venv
 	WITHOUT_TORCH=1 hack/venv $(VENV)
 
+.PHONY: try
+try: ## the loop on this machine alone, as processes of yours: no cluster, no Docker, no root; three minutes the first time
+	@hack/learnloop try
+
 demo: ## one whole turn of the loop, on a Kubernetes made on the spot; CONTEXT=name: on yours
 	@python3 hack/demo
 
@@ -29,8 +33,13 @@ demo-language: ## a language model learns to use tools, and bad adapters of it a
 	@python3 hack/demo_language
 
 test: $(VENV)/.ready ## every check there is, in half an hour on two cores
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint pages ranks  # they wait more than they compute
-	@$(MAKE) --no-print-directory unit rollouts service learn api e2e
+	@stage() { TIMEFORMAT="make $$*: %0R s; of processors %0U s by programs, %0S s by the kernel"; \
+		time $(MAKE) --no-print-directory "$$@"; }; \
+	set -e; stage --jobs=3 --output-sync=target lint pages ranks; \
+	for name in unit rollouts service api; do stage $$name; done; \
+	log=$$(mktemp); hack/idle $(MAKE) --no-print-directory learn >$$log 2>&1 & learn=$$!; \
+	trap 'kill -- -$$learn 2>/dev/null || true; rm -f $$log' EXIT; \
+	stage e2e; status=0; wait $$learn || status=$$?; cat $$log; exit $$status  # learning only computes; e2e mostly waits
 
 check: ## what needs no server: three minutes; without torch (5 GB) and its tests until `make test` installs it
 	@$(MAKE) --no-print-directory lint unit READY=$(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light)

@@ -1,6 +1,8 @@
 """X.509 certificates for tests of TLS: authorities, servers' certificates, folders as Secrets mount them."""
 
+import contextlib
 import os
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -171,3 +173,20 @@ def folder(path: Path, by: Pair, *hosts: str) -> Folder:
     """A folder with a certificate by `by`, which is also what it trusts."""
     path.mkdir(parents=True, exist_ok=True)
     return Folder(path).trust(by).show(by, *hosts)
+
+
+def shake_hands(tmp_path: Path, server: dict[str, str], bundle: str, name: str) -> None:
+    """A strict client that trusts `bundle` asks for `name`; raises ssl.SSLError."""
+    for key, text in server.items():
+        (tmp_path / key).write_text(text)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    asking = ssl.create_default_context(cadata=bundle)
+    asking.verify_flags |= ssl.VERIFY_X509_STRICT
+    down, up = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = asking.wrap_bio(down, up, server_hostname=name), serving.wrap_bio(up, down, server_side=True)
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert ends[0].version() == "TLSv1.3"

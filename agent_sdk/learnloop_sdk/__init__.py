@@ -1,4 +1,7 @@
-"""The package that an agent imports: act with the served policy, record the outcome, remember."""
+"""The package that an agent imports: act with the served policy, record the outcome, remember.
+
+`pip install ./crds ./agent_sdk` installs it from a checkout, with aiohttp and pydantic.
+"""
 
 from learnloop_sdk.conversation import Conversation
 from learnloop_sdk.environments import EpisodeResult, StepResult, execute_with_learning

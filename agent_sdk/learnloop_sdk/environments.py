@@ -11,11 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from learnloop_sdk import errors, memory, trajectory
 from learnloop_sdk.episode import Episode
-from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.loop import Learnloop
-from learnloop_sdk.memory import Recall
-from learnloop_sdk.trajectory import plain
 
 
 @dataclass(frozen=True)
@@ -73,13 +71,13 @@ async def execute_with_learning(
     async with loop.episode(
         task, explore=explore, external=act is not None, revision=revision, metadata=metadata
     ) as episode:
-        context = {"task": task, "observation": plain(observation)}
-        memories = await episode.recall(context, recall) if recall > 0 else Recall()
+        context = {"task": task, "observation": trajectory.plain(observation)}
+        memories = await episode.recall(context, recall) if recall > 0 else memory.Recall()
         while True:
             if act is None:
                 action = await episode.act(observation)
             else:
-                action = plain(await _settled(act(observation, memories.memories)))
+                action = trajectory.plain(await _settled(act(observation, memories.memories)))
             result = await step(action)
             capped = max_steps is not None and episode.length + 1 >= max_steps and not result.terminated
             over = result.terminated or result.truncated or capped
@@ -96,7 +94,7 @@ async def execute_with_learning(
                 return ended(episode, result, success_return, memories)
 
 
-def ended(episode: Episode, last: StepResult, success_return: float | None, memories: Recall) -> EpisodeResult:
+def ended(episode: Episode, last: StepResult, success_return: float | None, memories: memory.Recall) -> EpisodeResult:
     """Report the outcome after the last step."""
     success = last.success
     if success is None and success_return is not None:
@@ -134,13 +132,17 @@ def _stepper(environment: Any) -> Callable[[Any], Awaitable[StepResult]]:
     async def call(action: Any) -> StepResult:
         result = await _settled(world(action))
         if not isinstance(result, StepResult):
-            raise LearnloopError(f"environment: a step function must return StepResult, not {type(result).__name__}")
+            raise errors.LearnloopError(
+                f"environment: a step function must return StepResult, not {type(result).__name__}"
+            )
         return result
 
     if hasattr(world, "reset") and hasattr(world, "step"):
         return reset_or_step
     if not callable(world):
-        raise LearnloopError(f"environment: {type(world).__name__} has neither reset and step nor is it callable")
+        raise errors.LearnloopError(
+            f"environment: {type(world).__name__} has neither reset and step nor is it callable"
+        )
     return call
 
 
@@ -153,8 +155,10 @@ def _gymnasium(name: str) -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise LearnloopError(f"environment: {name!r} needs the package gymnasium, which is not installed") from error
+        raise errors.LearnloopError(
+            f"environment: {name!r} needs the package gymnasium, which is not installed"
+        ) from error
     try:
         return gymnasium.make(name)
     except gymnasium.error.Error as error:
-        raise LearnloopError(f"environment: {name!r}: {error}") from error
+        raise errors.LearnloopError(f"environment: {name!r}: {error}") from error

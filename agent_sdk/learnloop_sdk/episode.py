@@ -41,6 +41,7 @@ class Segment:
     continues: str = ""
     last: Any = None
     overridden: bool = False
+    memory: str = ""
     trajectory_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def see(self, observation: Any) -> None:
@@ -66,7 +67,7 @@ class Episode:
         self.task = task
         self.explore = explore
         self._external = revision
-        self._recorded = loop.recorder is not None
+        self._recorded = loop.delivery is not None
         self._metadata = dict(metadata or {})
         if joint_task is not None:
             if not joint_task or "<" in joint_task or ">" in joint_task:
@@ -152,7 +153,7 @@ class Episode:
                 return self._decide_by_fallback(observation, numbers)
             try:
                 sample = self.explore if explore is None else explore
-                answer = await self._loop.policy.act(segment.opened, numbers, sample)
+                answer = await self._loop.policy.act(segment.opened, numbers, sample, segment.memory)
             except FallbackOrdered as error:
                 if self._loop.fallback is None:
                     raise
@@ -167,6 +168,7 @@ class Episode:
                 self._loop.counters.actions_overridden += answer.override is not None
                 self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration, answer.q_value)
                 self._loop.counters.actions += 1
+                self.segment.memory = answer.memory or self.segment.memory  # a person's answer has none
                 return answer.action
 
     async def _leave_to_person(self, numbers: list[float], revision: str, opened: routing.OpenedEpisode | None) -> None:
@@ -174,7 +176,9 @@ class Episode:
         old = self.segment
         old.see(numbers)
         self._loop.counters.episodes_withdrawn += 1
-        self._segment = Segment(old.episode_id, revision, opened, continues=old.episode_id, overridden=True)
+        self._segment = Segment(
+            old.episode_id, revision, opened, continues=old.episode_id, overridden=True, memory=old.memory
+        )
         await self._close(old, "withdrawn", None)
 
     def _decide_by_fallback(self, observation: Any, numbers: list[float]) -> Any:
@@ -248,7 +252,10 @@ class Episode:
         return decision
 
     def outcome(self, success: bool | None = None, **values: float) -> None:
-        """Report the outcome: success where the task defines it, and named measurements for the RewardPolicy."""
+        """Report the outcome: success where the task defines it, and named measurements for the RewardPolicy.
+
+        A completed episode counts as a success in rollouts unless it reports False.
+        """
         if success is not None:
             self.success = success
         self._values |= {name: float(value) for name, value in values.items()}
@@ -318,11 +325,11 @@ class Episode:
         await self._close(segment, status, self.success if status == "completed" else None)
 
     async def _close(self, segment: Segment, status: Status, success: bool | None) -> None:
-        """Publish the trajectory, which training learns from, and report the ending, which rollouts are judged by."""
+        """Spool the trajectory, which triggers training, and report the ending, which rollouts are judged by."""
         if segment.overridden:
             return
         if segment.steps:
-            await self._loop.publish(self._trajectory(segment, status, success))
+            await self._loop.spool(self._trajectory(segment, status, success))
         if segment.opened is None:
             return
         ending = routing.EndEpisode(status=status, episode_return=segment.total, length=segment.length, success=success)

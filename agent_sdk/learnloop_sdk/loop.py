@@ -78,15 +78,15 @@ class Learnloop:
 
         memory = outbox.Service(self._http, memory_url, remembering)
         # One after the other: a service that is back is not overloaded.
-        memories = outbox.Recorder(spool("memories"), memory.deliver, errors.Counters(), batch=1)
+        memories = outbox.Delivery(spool("memories"), memory.deliver, errors.Counters(), batch=1)
         self.memory = MemoryClient(memory, memories, agent, self._redactor, self.counters)
         data = outbox.Service(self._http, data_url, identity)
-        people = outbox.Recorder(spool("people"), data.deliver, errors.Counters())
+        people = outbox.Delivery(spool("people"), data.deliver, errors.Counters())
         self.people = People(people if data_url else None)
-        self.recorder = outbox.Recorder(spool("trajectories"), data.deliver, self.counters) if data_url else None
-        if self.recorder is None:
+        self.delivery = outbox.Delivery(spool("trajectories"), data.deliver, self.counters) if data_url else None
+        if self.delivery is None:
             log.warning("no data_url: episodes are played but not recorded")
-        self._recorders = [memories, people, *([self.recorder] if self.recorder else [])]
+        self._deliveries = [memories, people, *([self.delivery] if self.delivery else [])]
 
     def episode(
         self,
@@ -107,26 +107,27 @@ class Learnloop:
         own = (revision or EXTERNAL_REVISION) if external or revision else None
         return Episode(self, task, explore=explore, revision=own, metadata=metadata, joint_task=joint_task)
 
-    async def publish(self, trajectory: Mapping[str, Any]) -> None:
-        """Redact, check and record one trajectory (wire.Trajectory as plain data). Never raises into the agent."""
-        if self.recorder is not None:
+    async def spool(self, trajectory: Mapping[str, Any]) -> None:
+        """Redact and check one trajectory (wire.Trajectory as plain data), and have it delivered. Never raises into the
+        agent."""
+        if self.delivery is not None:
             body = encoded(trajectory, self._redactor, self.counters)
             if body is not None:
-                await self.recorder.put(str(trajectory["trajectory_id"]), body)
+                await self.delivery.put(outbox.Parcel(str(trajectory["trajectory_id"]), body))
 
     async def flush(self, patience: float = 10.0) -> int:
         """Wait until all is acknowledged, at most `patience` seconds; returns how many parcels are not."""
-        return sum(await asyncio.gather(*(recorder.flush(patience) for recorder in self._recorders)))
+        return sum(await asyncio.gather(*(delivery.flush(patience) for delivery in self._deliveries)))
 
     async def close(self, patience: float = 20.0) -> int:
         """Flush and let go of all connections; returns how many trajectories, memories and opinions stay behind."""
-        left = sum(await asyncio.gather(*(recorder.close(patience) for recorder in self._recorders)))
+        left = sum(await asyncio.gather(*(delivery.close(patience) for delivery in self._deliveries)))
         await self._http.close()
         return left
 
     async def __aenter__(self) -> "Learnloop":
-        for recorder in self._recorders:
-            recorder.start()
+        for delivery in self._deliveries:
+            delivery.start()
         return self
 
     async def __aexit__(

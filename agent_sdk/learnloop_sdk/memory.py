@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from learnloop_common.redaction.redactor import Redaction, safe_origin, user_as_sent
 from learnloop_sdk.errors import Counters, LearnloopError, NotAsked, Refused, SinkDown
-from learnloop_sdk.outbox import Recorder, Service
+from learnloop_sdk.outbox import Delivery, Parcel, Service
 
 log = logging.getLogger(__name__)
 UNAVAILABLE = "unavailable"
@@ -38,9 +38,9 @@ class MemoryClient:
     """
 
     def __init__(
-        self, service: Service, recorder: Recorder, agent: str, redactor: Redaction, counters: Counters
+        self, service: Service, delivery: Delivery, agent: str, redactor: Redaction, counters: Counters
     ) -> None:
-        self._service, self._recorder = service, recorder
+        self._service, self._delivery = service, delivery
         self._agent, self._redactor, self._counters = agent, redactor, counters
 
     async def store(
@@ -130,7 +130,7 @@ class MemoryClient:
         except SinkDown as error:
             self._failed(error)
             if self._service.address:
-                await self._recorder.put(uuid.uuid4().hex, path.encode() + b"\n" + encoded)
+                await self._delivery.put(Parcel(uuid.uuid4().hex, encoded, path))
         return False
 
     def _failed(self, error: SinkDown | Refused) -> None:
@@ -142,8 +142,8 @@ class MemoryClient:
 class People:
     """POST /api/v1/feedback, in the background: an opinion waits while the data plane is away."""
 
-    def __init__(self, recorder: Recorder | None) -> None:
-        self._recorder = recorder
+    def __init__(self, delivery: Delivery | None) -> None:
+        self._delivery = delivery
 
     async def feedback(
         self,
@@ -169,8 +169,8 @@ class People:
         opinion: dict[str, Any] = {"thumbs": thumbs} if stars is None else {"stars": stars}
         body = {"trajectory_id": trajectory_id, "user_id": user_as_sent(user_id), **opinion}
         identity = sha256(f"{trajectory_id} {user_id}".encode("utf-8", "replace")).hexdigest()
-        if self._recorder is not None:
-            await self._recorder.put(identity, b"/api/v1/feedback\n" + _encoded(body))
+        if self._delivery is not None:
+            await self._delivery.put(Parcel(identity, _encoded(body), "/api/v1/feedback"))
 
 
 def _encoded(body: dict[str, Any]) -> bytes:

@@ -22,14 +22,16 @@ DISK_BYTES = 512 * 1024 * 1024
 PAGE_BYTES = 4096
 A = TypeVar("A")
 T = TypeVar("T")
+TRAJECTORIES = "/api/v1/trajectories"
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One encoded message. The spool gives it a `place`, which another parcel never has."""
+    """One encoded message to a `path` of the service. The spool gives it a `place`, which another parcel never has."""
 
     identity: str
     body: bytes
+    path: str = TRAJECTORIES
     place: int = field(default=0, compare=False)
 
 
@@ -61,6 +63,9 @@ def opened(file: Path | None, limit: int, script: str) -> sqlite3.Connection:
     return rows
 
 
+_PUT = "REPLACE INTO parcels (identity, body, path)"
+
+
 class Spool:
     """A bounded queue in SQLite that drops the oldest parcel when it is full.
 
@@ -79,8 +84,8 @@ class Spool:
         self._rows = opened(
             file,
             limit or (DISK_BYTES if file else MEMORY_BYTES),
-            "CREATE TABLE IF NOT EXISTS parcels"
-            " (place INTEGER PRIMARY KEY AUTOINCREMENT, identity TEXT UNIQUE NOT NULL, body BLOB NOT NULL)",
+            "CREATE TABLE IF NOT EXISTS parcels (place INTEGER PRIMARY KEY AUTOINCREMENT,"
+            " identity TEXT UNIQUE NOT NULL, body BLOB NOT NULL, path TEXT NOT NULL)",
         )
         self.pending = 0
         self.head(0)
@@ -99,7 +104,7 @@ class Spool:
         dropped = 0
         while True:
             try:
-                self._run("REPLACE INTO parcels (identity, body) VALUES (?, ?)", parcel.identity, parcel.body)
+                self._run(f"{_PUT} VALUES (?, ?, ?)", parcel.identity, parcel.body, parcel.path)
                 return dropped
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self.pending:
@@ -109,9 +114,8 @@ class Spool:
 
     def head(self, count: int) -> list[Parcel]:
         """Return the next parcels to send."""
-        return [
-            Parcel(*row) for row in self._run("SELECT identity, body, place FROM parcels ORDER BY place LIMIT ?", count)
-        ]
+        rows = self._run("SELECT identity, body, path, place FROM parcels ORDER BY place LIMIT ?", count)
+        return [Parcel(*row) for row in rows]
 
     def done(self, parcel: Parcel) -> None:
         """Forget a parcel that was acknowledged or refused for good. A newer one of its identity stays."""
@@ -120,15 +124,12 @@ class Spool:
     def later(self, parcel: Parcel) -> None:
         """Move a parcel that failed behind the others."""
         # A place of its own again: UPDATE would take one that AUTOINCREMENT gives to another parcel.
-        self._run(
-            "REPLACE INTO parcels (identity, body) SELECT identity, body FROM parcels WHERE place = ?", parcel.place
-        )
+        self._run(f"{_PUT} SELECT identity, body, path FROM parcels WHERE place = ?", parcel.place)
 
 
 BATCH = 16
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 TIMEOUT = 2.0  # of a whole request, however slowly the server sends
-TRAJECTORIES = "/api/v1/trajectories"
 TRAJECTORY_SECONDS = 10.0
 REFUSALS = frozenset((400, 404, 409, 410, 413, 422))
 Send = Callable[[Parcel], Awaitable[object]]
@@ -146,14 +147,14 @@ class Service:
         self._http, self.address, self._identity = http, address.rstrip("/"), identity
         self._breaker = Breaker(longest_rest=LONGEST_PAUSE)
 
-    async def post(self, path: str, body: bytes) -> dict[str, Any]:
+    async def post(
+        self, path: str, body: bytes, seconds: float = TIMEOUT, refusals: frozenset[int] = REFUSALS
+    ) -> dict[str, Any]:
         """Try once, unless the breaker is open; returns the answer. Raises SinkDown and Refused."""
         if not self.address:
             raise errors.NotAsked("the service has no address")
         if not self._breaker.allows():
             raise errors.NotAsked(f"{self.address} did not answer lately")
-        recording = path == TRAJECTORIES
-        seconds = TRAJECTORY_SECONDS if recording else TIMEOUT
         try:
             answer = await self._http.post(f"{self.address}{path}", body, self._identity.headers(), seconds)
         except (OSError, TimeoutError, errors.LearnloopError) as error:
@@ -166,8 +167,7 @@ class Service:
             self._breaker.failed()
         else:
             self._breaker.worked()
-        # An address that leads elsewhere for a while answers 404, which must not cost an episode.
-        if answer.status in REFUSALS and not (recording and answer.status == 404):
+        if answer.status in refusals:
             raise errors.Refused(f"{self.address}: {answer.summary}")
         try:
             value = json.loads(answer.body) if answer.status < 300 else None
@@ -178,15 +178,16 @@ class Service:
         return value
 
     async def deliver(self, parcel: Parcel) -> None:
-        """Post a parcel, `PATH\\nBODY`; without PATH it is a trajectory."""
-        path, _, body = parcel.body.rpartition(b"\n")
-        await self.post(path.decode() or TRAJECTORIES, body)
+        # An address that leads elsewhere for a while answers 404, which must not cost an episode.
+        limits = (TRAJECTORY_SECONDS, REFUSALS - {404}) if parcel.path == TRAJECTORIES else (TIMEOUT, REFUSALS)
+        await self.post(parcel.path, parcel.body, *limits)
 
 
-class Recorder:
+class Delivery:
     """Owns a spool and one delivery task; use from one event loop at a time.
 
     Args:
+        counters: their `trajectories_*` count parcels of every kind.
         batch: parcels sent at the same time.
     """
 
@@ -203,14 +204,13 @@ class Recorder:
         """Parcels not yet acknowledged."""
         return self._spool.pending
 
-    async def put(self, identity: str, body: bytes) -> None:
+    async def put(self, parcel: Parcel) -> None:
         """Keep a parcel and deliver it. On disk it is durable on return, or counted as dropped."""
-        parcel = Parcel(identity, body)
         try:
             dropped = await self._spooled(self._spool.add, parcel)
         except sqlite3.Error as error:  # a full disk must not stop an agent
             self._counters.trajectories_dropped += 1
-            log.error("%s is lost, it cannot be written to the spool: %s", identity, error)
+            log.error("%s is lost, it cannot be written to the spool: %s", parcel.identity, error)
             return
         self._counters.trajectories_recorded += 1
         if dropped:
@@ -292,10 +292,10 @@ class Recorder:
         return True
 
 
-def _warn_of_loss(reference: "weakref.ref[Recorder]") -> None:
-    recorder = reference()
-    if recorder is not None and recorder.pending and not recorder._spool.on_disk:
+def _warn_of_loss(reference: "weakref.ref[Delivery]") -> None:
+    delivery = reference()
+    if delivery is not None and delivery.pending and not delivery._spool.on_disk:
         log.error(
             "%d were not delivered and are lost: use `async with Learnloop(…)`, or give it a spool_directory",
-            recorder.pending,
+            delivery.pending,
         )

@@ -59,14 +59,17 @@ class PolicyClient:
         except ValidationError as error:
             raise LearnloopError(f"{self._endpoint} is not a learnloop policy server: {error}") from error
 
-    async def act(self, episode: OpenedEpisode, observation: list[float], explore: bool) -> ActResponse:
-        """Get the arm's decision."""
+    async def act(
+        self, episode: OpenedEpisode, observation: list[float], explore: bool, memory: str = ""
+    ) -> ActResponse:
+        """Get the arm's decision; `memory`: of the episode's last one."""
         if not isfinite(sum(observation)):
             raise InvalidObservation(
                 "observation: must be finite numbers: one is NaN or infinite, or all are too large"
             )
         # json.dumps would take 4 µs for four numbers, at every step; this takes 0.3.
-        body = to_json({"observation": observation, "explore": explore})
+        fields = {"observation": observation, "explore": explore}
+        body = to_json(fields | {"memory": memory} if memory else fields)
         response = await self._to_arm(episode, "act", body, self._retry_seconds)
         try:
             return ActResponse.model_validate_json(response.body)

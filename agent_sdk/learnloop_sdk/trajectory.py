@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Trajectory
-from learnloop_common.key_lines import KeyLines
+from learnloop_common.key_rotation import KeyLines
 from learnloop_common.redaction.redactor import Redaction, safe_measurements, user_as_sent
 from learnloop_sdk.errors import Counters, InvalidObservation, LearnloopError
 

@@ -33,7 +33,7 @@ from bench.adversary import (
     slow_sockets,
 )
 from bench.adversary.found import Found
-from bench.adversary.world import World, standing
+from bench.adversary.rig import Rig, standing
 from bench.arguments import numbers
 from bench.pipeline import tenancy
 from testing.servers.data_plane_process import postgres
@@ -53,15 +53,15 @@ def tenants(statements: int, requests: int) -> Found:
     return Found(tried, [f"{name}: {count}" for name, count in wrong.items()], {"statements": seen["statements"]})
 
 
-async def at_the_servers(world: World, frames: int, bodies: int, requests: int, sockets: int) -> dict[str, Found]:
+async def at_the_servers(rig: Rig, frames: int, bodies: int, requests: int, sockets: int) -> dict[str, Found]:
     """Every class that needs the servers, one after the other: each is measured alone."""
     found = {}
     classes: dict[str, Awaitable[Found]] = {
-        "broker": broker_frames.attack(world, frames, SEED),
-        "bodies": hostile_bodies.attack(world, bodies, SEED),
-        "outcomes": policy_servers.attack(world, requests, SEED),
-        "sockets": slow_sockets.attack(world, sockets),
-        "floods": floods.attack(world, 16),
+        "broker": broker_frames.attack(rig, frames, SEED),
+        "bodies": hostile_bodies.attack(rig, bodies, SEED),
+        "outcomes": policy_servers.attack(rig, requests, SEED),
+        "sockets": slow_sockets.attack(rig, sockets),
+        "floods": floods.attack(rig, 16),
     }
     for name, attack in classes.items():
         found[name] = await attack
@@ -83,8 +83,8 @@ def main(arguments: list[str]) -> int:
         reports=5000,
     )
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as text, standing(Path(text)) as world:
-        found = asyncio.run(at_the_servers(world, asked.frames, asked.bodies, asked.requests, asked.sockets))
+    with tempfile.TemporaryDirectory() as text, standing(Path(text)) as rig:
+        found = asyncio.run(at_the_servers(rig, asked.frames, asked.bodies, asked.requests, asked.sockets))
     found["escalation"] = escalation.attack(asked.specs, SEED)
     found["manifests"] = forged_manifests.attack(asked.reports, SEED)
     found["tenants"] = tenants(asked.statements, min(10_000, asked.statements))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import nats
 
 from bench.adversary.found import Found
-from bench.adversary.world import ATTACKER, VICTIM, World
+from bench.adversary.rig import ATTACKER, VICTIM, Rig
 from learnloop_api import names
 from learnloop_dataplane.nats.connection import STREAMS
 from testing.servers.tenants_nats import PASSWORD
@@ -70,9 +70,9 @@ def frame(rng: random.Random) -> bytes:
     return f"HPUB {to}{reply} {len(head)} {len(head) + len(body)}\r\n".encode() + head + body + b"\r\n"
 
 
-async def attack(world: World, frames: int, seed: int) -> Found:
+async def attack(rig: Rig, frames: int, seed: int) -> Found:
     """So many frames; what the victim's and the data plane's streams held before and after."""
-    owner = await nats.connect(world.nats.url, user="learnloop", password=PASSWORD)
+    owner = await nats.connect(rig.nats.url, user="learnloop", password=PASSWORD)
     js = owner.jetstream()
     for number in range(20):
         for prefix, name in ((names.SUBJECT_REWARD, "walker"), (names.SUBJECT_TRAINING_STATUS, "job")):
@@ -81,7 +81,7 @@ async def attack(world: World, frames: int, seed: int) -> Found:
     rng, found, sent, seen = random.Random(seed), Found(), 0, Seen()
     while sent < frames:
         some = min(AT_A_TIME, frames - sent)
-        await _session(world, [frame(rng) for _ in range(some)], seen)
+        await _session(rig, [frame(rng) for _ in range(some)], seen)
         sent += some
     found.tried = sent
     after = await _held(js)
@@ -112,11 +112,11 @@ async def _held(js: Any) -> dict[str, tuple[dict[str, int], int]]:
     return found
 
 
-async def _session(world: World, frames: list[bytes], seen: Seen) -> None:
+async def _session(rig: Rig, frames: list[bytes], seen: Seen) -> None:
     """One connection with a token sends them all. The server may hang up."""
-    address = urlsplit(world.nats.url)
+    address = urlsplit(rig.nats.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    hello = {"verbose": False, "auth_token": world.token(ATTACKER), "headers": True, "lang": "x", "version": "1"}
+    hello = {"verbose": False, "auth_token": rig.token(ATTACKER), "headers": True, "lang": "x", "version": "1"}
     try:
         writer.write(b"CONNECT " + json.dumps(hello).encode() + b"\r\n" + b"".join(frames) + b"PING\r\n")
         await writer.drain()

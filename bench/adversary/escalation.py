@@ -20,9 +20,7 @@ from learnloop_operator.memory_services.service_snapshot import MemoryServiceSna
 from learnloop_operator.rollout.decide import decide as decide_rollout
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from learnloop_operator.settings import Settings
-from testing.training.training_builders import plan as training_plan
-from testing.training.training_builders import spec as training_spec
-from testing.training.training_builders import world as training_world
+from testing.training.training_builders import plan as training_plan, situation as training_world, spec as training_spec
 
 RULES = PodRules(images=("registry.example.com/",), service_accounts=("trainer",))
 OURS = "ours:1"

@@ -6,19 +6,19 @@ import time
 import httpx
 
 from bench.adversary.found import Found
-from bench.adversary.world import ATTACKER, VICTIM, World
+from bench.adversary.rig import ATTACKER, VICTIM, Rig
 
 SECONDS, PER_SECOND, LEAST_SHARE = 10.0, 20.0, 0.9
 
 
-async def attack(world: World, flooders: int) -> Found:
+async def attack(rig: Rig, flooders: int) -> Found:
     """`flooders` connections of one namespace; the share of the neighbour's requests that were answered in a second."""
-    base, stop = f"http://127.0.0.1:{world.product.port}", asyncio.Event()
+    base, stop = f"http://127.0.0.1:{rig.product.port}", asyncio.Event()
     sent = 0
 
     async def flood() -> None:
         nonlocal sent
-        headers = {"Authorization": f"Bearer {world.token(ATTACKER)}"}
+        headers = {"Authorization": f"Bearer {rig.token(ATTACKER)}"}
         body = {"agent_id": "walker", "context": "x " * 200, "k": 100}
         async with httpx.AsyncClient(base_url=base, headers=headers, timeout=30, trust_env=False) as client:
             while not stop.is_set():
@@ -30,7 +30,7 @@ async def attack(world: World, flooders: int) -> Found:
 
     tasks = [asyncio.create_task(flood()) for _ in range(flooders)]
     served, asked, due = 0, 0, time.monotonic()
-    headers = {"Authorization": f"Bearer {world.token(VICTIM)}"}
+    headers = {"Authorization": f"Bearer {rig.token(VICTIM)}"}
     async with httpx.AsyncClient(base_url=base, headers=headers, timeout=30, trust_env=False) as client:
         while asked < SECONDS * PER_SECOND:
             began, asked = time.monotonic(), asked + 1

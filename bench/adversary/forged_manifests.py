@@ -18,7 +18,7 @@ import httpx
 import yaml
 
 from bench.adversary.found import Found
-from bench.adversary.world import ATTACKER, VICTIM
+from bench.adversary.rig import ATTACKER, VICTIM
 from learnloop_api import names
 from learnloop_api.wire.training import Heartbeat, Manifest
 from testing.servers.data_plane_process import Product, postgres

@@ -8,7 +8,7 @@ from collections import Counter
 import httpx
 
 from bench.adversary.found import Found
-from bench.adversary.world import ATTACKER, World
+from bench.adversary.rig import ATTACKER, Rig
 
 DOORS = (
     "/api/v1/trajectories",
@@ -48,16 +48,16 @@ def body(rng: random.Random, big: bool) -> bytes:
     return b'{"agent_id":"walker","steps":[' + b'{"reward":1},' * (size // 13) + b"{}]}"
 
 
-async def attack(world: World, bodies: int, seed: int) -> Found:
+async def attack(rig: Rig, bodies: int, seed: int) -> Found:
     """So many bodies; memory at its peak over what it was when idle, answers by status, whether probes go on."""
     rng, found, answers = random.Random(seed), Found(), Counter[int]()
-    base = f"http://127.0.0.1:{world.product.port}"
-    headers = {"Authorization": f"Bearer {world.token(ATTACKER)}", "content-type": "application/json"}
+    base = f"http://127.0.0.1:{rig.product.port}"
+    headers = {"Authorization": f"Bearer {rig.token(ATTACKER)}", "content-type": "application/json"}
     places, peak = asyncio.Semaphore(AT_ONCE), 0.0
     async with httpx.AsyncClient(base_url=base, headers=headers, timeout=120, trust_env=False) as client:
         for door in DOORS:  # what is loaded at the first request is no part of the attack
             await client.post(door, json={})
-        idle = world.product.rss_mib()
+        idle = rig.product.rss_mib()
 
         async def send(number: int) -> None:
             async with places:
@@ -76,7 +76,7 @@ async def attack(world: World, bodies: int, seed: int) -> Found:
         async def watch() -> None:
             nonlocal peak
             while True:
-                peak = max(peak, world.product.rss_mib())
+                peak = max(peak, rig.product.rss_mib())
                 await asyncio.sleep(0.02)
 
         watching = asyncio.create_task(watch())

@@ -10,26 +10,26 @@ from pathlib import Path
 import httpx
 
 from bench.adversary.found import Found
-from bench.adversary.world import ATTACKER, VICTIM, World
+from bench.adversary.rig import ATTACKER, VICTIM, Rig
 from learnloop_api import names
 from learnloop_common.service_accounts import KeySource
-from learnloop_serving.refusal import Callers
+from learnloop_serving.callers_and_refusals import Callers
 from testing.servers.policy_servers import STABLE, LiveServer, linear_policy, table
 from testing.servers.token_issuer import ISSUER
 
 COUNTED = (names.METRIC_EPISODES_OPENED, names.METRIC_REQUEST_ERRORS, names.METRIC_EPISODE_RETURN_GAIN)
 
 
-async def attack(world: World, requests: int, seed: int) -> Found:
+async def attack(rig: Rig, requests: int, seed: int) -> Found:
     """So many requests by who is no caller of this server; what it has counted."""
-    with tempfile.TemporaryDirectory() as text, world.cluster.served() as keys:
+    with tempfile.TemporaryDirectory() as text, rig.cluster.served() as keys:
         server = LiveServer(policy=linear_policy(Path(text))).start()
         try:
             server.route(table((STABLE, "stable", 100, server.url)))
             source = KeySource(keys, f"{text}/token", f"{text}/ca", ISSUER)
             server.arm.callers = Callers(source, frozenset({VICTIM}))
             before = _counted(server)
-            found = await _requests(world, server, requests, seed)
+            found = await _requests(rig, server, requests, seed)
             if _counted(server) != before:
                 found.breaches.append(f"counted {before} before and {_counted(server)} after")
             return found
@@ -45,10 +45,10 @@ def _counted(server: LiveServer) -> dict[str, float]:
     return {name: server.metric(name) for name in COUNTED} | outcomes
 
 
-async def _requests(world: World, server: LiveServer, requests: int, seed: int) -> Found:
+async def _requests(rig: Rig, server: LiveServer, requests: int, seed: int) -> Found:
     rng, found, places = random.Random(seed), Found(tried=requests), asyncio.Semaphore(8)
-    victim = {"authorization": f"Bearer {world.token(VICTIM)}"}
-    strangers = [{}, {"authorization": "Bearer x.y.z"}, {"authorization": f"Bearer {world.token(ATTACKER)}"}]
+    victim = {"authorization": f"Bearer {rig.token(VICTIM)}"}
+    strangers = [{}, {"authorization": "Bearer x.y.z"}, {"authorization": f"Bearer {rig.token(ATTACKER)}"}]
     opened = [server.opened() for _ in range(20)]
     ending = {"status": "completed", "episode_return": 1e9, "length": 1, "success": True}
     async with httpx.AsyncClient(base_url=server.url, timeout=30, trust_env=False) as client:

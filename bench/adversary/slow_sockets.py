@@ -7,7 +7,7 @@ import time
 import httpx
 
 from bench.adversary.found import Found
-from bench.adversary.world import VICTIM, World
+from bench.adversary.rig import VICTIM, Rig
 
 ROUNDS, SECONDS, PER_SECOND = 4, 3.0, 50.0
 """Quiet and attacked in turns, so that whatever else this machine does falls on both."""
@@ -16,16 +16,16 @@ LEAST_MEANT = 0.02
 """Seconds: a p99 below it is quick whatever it is compared with."""
 
 
-async def attack(world: World, sockets: int) -> Found:
+async def attack(rig: Rig, sockets: int) -> Found:
     """So many sockets are opened and kept, again and again; the neighbour's p99 beside its p99 in quiet."""
     calm: list[float] = []
     attacked: list[float] = []
     refused = refused_then = 0
     for _ in range(ROUNDS):
-        refused += await _neighbour(world, calm)
-        held = [asyncio.create_task(_drip(world, number)) for number in range(sockets)]
+        refused += await _neighbour(rig, calm)
+        held = [asyncio.create_task(_drip(rig, number)) for number in range(sockets)]
         await asyncio.sleep(1.0)
-        refused_then += await _neighbour(world, attacked)
+        refused_then += await _neighbour(rig, attacked)
         for task in held:
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
@@ -43,11 +43,11 @@ def _p99(took: list[float]) -> float:
     return sorted(took)[int(len(took) * 0.99)]
 
 
-async def _neighbour(world: World, took: list[float]) -> int:
+async def _neighbour(rig: Rig, took: list[float]) -> int:
     """Adds the seconds of each answer to `took`; returns how many were refused."""
-    headers = {"Authorization": f"Bearer {world.token(VICTIM)}"}
+    headers = {"Authorization": f"Bearer {rig.token(VICTIM)}"}
     refused, due = 0, time.monotonic()
-    base = f"http://127.0.0.1:{world.product.port}"
+    base = f"http://127.0.0.1:{rig.product.port}"
     async with httpx.AsyncClient(base_url=base, headers=headers, timeout=30, trust_env=False) as client:
         end = due + SECONDS
         while due < end:
@@ -60,11 +60,11 @@ async def _neighbour(world: World, took: list[float]) -> int:
     return refused
 
 
-async def _drip(world: World, number: int) -> None:
+async def _drip(rig: Rig, number: int) -> None:
     """One connection after the other that never finishes a request."""
     while True:
         with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", world.product.port)
+            _, writer = await asyncio.open_connection("127.0.0.1", rig.product.port)
             try:
                 if number % 2:
                     writer.write(b"POST /api/v1/memory/store HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n")

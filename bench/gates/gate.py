@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from learnloop_api.kinds.rollouts.gates import GateSuite
 from learnloop_api.wire.deployment import GateReport, StoredReport
 from learnloop_gates.model_client import SuiteSettings
-from learnloop_gates.run import play, run, suite_of
+from learnloop_gates.suite_report import play, run, suite_of
 from learnloop_operator.rollout.gate_verdict import JobPhase, SuiteFinding, SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate
 

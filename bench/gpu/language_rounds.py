@@ -11,11 +11,11 @@ import torch
 from bench.gpu.tasks import CONTEXT, EPISODES, GROUP, MOST_TOKENS, ROUNDS
 from learnloop_api.kinds.training.algorithms import Parameters, hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import Base, folder_digest
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import Plan, Played
+from learnloop_trainer.language.chat_experience import Plan, Played
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import Setting
 from learnloop_trainer.language.sampler import Limits, Rollouts
 from learnloop_trainer.training_run.language_training import network_of

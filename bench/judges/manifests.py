@@ -1,4 +1,4 @@
-"""checkov's Kubernetes policies over the rendered chart and all that the operator makes.
+"""checkov's Kubernetes policies over the rendered chart and all that the operator makes, and values that are drawn.
 
 manifests-accepted.txt has the findings that are accepted, each with a reason; one that accepts nothing is a failure.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.judges.cases import Suite, finish
+from bench.judges.drawn_values import drawn_values
 from testing.manifests.__main__ import documents, helm_program
 
 VERSION = "3.3.30"
@@ -19,7 +20,7 @@ ACCEPTED = Path(__file__).with_name("manifests-accepted.txt")
 
 
 def main() -> int:
-    """1 when a finding has no reason, or a reason no finding."""
+    """1 when a finding has no reason, a reason no finding, or values of the schema make no manifests."""
     made = [str(Path(__file__).parents[1] / "peer_venv"), sys.executable, "judges-manifests", f"checkov=={VERSION}"]
     python = Path(subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
     suite, accepted, used = Suite("checkov, Kubernetes", VERSION), list(_accepted()), set[int]()
@@ -43,7 +44,7 @@ def main() -> int:
             suite.fails(f"{finding['file_path']}: {resource}: {check} {finding['check_name']}")
     for number in set(range(len(accepted))) - used:
         suite.fails(f"{ACCEPTED.name}: nothing is at fault that {' '.join(accepted[number])} accepts: remove the line")
-    return finish(suite)
+    return finish(suite, drawn_values())
 
 
 def _accepted() -> Iterator[tuple[str, str]]:

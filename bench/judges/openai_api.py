@@ -27,7 +27,14 @@ DOCUMENT = Documents(
     {"openapi.json": "bbfd19abcde0e7412da99378deb2a959ccdd3a812f97c9e35901921e8e973f9a"},
 )
 SERVED = {"/chat/completions": "post", "/models": "get", "/models/{model}": "get"}
-NODE_PACKAGE = "openai@7.59.0"
+NODE_PACKAGE, CANARY_PACKAGE = "openai@7.59.0", "compatcanary@0.2.2"
+CANARY_REFUSED = {
+    "chat.tool_call": (400, "strict"),
+    "chat.structured_output": (400, "response_format"),
+    "responses.basic": (404, "responses"),
+    "responses.streaming": (404, "responses"),
+}
+"""CompatCanary's probes of what no model server here can obey: the status, and a word of the refusal."""
 BOUNDS = ("--phases", "examples,coverage,fuzzing", "--max-time", "40")
 SETTINGS = """
 [parameters]
@@ -79,18 +86,41 @@ def gateway(folder: Path) -> Iterator[tuple[str, ScriptedServer]]:
 
 
 def _node(url: str) -> list[Suite]:
-    """OpenAI's client for Node where there is a node."""
+    """OpenAI's client for Node and CompatCanary, where there is a node."""
     if shutil.which("npm") is None:
-        print("openai, Node: no npm here, so it is left out", file=sys.stderr)
+        print("openai, Node, and CompatCanary: no npm here, so they are left out", file=sys.stderr)
         return []
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "learnloop" / "judges" / NODE_PACKAGE
-    if not (folder / "node_modules" / "openai").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        install = ["npm", "install", "--silent", "--ignore-scripts", "--prefix", str(folder), NODE_PACKAGE]
-        subprocess.run(install, check=True, stdout=sys.stderr, timeout=600)
-    script = shutil.copy(Path(__file__).with_name("openai_node.mjs"), folder)
+    script = shutil.copy(Path(__file__).with_name("openai_node.mjs"), _installed(NODE_PACKAGE))
     done = subprocess.run(["node", script, url], stdout=subprocess.PIPE, text=True, timeout=300)
-    return [Suite(**suite) for suite in json.loads(done.stdout.splitlines()[-1])]
+    return [*(Suite(**suite) for suite in json.loads(done.stdout.splitlines()[-1])), _canary(url)]
+
+
+def _canary(url: str) -> Suite:
+    """Each probe passes, or is refused by name as OpenAI's errors are."""
+    program = _installed(CANARY_PACKAGE) / "node_modules" / "compatcanary" / "src" / "cli.js"
+    command = ["node", str(program), "scan", "--base-url", url, "--model", "cart", "--format", "json"]
+    done = subprocess.run([*command, "--fail-on", "never"], stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    suite = Suite("CompatCanary, modern profile", CANARY_PACKAGE.rpartition("@")[2])
+    for probe in json.loads(done.stdout)["results"]:
+        with suite.case(probe["name"]):
+            if (refused := CANARY_REFUSED.get(probe["id"])) is None:
+                assert probe["status"] == "pass", probe
+            else:
+                answer = json.loads(probe["error"]["responseBody"])["error"]
+                assert probe["error"]["httpStatus"] == refused[0], probe
+                assert refused[1] in answer["message"], probe
+                assert sorted(answer) == ["code", "message", "param", "type"], probe
+    return suite
+
+
+def _installed(package: str) -> Path:
+    """A folder with the package and what it needs, once for each machine."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "learnloop" / "judges" / package
+    if not (folder / "node_modules" / package.rpartition("@")[0]).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        install = ["npm", "install", "--silent", "--ignore-scripts", "--prefix", str(folder), package]
+        subprocess.run(install, check=True, stdout=sys.stderr, timeout=600)
+    return folder
 
 
 if __name__ == "__main__":

@@ -126,6 +126,10 @@ def _answers(suite: Suite, client: openai.OpenAI) -> None:
         with suite.case(f"stop {stop}"):
             choice = _chat(client, stop=stop).choices[0]
             _equal((choice.message.content, choice.finish_reason), ("he", "stop"))
+    with suite.case("raw headers"):
+        raw = client.chat.completions.with_raw_response.create(model="cart", messages=[USER])
+        _equal(raw.headers["content-type"].partition(";")[0], "application/json")
+        _equal(raw.parse().choices[0].message.content, "hello")
     with suite.case("eight at a time"):
         _equal(asyncio.run(_eight(str(client.base_url))), ["hello"] * 8)
 
@@ -146,6 +150,9 @@ def _streams(suite: Suite, client: openai.OpenAI) -> None:
         with client.chat.completions.stream(model="cart", messages=[USER]) as stream:
             gathered = stream.get_final_completion()
         _equal(gathered.choices[0].message.content, "hello")
+    with suite.case("a stream of the asynchronous client, and one that is left"):
+        _equal(asyncio.run(_stream_and_leave(str(client.base_url))), "hello")
+        _equal(_chat(client).choices[0].message.content, "hello")
     with suite.case("a stream that is left"):
         with _chat(client, stream=True) as stream:
             next(iter(stream))
@@ -164,6 +171,14 @@ def _tools(suite: Suite, client: openai.OpenAI) -> None:
         with client.chat.completions.stream(model="cart", messages=[USER], tools=[TOOL]) as stream:
             calls: Any = stream.get_final_completion().choices[0].message.tool_calls
         _equal((len(calls), json.loads(calls[0].function.arguments)), (1, {"key": "k1"}))
+
+    with suite.case("two results of calls in one turn"):
+        calls = [{"id": f"c{n}", "type": "function", "function": {"name": "lookup", "arguments": "{}"}} for n in (1, 2)]
+        results = [{"role": "tool", "tool_call_id": f"c{n}", "content": str(n)} for n in (1, 2)]
+        turn = {"role": "assistant", "content": None, "tool_calls": calls}
+        _equal(_chat(client, tools=[TOOL], messages=[USER, turn, *results]).choices[0].message.content, "it is 2")
+    with suite.case("a tool of the client's own making, which is strict"):
+        _refused(partial(_chat, client, tools=[openai.pydantic_function_tool(Answer)]), 400, "strict")
 
 
 def _refusals(suite: Suite, client: openai.OpenAI) -> None:
@@ -239,6 +254,22 @@ def _waits(suite: Suite, client: openai.OpenAI, server: ScriptedServer) -> None:
             _shaped(error.response, 502)
         finally:
             server.broken = 0
+    with suite.case("a stream of a broken model server"):
+        server.broken = 503
+        try:
+            list(_chat(client, stream=True))
+            raise AssertionError("it was answered")
+        except openai.InternalServerError as error:
+            _shaped(error.response, 502)
+        finally:
+            server.broken = 0
+    with suite.case("the client's own retries of a busy model server"):
+        server.broken = 429
+        healed = threading.Timer(0.5, lambda: setattr(server, "broken", 0))
+        healed.start()
+        answer = client.with_options(max_retries=6).chat.completions.create(model="cart", messages=[USER])
+        healed.join()
+        _equal(answer.choices[0].message.content, "hello")
     with suite.case("the client's own retries"):
         server.broken = 503
         healed = threading.Timer(1.0, lambda: setattr(server, "broken", 0))
@@ -253,6 +284,15 @@ async def _eight(url: str) -> list[str | None]:
         ask = client.chat.completions.create
         answers = await asyncio.gather(*(ask(model="cart", messages=[USER]) for _ in range(8)))
     return [answer.choices[0].message.content for answer in answers]
+
+
+async def _stream_and_leave(url: str) -> str:
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        stream = await client.chat.completions.create(model="cart", messages=[USER], stream=True)
+        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        async with await client.chat.completions.create(model="cart", messages=[USER], stream=True) as left:
+            await anext(aiter(left))
+    return text
 
 
 def _chat(client: openai.OpenAI, **fields: Any) -> Any:

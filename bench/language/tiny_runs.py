@@ -12,11 +12,11 @@ from transformers.utils import logging
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_environments.randomness import Split
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms import ALGORITHMS
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import Plan, Played
+from learnloop_trainer.language.chat_experience import Plan, Played
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
 

@@ -32,7 +32,7 @@ from demo.narrator import Narrator, StoryFailedError
 from demo.settings import Settings
 from demo.waiting import until
 from go_programs.go_build import KUBERNETES_VERSION
-from testing.real_cluster.cluster_actions import World, own_namespace
+from testing.real_cluster.cluster_actions import Rig, own_namespace
 
 NAMESPACE = "bench-loop"
 AGENTS = ("pole", "pendulum", "keydoor", "clerk")
@@ -54,7 +54,7 @@ def document(name: str, turn: int, episodes: int = 0) -> str:
 
 def measure(api: Api, narrator: Narrator, context: str | None, turns: int, episodes: int) -> list[Turn]:
     """All turns of all agents; those that did not happen are missing."""
-    world, users, results = World(api), Users(NAMESPACE, context), list[Turn]()
+    rig, users, results = Rig(api), Users(NAMESPACE, context), list[Turn]()
     actor: dict[str, Any] | None = None
     # An external agent's pod is as the actors of an agent before it.
     wanted = {AGENTS[0]: 0, external_agent.OF_MANY: turns} if episodes else dict.fromkeys(AGENTS, turns)
@@ -70,9 +70,9 @@ def measure(api: Api, narrator: Narrator, context: str | None, turns: int, episo
         prepare(1)
         if name in external_agent.OWN:
             assert actor is not None, "the agents before it have actors"
-            world.apply(NAMESPACE, external_agent.deployment(actor, AGENTS[0], name))
+            rig.apply(NAMESPACE, external_agent.deployment(actor, AGENTS[0], name))
         try:
-            follow(Agent(world, users, narrator, NAMESPACE, name), wanted[name], prepare, results)
+            follow(Agent(rig, users, narrator, NAMESPACE, name), wanted[name], prepare, results)
         except StoryFailedError as error:
             narrator.say(f"{name}: {error}")
         if actor is None:

@@ -1,6 +1,5 @@
 """Follows one agent through its turns: each run to its proof, each rollout to its end, then what users get."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from demo.waiting import until
 from learnloop_operator.cli.cluster import KubernetesCluster
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
-from testing.real_cluster.cluster_actions import World
+from testing.real_cluster.cluster_actions import Rig
 
 RUN_SECONDS, ROLLOUT_SECONDS, EPISODE_SECONDS = 1200.0, 600.0, 300.0
 ENOUGH, MOST = 40, 300
@@ -26,8 +25,7 @@ class Users:
     """What users of an agent got, as the data plane has it: asked with a token of the namespace."""
 
     def __init__(self, namespace: str, context: str | None) -> None:
-        # The Kubernetes client read this variable when it was imported, before there was a cluster.
-        cluster = KubernetesCluster(os.environ.get("KUBECONFIG"), context, namespace)
+        cluster = KubernetesCluster(None, context, namespace)
         self._access = DataPlaneAccess(cluster)
 
     def played(self, agent: str, revision: str, since: datetime) -> Played:
@@ -85,8 +83,8 @@ class Stable:
 class Agent:
     """One LearningAgent of the bench."""
 
-    def __init__(self, world: World, users: Users, narrator: Narrator, namespace: str, name: str) -> None:
-        self._world, self._users, self._narrator = world, users, narrator
+    def __init__(self, rig: Rig, users: Users, narrator: Narrator, namespace: str, name: str) -> None:
+        self._world, self._users, self._narrator = rig, users, narrator
         self._namespace, self.name = namespace, name
         self._since = datetime.now(UTC)
 
@@ -101,7 +99,7 @@ class Agent:
     def turn(self, number: int, prepare: Callable[[int], None]) -> Turn:
         """Run `number`, counted from 1: to its verdict and what became of it; then the next one is prepared.
 
-        What served before and what serves now are compared in the world of this turn: by episodes since it began.
+        What served before and what serves now are compared in the rig of this turn: by episodes since it began.
         """
         began = time.monotonic()
         before = until(f"something that serves {self.name}", self.stable, ROLLOUT_SECONDS)

@@ -63,7 +63,7 @@ class Api:
             if response.status != 429:
                 break
             await asyncio.sleep(1.0)  # the storage of a new kind is being initialised
-        raise RuntimeError(f"{method} {path}: {response.status} {text[:500]}")
+        raise RuntimeError(f"{method} {path}: {response.status} {text[-2000:]}")
 
     async def create(self, manifest: Manifest) -> Any:
         """POST of a namespaced object or of a Namespace."""

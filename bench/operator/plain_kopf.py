@@ -21,7 +21,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeplo
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, MODEL_DEPLOYMENT, kind_of
-from learnloop_operator.reconcile.runtime import utc_now
+from learnloop_operator.reconcile.work_queue import utc_now
 from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read as read_table
 from learnloop_operator.rollout.decide import decide

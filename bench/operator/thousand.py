@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from bench.operator import world
+from bench.operator import rig
 from bench.operator.api import Api, many
 from bench.operator.data_plane import data_plane
 from bench.operator.observer import Name, Observer
@@ -56,9 +56,9 @@ async def measure(
             await asyncio.sleep(EMPTY_SECONDS)
             figures["rss_empty_mib"] = operator.memory_mib()[0]
         teams = max(1, size.objects // PER_NAMESPACE)
-        await many(api.create, world.namespaces(teams))
-        spec = world.model_deployment()
-        objects = [world.manifest(MODEL_DEPLOYMENT, i % teams, f"policy-{i:04d}", spec) for i in range(size.objects)]
+        await many(api.create, rig.namespaces(teams))
+        spec = rig.model_deployment()
+        objects = [rig.manifest(MODEL_DEPLOYMENT, i % teams, f"policy-{i:04d}", spec) for i in range(size.objects)]
         figures["floor_creations_s"] = await many(api.create, objects)
         with running(side, kubeconfig, url) as operator:
             figures["from_nothing_s"] = await observer.all_current(size.objects, operator.alive) - operator.started
@@ -103,7 +103,7 @@ async def serve(api: Api) -> None:
 
 
 async def _edit(api: Api, item: Name, number: int) -> None:
-    await api.merge(MODEL_DEPLOYMENT, item[1], item[2], world.edit(number))
+    await api.merge(MODEL_DEPLOYMENT, item[1], item[2], rig.edit(number))
 
 
 async def _quiet(api: Api) -> None:
@@ -126,7 +126,7 @@ async def _latencies(side: str, api: Api, observer: Observer, size: Size, teams:
     ]
     creations = []
     for i in range(size.creations):
-        fresh = world.manifest(MODEL_DEPLOYMENT, i % teams, f"fresh-{i:04d}", world.model_deployment())
+        fresh = rig.manifest(MODEL_DEPLOYMENT, i % teams, f"fresh-{i:04d}", rig.model_deployment())
         item = ("ModelDeployment", fresh["metadata"]["namespace"], fresh["metadata"]["name"])
         creations.append(await _follow(observer, item, api.create(fresh)))
     figures = {

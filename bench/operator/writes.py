@@ -3,8 +3,8 @@
 import asyncio
 from pathlib import Path
 
+from testing.operators.crash_rig import Rig
 from testing.operators.crash_scenarios import SEQUENTIAL
-from testing.operators.crash_world import World
 from testing.operators.gitops_differences import differences
 from testing.operators.write_ledger import OWN
 from testing.operators.writes_per_rollout import THRESHOLD, rollout_log
@@ -26,8 +26,8 @@ async def seen_by_the_user(kubeconfig: Path) -> dict[str, float | bool]:
     found anything to put right."""
     found = []
 
-    async def look(world: World) -> None:
-        found.append(await differences(world, 1))
+    async def look(rig: Rig) -> None:
+        found.append(await differences(rig, 1))
 
     log = await rollout_log(kubeconfig, THRESHOLD, look)
     own = [write for write in log if any(kind in write for kind in OWN) and not write.endswith("/status")]

@@ -22,7 +22,7 @@ import httpx
 from bench.arguments import numbers
 from bench.pipeline.latency import open_loop, spread, trajectory
 from learnloop_api.wire.trajectory import EpisodeSelection
-from learnloop_trainer.store.dataplane import DataPlaneStore, Http
+from learnloop_trainer.store.data_plane_store import DataPlaneStore, Http
 from testing.history.long_history import BUSY, NAMESPACE, POLICY, POLICY_REVISION, QUIET, fill_episodes
 from testing.servers.data_plane_process import Product, postgres
 

@@ -29,7 +29,7 @@ from bench.pipeline.world import pipeline
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import reward_worker
-from learnloop_dataplane.rewards.policies import Policies
+from learnloop_dataplane.rewards.reward_tables import Policies
 from learnloop_dataplane.rewards.reward_worker import Weigher
 from learnloop_sdk.http_client import Http
 
@@ -152,6 +152,8 @@ async def rewarded_alone(dsn: str, count: int = ALONE) -> dict[str, float]:
     one_pass = reward_worker.RewardWorker(db, Policies(db, lambda _: None), Metrics(), announce=True)
     async with db.tenant("default") as connection:
         rows = await connection.fetch("SELECT trajectory_id FROM trajectories ORDER BY seq LIMIT $1", count)
+    while await one_pass.run("default"):
+        pass  # a turn of the measurement before may have left some
     times: list[float] = []
     for (trajectory_id,) in rows:
         async with db.tenant("default") as connection:

@@ -43,7 +43,7 @@ async def play(loop: Learnloop, numbers: list[int], ledger: TextIO) -> None:
             for step in range(3):
                 episode.record(step, 1.0, observation=[0.0, 1.0, float(step)], terminated=step == 2)
         ledger.write(f"{number}\n")
-        if loop.recorder is not None and loop.recorder.pending > AHEAD:
+        if loop.delivery is not None and loop.delivery.pending > AHEAD:
             await loop.flush(60)
     while await loop.flush(5):
         pass

@@ -15,8 +15,7 @@ from typing import Any
 from bench.resume.cases import JOB
 from bench.resume.watch.sitecustomize import BEGUN, NOTE
 from learnloop_api.wire.training import Manifest
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import unpack
+from learnloop_trainer.store.run_store import DirectoryStore, unpack
 
 WATCH = Path(__file__).parent / "watch"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -28,9 +28,9 @@ from bench.rollback import argo, ours, peer
 from bench.rollback.breaching import breaches, playing
 from bench.rollback.figures import Breach, ratio, summary
 from bench.rollback.model import brittle
+from bench.rollback.rig import NAMESPACE, Rig, enter, fresh_namespace, run
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
-from bench.rollback.world import NAMESPACE, World, enter, fresh_namespace, run
 from bench.tls_beside_plain import MOST
 from cluster.addons.envoy import IMAGE as ENVOY_IMAGE
 from cluster.addons.gateway import CONTOUR_IMAGE
@@ -52,15 +52,15 @@ async def measure(
     """All sides, one after the other: the machine is not big enough for two at a time. `found` gets ours."""
     kube = KubeClient(find())
     fresh_namespace(kubectl)
-    world = await enter(kubectl, kube, brittle())
+    rig = await enter(kubectl, kube, brittle())
     weights = Weights(kube, NAMESPACE)
     theirs, argos = list[Breach](), list[Breach]()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         watching = asyncio.create_task(weights.run())
         try:
-            await _ours(world, weights, session, concurrent, rounds, found)
-            await _argo(world, weights, session, concurrent, rounds, argos)
-            await _theirs(world, weights, session, concurrent, peer_rounds, theirs)
+            await _ours(rig, weights, session, concurrent, rounds, found)
+            await _argo(rig, weights, session, concurrent, rounds, argos)
+            await _theirs(rig, weights, session, concurrent, peer_rounds, theirs)
         finally:
             watching.cancel()
             run([*kubectl, "delete", "namespace", NAMESPACE, "--wait=false"])
@@ -89,12 +89,12 @@ async def measure(
 async def encrypted(kubectl: list[str], concurrent: int, rounds: int, plain: list[Breach]) -> dict[str, Any]:
     """Ours where the parts speak TLS, and how many times as long they take as `plain` took."""
     kube, found = KubeClient(find()), list[Breach]()
-    world = await enter(kubectl, kube, brittle("brittle by TLS"), tls=True)
+    rig = await enter(kubectl, kube, brittle("brittle by TLS"), tls=True)
     weights = Weights(kube, NAMESPACE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         watching = asyncio.create_task(weights.run())
         try:
-            await _ours(world, weights, session, concurrent, rounds, found)
+            await _ours(rig, weights, session, concurrent, rounds, found)
         finally:
             watching.cancel()
             run([*kubectl, "delete", "namespace", NAMESPACE, "--wait=false"])
@@ -103,52 +103,52 @@ async def encrypted(kubectl: list[str], concurrent: int, rounds: int, plain: lis
 
 
 async def _ours(
-    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
+    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
 ) -> None:
     print(f"learnloop: {concurrent} ModelDeployments, {rounds} breaches each", flush=True)
-    world.apply(*(ours.deployment(world, index, 0) for index in range(concurrent)))
+    rig.apply(*(ours.deployment(rig, index, 0) for index in range(concurrent)))
     names = {ours.name_of(index) for index in range(concurrent)}
     await weights.until(lambda: names <= weights.route.keys() & weights.listed.keys(), 180, "every first model serving")
-    users = [Traffic(session, world.gateway, ours.name_of(index), RPS) for index in range(concurrent)]
+    users = [Traffic(session, rig.gateway, ours.name_of(index), RPS) for index in range(concurrent)]
     async with playing(users), asyncio.TaskGroup() as group:
         for index, traffic in enumerate(users):
-            canary = ours.canary(world, weights, index)
+            canary = ours.canary(rig, weights, index)
             group.create_task(breaches(canary, weights, traffic, rounds, found))
     print(f"  {sum(one.sent for one in users)} requests in all", flush=True)
-    run([*world.kubectl, "delete", "-n", NAMESPACE, "modeldeployments", "--all", "--wait"])
+    run([*rig.kubectl, "delete", "-n", NAMESPACE, "modeldeployments", "--all", "--wait"])
 
 
 async def _argo(
-    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
+    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
 ) -> None:
     print(f"argo rollouts {argo.VERSION}: {concurrent} Rollouts, {rounds} breaches each", flush=True)
     with tempfile.TemporaryDirectory(prefix="learnloop-argo-") as folder:
-        async with argo.running(world.kubectl, os.environ["KUBECONFIG"], Path(folder)):
+        async with argo.running(rig.kubectl, os.environ["KUBECONFIG"], Path(folder)):
             for index in range(concurrent):
-                world.apply(*argo.objects(world.prometheus, index), *argo.server(world.model, index, 0, SERVING))
+                rig.apply(*argo.objects(rig.prometheus, index), *argo.server(rig.model, index, 0, SERVING))
             for index in range(concurrent):
-                await argo.in_phase(world.kubectl, index, "Healthy")
-            users = [Traffic(session, world.gateway, argo.name_of(index), RPS) for index in range(concurrent)]
+                await argo.in_phase(rig.kubectl, index, "Healthy")
+            users = [Traffic(session, rig.gateway, argo.name_of(index), RPS) for index in range(concurrent)]
             async with playing(users), asyncio.TaskGroup() as group:
                 for index, traffic in enumerate(users):
-                    canary = argo.canary(world, weights, index, SERVING)
+                    canary = argo.canary(rig, weights, index, SERVING)
                     group.create_task(breaches(canary, weights, traffic, rounds, found))
-            run([*world.kubectl, "delete", "-n", NAMESPACE, "rollouts", "--all", "--wait"])
+            run([*rig.kubectl, "delete", "-n", NAMESPACE, "rollouts", "--all", "--wait"])
 
 
 async def _theirs(
-    world: World, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
+    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
 ) -> None:
     print(f"flagger {peer.VERSION}: {concurrent} Canaries, {rounds} breaches each", flush=True)
     log = Path(tempfile.gettempdir()) / "bench-rollback-flagger.log"
-    async with peer.running(world, os.environ["KUBECONFIG"], log):
+    async with peer.running(rig, os.environ["KUBECONFIG"], log):
         for index in range(concurrent):
-            world.apply(*peer.server(world, index, 0, SERVING), *peer.objects(world, index))
-        await peer.initialized(world, range(concurrent))
-        users = [Traffic(session, world.gateway, peer.name_of(index), RPS) for index in range(concurrent)]
+            rig.apply(*peer.server(rig, index, 0, SERVING), *peer.objects(rig, index))
+        await peer.initialized(rig, range(concurrent))
+        users = [Traffic(session, rig.gateway, peer.name_of(index), RPS) for index in range(concurrent)]
         async with playing(users), asyncio.TaskGroup() as group:
             for index, traffic in enumerate(users):
-                canary = peer.canary(world, weights, index, SERVING)
+                canary = peer.canary(rig, weights, index, SERVING)
                 group.create_task(breaches(canary, weights, traffic, rounds, found))
 
 

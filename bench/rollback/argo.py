@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.rollback import breaching, peer
 from bench.rollback.breaching import Canary
+from bench.rollback.rig import NAMESPACE, Rig, established, run
 from bench.rollback.weights import Weights
-from bench.rollback.world import NAMESPACE, World, established, run
 from go_programs import go_build
 
 VERSION = "v1.10.2"
@@ -145,7 +145,7 @@ async def in_phase(kubectl: list[str], index: int, phase: str) -> None:
     await breaching.in_phase(kubectl, f"rollout/{name_of(index)}", phase)
 
 
-def canary(world: World, weights: Weights, index: int, image: str) -> Canary:
+def canary(rig: Rig, weights: Weights, index: int, image: str) -> Canary:
     """A Rollout, as breaches go through it."""
     name = name_of(index)
     return Canary(
@@ -154,8 +154,8 @@ def canary(world: World, weights: Weights, index: int, image: str) -> Canary:
         weight=WEIGHT,
         calm_seconds=CALM_SECONDS,
         patience_seconds=120,
-        release=lambda release: world.apply(server(world.model, index, release, image)[1]),
+        release=lambda release: rig.apply(server(rig.model, index, release, image)[1]),
         has_weight=lambda: weights.route.get(name, 0) >= WEIGHT,
         has_none=lambda: weights.route.get(name) == 0,
-        settled=lambda: in_phase(world.kubectl, index, "Degraded"),
+        settled=lambda: in_phase(rig.kubectl, index, "Degraded"),
     )

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from bench.rollback.figures import Breach
+from bench.rollback.rig import NAMESPACE, run
 from bench.rollback.traffic import Traffic
 from bench.rollback.weights import Weights
-from bench.rollback.world import NAMESPACE, run
 
 
 async def _at_once() -> None:

@@ -1,8 +1,8 @@
 """Breaches of learnloop's canaries, one after the other in each ModelDeployment."""
 
 from bench.rollback.breaching import Canary
+from bench.rollback.rig import Rig
 from bench.rollback.weights import Weights
-from bench.rollback.world import World
 
 WEIGHT = 50
 REQUESTED = {"requests": {"cpu": "50m", "memory": "128Mi"}}
@@ -15,16 +15,16 @@ def name_of(index: int) -> str:
     return f"ours-{index}"
 
 
-def deployment(world: World, index: int, release: int) -> dict[str, object]:
+def deployment(rig: Rig, index: int, release: int) -> dict[str, object]:
     """A ModelDeployment that holds its canary at WEIGHT; release 0 is the honest first model."""
     name = name_of(index)
-    model = {"uri": "uniform://discrete/2?observations=4"} if release == 0 else world.model
+    model = {"uri": "uniform://discrete/2?observations=4"} if release == 0 else rig.model
     environment = [{"name": "RELEASE", "value": str(release)}]
     return {
         "apiVersion": "learnloop.dev/v1alpha1",
         "kind": "ModelDeployment",
         # What was rolled back stays blocked by its artifact: each release says retry, and who says so.
-        "metadata": {"name": name, "annotations": {"learnloop.dev/retry": f"all at release {release} by {world.user}"}},
+        "metadata": {"name": name, "annotations": {"learnloop.dev/retry": f"all at release {release} by {rig.user}"}},
         "spec": {
             "model": model,
             "serving": {"pod": {"env": environment, "resources": REQUESTED}},
@@ -39,7 +39,7 @@ def deployment(world: World, index: int, release: int) -> dict[str, object]:
     }
 
 
-def canary(world: World, weights: Weights, index: int) -> Canary:
+def canary(rig: Rig, weights: Weights, index: int) -> Canary:
     """A deployment of ours, as breaches go through it."""
     name = name_of(index)
     return Canary(
@@ -48,7 +48,7 @@ def canary(world: World, weights: Weights, index: int) -> Canary:
         weight=WEIGHT,
         calm_seconds=CALM_SECONDS,
         patience_seconds=90,
-        release=lambda release: world.apply(deployment(world, index, release)),
+        release=lambda release: rig.apply(deployment(rig, index, release)),
         has_weight=lambda: _at(weights, name, WEIGHT),
         has_none=lambda: _at(weights, name, 0),
     )

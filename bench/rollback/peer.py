@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.rollback.breaching import Canary, in_phase
 from bench.rollback.ours import REQUESTED
+from bench.rollback.rig import NAMESPACE, Rig, established, run
 from bench.rollback.weights import Weights
-from bench.rollback.world import NAMESPACE, World, established, run
 from go_programs import go_build
 
 VERSION = "v1.36.1"
@@ -40,13 +40,13 @@ def name_of(index: int) -> str:
 
 
 @asynccontextmanager
-async def running(world: World, kubeconfig: str, log: Path) -> AsyncIterator[None]:
+async def running(rig: Rig, kubeconfig: str, log: Path) -> AsyncIterator[None]:
     """Flagger on this machine, against the cluster, for the time of the block."""
     module = go_build.module_folder(FLAGGER, "github.com/fluxcd/flagger")
     crds = module / "artifacts" / "flagger" / "crd.yaml"
-    run([*world.kubectl, "apply", "--server-side", "--force-conflicts", "-f", str(crds)])
-    established(world.kubectl, "crd/canaries.flagger.app")
-    flags = [f"-kubeconfig={kubeconfig}", f"-metrics-server={world.prometheus}", "-mesh-provider=gatewayapi:v1"]
+    run([*rig.kubectl, "apply", "--server-side", "--force-conflicts", "-f", str(crds)])
+    established(rig.kubectl, "crd/canaries.flagger.app")
+    flags = [f"-kubeconfig={kubeconfig}", f"-metrics-server={rig.prometheus}", "-mesh-provider=gatewayapi:v1"]
     options = [f"-namespace={NAMESPACE}", "-port=18099", "-log-level=info", "-selector-labels=app"]
     with log.open("wb") as said:
         process = await asyncio.create_subprocess_exec(build(), *flags, *options, stdout=said, stderr=said)
@@ -62,12 +62,12 @@ def _routing(name: str) -> str:
     return f'{{"model_deployment": "{name}", "generation": 1, "arms": [{arm}]}}'
 
 
-def objects(world: World, index: int) -> list[dict[str, Any]]:
+def objects(rig: Rig, index: int) -> list[dict[str, Any]]:
     """A Canary at its floor, and the metric it looks at."""
     name = name_of(index)
     api = "flagger.app/v1beta1"
     metric = {"name": "success", "templateRef": {"name": "success"}, "thresholdRange": {"min": 95}}
-    provider = {"type": "prometheus", "address": world.prometheus}
+    provider = {"type": "prometheus", "address": rig.prometheus}
     return [
         {
             "apiVersion": api,
@@ -100,9 +100,9 @@ def objects(world: World, index: int) -> list[dict[str, Any]]:
     ]
 
 
-def server(world: World, index: int, release: int, image: str) -> list[dict[str, Any]]:
+def server(rig: Rig, index: int, release: int, image: str) -> list[dict[str, Any]]:
     """The policy server as Flagger's target; release 0 is the honest first model."""
-    return policy_server(world.model, name_of(index), release, image)
+    return policy_server(rig.model, name_of(index), release, image)
 
 
 def policy_server(faulty: dict[str, str], name: str, release: int, image: str) -> list[dict[str, Any]]:
@@ -159,17 +159,17 @@ def policy_server(faulty: dict[str, str], name: str, release: int, image: str) -
     ]
 
 
-async def initialized(world: World, indices: range) -> None:
+async def initialized(rig: Rig, indices: range) -> None:
     """Wait until Flagger has made its primaries and routes."""
     for index in indices:
-        await _in_phase(world, index, "Initialized")
+        await _in_phase(rig, index, "Initialized")
 
 
-async def _in_phase(world: World, index: int, phase: str) -> None:
-    await in_phase(world.kubectl, f"canary/{name_of(index)}", phase)
+async def _in_phase(rig: Rig, index: int, phase: str) -> None:
+    await in_phase(rig.kubectl, f"canary/{name_of(index)}", phase)
 
 
-def canary(world: World, weights: Weights, index: int, image: str) -> Canary:
+def canary(rig: Rig, weights: Weights, index: int, image: str) -> Canary:
     """A Canary of Flagger's, as breaches go through it.
 
     It writes weight 0 first and what it has judged afterwards: a release in between is taken for the one that failed,
@@ -182,8 +182,8 @@ def canary(world: World, weights: Weights, index: int, image: str) -> Canary:
         weight=WEIGHT,
         calm_seconds=CALM_SECONDS,
         patience_seconds=120,
-        release=lambda release: world.apply(server(world, index, release, image)[1]),
+        release=lambda release: rig.apply(server(rig, index, release, image)[1]),
         has_weight=lambda: weights.route.get(name, 0) >= WEIGHT,
         has_none=lambda: weights.route.get(name) == 0,
-        settled=lambda: _in_phase(world, index, "Failed"),
+        settled=lambda: _in_phase(rig, index, "Failed"),
     )

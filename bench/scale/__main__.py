@@ -12,8 +12,8 @@ the agents wait for experience. Each team has a ModelDeployment of its own. Othe
     settled     cores and memory of the operator over `--settled` seconds in which nobody changes anything
     caught up   the operator ends, each agent and each team's ModelDeployment is edited, and it starts again: seconds
                 until each status has seen its newest generation
-    rollback   seconds from the canary's first failure until it has no weight, here and in a small cluster with a
-                control plane of its own, side by side (rollbacks.py)
+    rollback   seconds from the canary's first failure until it has no weight (rollbacks.py), here and, before all else
+                and alone on the machine, in a small cluster
 
 The figures of a busy machine are too high; `load_average` says how busy it was.
 """
@@ -25,11 +25,10 @@ import os
 import signal
 import sys
 import time
-from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.operator import world
+from bench.operator import rig
 from bench.operator.api import Api, many
 from bench.operator.control_plane import control_plane, version
 from bench.operator.data_plane import data_plane
@@ -38,7 +37,7 @@ from bench.operator.process import Running, cpu_seconds, running
 from bench.operator.thousand import say, spread
 from bench.scale.fleet import TEAMS_OWN, Fleet, count_pods, fill, none_left, unready_deployments
 from bench.scale.goals import judged
-from bench.scale.rollbacks import side_by_side, site
+from bench.scale.rollbacks import roll_back_all, site
 from bench.scale.simulated_nodes import simulated_nodes
 from learnloop_operator.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT
 from learnloop_operator.settings import Settings
@@ -59,6 +58,8 @@ def main(arguments: list[str]) -> int:
     fleet = Fleet(options.nodes, options.agents, options.pods or PODS_AN_AGENT * options.agents)
     figures: Figures = {"nodes": fleet.nodes, "agents": fleet.agents, "pods": fleet.pods, "failed": {}}
     try:
+        if "rollback" in options.only:
+            figures |= asyncio.run(_small(options))
         with control_plane() as kubeconfig, simulated_nodes(kubeconfig) as components:
             figures["kubernetes"] = version(kubeconfig)
             asyncio.run(_measure(kubeconfig, components, fleet, options, figures))
@@ -83,7 +84,11 @@ async def _measure(
             figures |= await count_pods(api)
             figures |= {f"{name}_rss_mib": _rss_mib(pid) for name, pid in _parts(kubeconfig, components).items()}
         if "rollback" in options.only:
-            figures |= await _rollbacks(kubeconfig, options.canaries, options.turns)
+            figures |= await _rollbacks(kubeconfig, options, "the large cluster")
+            figures |= {
+                f"rollback_{p}_ratio": figures[f"rollback_{p}_s"] / figures[f"small_rollback_{p}_s"]
+                for p in ("p50", "p99")
+            }
     figures |= {f"{name}_cpu_s": cpu_seconds(pid) for name, pid in _parts(kubeconfig, components).items()}
 
 
@@ -113,7 +118,7 @@ async def _settled(kubeconfig: Path, api: Api, observer: Observer, fleet: Fleet,
         say(f"{fleet.agents} agents wait, {fleet.deployments} ModelDeployments serve after {figures['filled_s']:.0f} s")
     # What an agent made is the agent's; people edit the rest.
     edits = [name for name in observer.generations if name[0] == LEARNING_AGENT.kind or name[2] == TEAMS_OWN]
-    edit = {LEARNING_AGENT.kind: world.agent_edit(1_000_000), MODEL_DEPLOYMENT.kind: world.edit(1)}
+    edit = {LEARNING_AGENT.kind: rig.agent_edit(1_000_000), MODEL_DEPLOYMENT.kind: rig.edit(1)}
     kinds = {kind.kind: kind for kind in (LEARNING_AGENT, MODEL_DEPLOYMENT)}
     await many(lambda name: api.merge(kinds[name[0]], name[1], name[2], edit[name[0]]), edits)
     observer.forget_waits()
@@ -140,28 +145,25 @@ async def _settled(kubeconfig: Path, api: Api, observer: Observer, fleet: Fleet,
     return figures
 
 
-async def _rollbacks(kubeconfig: Path, canaries: int, turns: int) -> Figures:
-    say(f"rollbacks: {canaries} canaries and {turns} turns, beside {SMALL.nodes} nodes and {SMALL.agents} agents")
-    with ExitStack() as small:
-        other = await asyncio.to_thread(small.enter_context, control_plane())
-        small.enter_context(simulated_nodes(other))
-        async with Api(other) as api, Observer(api, [LEARNING_AGENT, MODEL_DEPLOYMENT]) as observer:
+async def _small(options: argparse.Namespace) -> Figures:
+    """The small cluster's rollbacks, with the machine for itself."""
+    say(f"rollbacks among {SMALL.nodes} nodes and {SMALL.agents} agents, before the large cluster is made")
+    with control_plane() as kubeconfig, simulated_nodes(kubeconfig):
+        async with Api(kubeconfig) as api, Observer(api, [LEARNING_AGENT, MODEL_DEPLOYMENT]) as observer:
             await fill(api, SMALL)
             async with data_plane() as url:
-                await _serving(other, api, observer, SMALL, url)
-        async with AsyncExitStack() as sites:
-            here = await sites.enter_async_context(site("the large cluster", kubeconfig))
-            there = await sites.enter_async_context(site("the small cluster", other))
-            await side_by_side([here, there], canaries, turns)
-            operators = {"": here.operator, "small_": there.operator}
-            waited = {name: each.cpu_wait_seconds() for name, each in operators.items()}
-            worked = {name: each.cpu_seconds() for name, each in operators.items()}
-    figures = spread("roll_back", here.seconds) | spread("small_roll_back", there.seconds)
-    figures |= {f"{name}roll_back_waited_for_a_core_s": seconds for name, seconds in waited.items()}
-    figures |= {f"{name}roll_back_operator_cpu_s": seconds for name, seconds in worked.items()}
-    figures["rollbacks"] = len(here.seconds)
-    figures["rollback_p99_ratio"] = figures["rollback_p99_s"] / figures["small_rollback_p99_s"]
-    figures["rollback_p50_ratio"] = figures["rollback_p50_s"] / figures["small_rollback_p50_s"]
+                await _serving(kubeconfig, api, observer, SMALL, url)
+        return await _rollbacks(kubeconfig, options, "the small cluster", "small_")
+
+
+async def _rollbacks(kubeconfig: Path, options: argparse.Namespace, name: str, prefix: str = "") -> Figures:
+    async with site(name, kubeconfig) as made:
+        await roll_back_all(made, options.canaries, options.turns)
+        waited, worked = made.operator.cpu_wait_seconds(), made.operator.cpu_seconds()
+    figures = spread(f"{prefix}rollback", made.seconds)
+    figures[f"{prefix}rollback_waited_for_a_core_s"] = waited
+    figures[f"{prefix}rollback_operator_cpu_s"] = worked
+    figures[f"{prefix}rollbacks"] = len(made.seconds)
     say(json.dumps(figures))
     return figures
 

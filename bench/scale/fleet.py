@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.operator import world
+from bench.operator import rig
 from bench.operator.api import Api, many
 from bench.operator.thousand import say
 from learnloop_operator.kube.kinds import LEARNING_AGENT, MODEL_DEPLOYMENT, REWARD_POLICY
@@ -65,26 +65,26 @@ class Fleet:
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"other-{number:05d}", "namespace": world.namespace(number % self.teams)},
+            "metadata": {"name": f"other-{number:05d}", "namespace": rig.namespace(number % self.teams)},
             "spec": {"nodeName": f"node-{number % self.nodes:04d}", "containers": [container]},
         }
 
     def policies(self) -> list[dict[str, Any]]:
         """A RewardPolicy for each team."""
-        return [world.manifest(REWARD_POLICY, team, "reward", world.REWARD_POLICY) for team in range(self.teams)]
+        return [rig.manifest(REWARD_POLICY, team, "reward", rig.REWARD_POLICY) for team in range(self.teams)]
 
     def learning_agents(self) -> list[dict[str, Any]]:
         """Agents that wait for more experience than they ever get: none is suspended, none trains."""
-        spec = world.learning_agent("reward") | {"suspend": False}
+        spec = rig.learning_agent("reward") | {"suspend": False}
         spec["training"] = spec["training"] | {"triggers": {"episodes": 1_000_000}}
         # No admission names a ServiceAccount here; a pod that has a token and no account is refused for ever.
         spec["task"]["environment"]["actors"] = {"pod": {"serviceAccountName": "default"}}
-        return [world.manifest(LEARNING_AGENT, i % self.teams, f"agent-{i:05d}", spec) for i in range(self.agents)]
+        return [rig.manifest(LEARNING_AGENT, i % self.teams, f"agent-{i:05d}", spec) for i in range(self.agents)]
 
     def model_deployments(self) -> list[dict[str, Any]]:
         """One of each team itself, which nobody but people edits."""
-        spec = world.model_deployment()
-        return [world.manifest(MODEL_DEPLOYMENT, team, TEAMS_OWN, spec) for team in range(self.teams)]
+        spec = rig.model_deployment()
+        return [rig.manifest(MODEL_DEPLOYMENT, team, TEAMS_OWN, spec) for team in range(self.teams)]
 
 
 async def fill(api: Api, fleet: Fleet) -> dict[str, float]:
@@ -97,7 +97,7 @@ async def fill(api: Api, fleet: Fleet) -> dict[str, float]:
     nodes = [fleet.node(number) for number in range(fleet.nodes)]
     figures["nodes_created_s"] = await many(lambda item: api.call("POST", "/api/v1/nodes", item), nodes)
     figures["nodes_ready_s"] = await none_left("nodes to become ready", lambda: _unready_nodes(api))
-    await many(api.create, world.namespaces(fleet.teams))
+    await many(api.create, rig.namespaces(fleet.teams))
     pods = [fleet.pod(number) for number in range(fleet.others)]
     figures["other_pods_created_s"] = await many(lambda item: _create_pod(api, item), pods)
     figures["other_pods_running_s"] = await none_left("pods of others to run", lambda: _not_running(api))

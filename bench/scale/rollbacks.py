@@ -1,8 +1,8 @@
-"""How long a worse model keeps its weight, in a small cluster and in a large one, side by side.
+"""How long a worse model keeps its weight in a cluster.
 
-Each site has canaries of its own, held at half of the episodes, and a Prometheus that is played here. At a moment that
-nothing foretells, all that the canary does fails; the clock runs from there until the watch shows a status without a
-weight for it. Both clusters have theirs at about the same time, so that a machine that is busy is so for both.
+A site has canaries, held at half of the episodes, and a Prometheus that is played here. At a moment that nothing
+foretells, all that the canary does fails; the clock runs from there until the watch shows a status without a weight for
+it. The small cluster has its rollbacks before the large one is made: neither starves the other of the machine's cores.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bench.operator.process import Running, running
 from bench.operator.thousand import say
 from learnloop_api import names
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, ResourceKind
-from testing.operators.crash_world import NAME, model, revision
+from testing.operators.crash_rig import NAME, model, revision
 from testing.operators.served_traffic import Provider, Traffic
 
 WEIGHT = 50
@@ -145,21 +145,16 @@ async def _scrape(provider: Provider) -> None:
         last = now
 
 
-async def side_by_side(sites: list[Site], canaries: int, turns: int, seed: int = 1) -> None:
-    """`turns` times for each canary and site, `canaries` side by side; fills `seconds` of each site."""
+async def roll_back_all(made: Site, canaries: int, turns: int, seed: int = 1) -> None:
+    """`turns` times for each of the `canaries`, which go side by side; fills `seconds` of the site."""
     moments = random.Random(seed)
-    for each in sites:
-        await each.begin(canaries)
+    await made.begin(canaries)
 
     async def one(number: int) -> None:
         for turn in range(1, turns + 1):
-            calm = [moments.uniform(*CALM_SECONDS) for _ in sites]
-            await asyncio.gather(*(each.roll_back(number, turn, rest) for each, rest in zip(sites, calm, strict=True)))
+            await made.roll_back(number, turn, moments.uniform(*CALM_SECONDS))
             if number == 0:
-                say(
-                    f"rollbacks: turn {turn} of {turns}, "
-                    + ", ".join(f"{len(it.seconds)} in {it.name}" for it in sites)
-                )
+                say(f"rollbacks: turn {turn} of {turns}, {len(made.seconds)} in {made.name}")
 
     async with asyncio.TaskGroup() as group:
         for number in range(canaries):

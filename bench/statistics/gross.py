@@ -5,13 +5,13 @@ import math
 import numpy as np
 
 from bench.statistics.evidence import Floats
-from learnloop_operator.rollout.fast_lane import BUDGET
+from learnloop_operator.rollout.checks.error_budget import FAST_LANE
 from learnloop_operator.statistics.alarm import BETS, Alarm, heard
 from learnloop_operator.statistics.e_values import Counts
 
 BAR, ALPHA, BOUNDS = 0.05, 0.01, 2
 """maxRequestErrors and errors max, as they are by default."""
-NEEDED = math.log(BOUNDS / (BUDGET * ALPHA))
+NEEDED = math.log(BOUNDS / (FAST_LANE * ALPHA))
 
 
 class Alarms:

@@ -11,8 +11,7 @@ from bench.statistics.default import figures as default_analysis
 from bench.statistics.evidence import Bools, Feared, Floats, feared
 from bench.statistics.experiments import false_winners, right_winners
 from bench.statistics.goals import EXPERIMENT_ALPHA
-from bench.statistics.gross import difference as alarm_difference
-from bench.statistics.gross import false_rollbacks, requests_until_right
+from bench.statistics.gross import difference as alarm_difference, false_rollbacks, requests_until_right
 from bench.statistics.lengths import figures as lengths
 from bench.statistics.pauses import figures as pauses
 from bench.statistics.rollouts import PER_SECOND, Draw, Outcome, agreement, simulate, successes

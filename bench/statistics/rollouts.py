@@ -8,8 +8,14 @@ from numpy.typing import NDArray
 
 from bench.statistics.evidence import CANARY_N, Bools, Feared, Floats, Memories, feared, look
 from bench.statistics.ttest import significant
-from learnloop_operator.statistics.canary_against_stable import Bars, LookMemory, Pair, bars, claim
-from learnloop_operator.statistics.canary_against_stable import look as product_look
+from learnloop_operator.statistics.canary_against_stable import (
+    Bars,
+    LookMemory,
+    Pair,
+    bars,
+    look as product_look,
+    proven,
+)
 from learnloop_operator.statistics.e_values import Counts
 
 WEIGHTS = np.array([0.10, 0.25, 0.50, 1.00])
@@ -123,7 +129,7 @@ def agreement(result: Outcome, max_drop: float) -> tuple[int, float]:
             pair = Pair(Counts(canary_n, canary), Counts(stable_n, stable))
             memory = product_look(memory, pair, max_drop, bar) if concurrent else replace(memory, counted=None)
             worst = max(worst, abs(memory.worse - worse), abs(memory.fine - fine))
-            verdict = claim(memory, bar).value
+            verdict = proven(memory, bar)
             looks += 1
         assert (verdict == "worse") == bool(result.rolled_back[index]), f"rollout {index}: {verdict}"
     return looks, worst

@@ -26,7 +26,7 @@ from learnloop_operator.rollout.children.routing_table import table_for
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.judging.analysis import Judgement
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Desired, Model, Snapshot
+from learnloop_operator.rollout.model.snapshot import Defaults, Desired, LiveArm, Model, Snapshot
 from learnloop_operator.rollout.reasons import DATA_AVAILABLE
 from learnloop_operator.rollout.status import data_condition
 from learnloop_operator.rollout.steps import canary_steps
@@ -71,9 +71,9 @@ class World:
         arms = self.state.arms()
         running = {arm.revision: RUNNING for arm in arms}
         if fault == "pods gone" and self.state.canary:
-            running[self.state.canary.revision] = ArmWorld(0, 1)
+            running[self.state.canary.revision] = LiveArm(0, 1)
         if self.state.stable is None:
-            running[STABLE.revision] = ArmWorld(1, 1)
+            running[STABLE.revision] = LiveArm(1, 1)
         return Snapshot(
             now=self.now,
             object={"metadata": {"name": "md", "namespace": "ns", "annotations": self.notes}},
@@ -131,7 +131,7 @@ class World:
             self.status = self.status.model_copy(update={"conditions": [self.data]})
 
 
-DEFAULTS, RUNNING = Defaults("image", "http://data"), ArmWorld(1, 1)
+DEFAULTS, RUNNING = Defaults("image", "http://data"), LiveArm(1, 1)
 
 
 def walk(seed: int, seconds: float, sequential: bool) -> Walked:

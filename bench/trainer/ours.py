@@ -12,11 +12,11 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, learner, traits_of
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.evaluation import Policy, play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.floating_point import settle
-from learnloop_trainer.training_run.figures import no_episodes
+from learnloop_trainer.training_run.policy_training import no_episodes
 
 
 def main(task: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,6 @@ class Breaker:
         return True
 
     def worked(self) -> None:
-        """The server answers."""
         self._failures, self._trying, self._until = 0, False, 0.0
 
     def failed(self, rest: float = 0.0) -> None:

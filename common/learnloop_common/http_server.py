@@ -5,7 +5,6 @@ import contextlib
 import logging
 import signal
 import ssl
-import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from learnloop_common import process_end
+from learnloop_common import telemetry, termination_message
 from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls import own_context
 
@@ -71,20 +70,36 @@ class DrainingServer(uvicorn.Server):
 
 
 def closing(app: ASGIApp, drain: Drains) -> ASGIApp:
-    """`app`, whose answers end their connections while it drains: the next request then goes to somebody else."""
+    """`app`, whose answers end their connections while it drains: the next request then goes to somebody else. So do
+    answers to a request whose body was not read whole: no more of it is received."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers", ()))
+        unread = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+        async def received() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = unread and message.get("more_body", False)
+            return message
+
         async def sent(message: Message) -> None:
-            if drain.draining and message["type"] == "http.response.start":
+            if (drain.draining or unread) and message["type"] == "http.response.start":
                 items = [header for header in message.get("headers", ()) if header[0].lower() != _CLOSE[0]]
                 message = {**message, "headers": [*items, _CLOSE]}
             await send(message)
 
-        await app(scope, receive, sent if scope["type"] == "http" else send)
+        await (app(scope, received, sent) if scope["type"] == "http" else app(scope, receive, send))
 
     return answered
 
 
+HEADERS = [
+    ("cache-control", "no-store"),
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"),
+]
+"""Of every answer: no cache keeps it, and no browser makes a page of it."""
 CONNECTIONS = 64
 """More than a kubelet, an operator and some Prometheus ever have."""
 
@@ -122,9 +137,9 @@ async def serve_both(
             await coroutine
             if (passing and name in passing) or ours.should_exit:
                 return
-            process_end.leave(f"{name} ended: the server stops")
+            termination_message.leave(f"{name} ended: the server stops")
         except (Exception, SystemExit) as error:
-            process_end.end(error, "" if process_end.says_all(error) else f"{name}: ")
+            termination_message.end(error, "" if termination_message.says_all(error) else f"{name}: ")
         status, ours.should_exit = 1, True
 
     tasks = [asyncio.create_task(watched(name, coroutine), name=name) for name, coroutine in work.items()]
@@ -162,6 +177,9 @@ def uvicorn_config(
         lifespan="off",
         access_log=False,
         log_level="warning",
+        log_config=None,  # its lines then look like all others
+        proxy_headers=False,  # callers are known by their tokens, not by their addresses
+        headers=HEADERS,
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
@@ -182,7 +200,6 @@ class ProbesOnly:
         self._inner = inner
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI connection."""
         if scope["type"] == "http" and (scope["method"] != "GET" or scope["path"] not in PATHS):
             await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
@@ -210,7 +227,7 @@ def run(settings: type[Settings], serve: Callable[[Settings, ssl.SSLContext | No
     """Entry point of a server process: logs, settings, TLS, event loop. Returns the exit status."""
     import uvloop
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    telemetry.set_up()
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         own = settings.read()
@@ -221,5 +238,5 @@ def run(settings: type[Settings], serve: Callable[[Settings, ssl.SSLContext | No
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(own, tls))
     except ConfigurationError as error:
-        process_end.leave(str(error))
+        termination_message.leave(str(error))
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TextIO
 from urllib.parse import urlsplit
+
+from learnloop_common.untrusted_text import shown
 
 Style = Literal["text", "json"]
 FORMAT_VARIABLE = "LEARNLOOP_LOG_FORMAT"
@@ -52,19 +55,37 @@ class JsonLines(logging.Formatter):
     """at (RFC 3339, UTC), level, logger, message; object, revision, trace_id, error where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = {"at": at, "level": record.levelname.lower(), "logger": record.name}
+        line = {"at": _utc(record), "level": record.levelname.lower(), "logger": record.name}
         line |= {"message": record.getMessage()[:LONGEST], **(_ABOUT.get() or {})}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)[-LONGEST:]
         return json.dumps(line, ensure_ascii=False)
 
 
-def set_up(level: str, style: Style, text: str, stream: TextIO | None = None) -> None:
-    """The root logger writes lines of this style. `text`: logging's format for people. By default to standard error."""
+class TextLines(logging.Formatter):
+    """A line for people. Control signs are shown, lines of an error are indented: no caller's text forges one."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _utc(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).replace("\n", "\\n")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record)).replace("\n", "\n  ")
+
+
+def _utc(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def set_up(level: str = "INFO", style: Style | None = None, text: str = TEXT, stream: TextIO | None = None) -> None:
+    """The root logger writes lines of this style, by default the environment's. `text`: for people."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if style == "json" else logging.Formatter(text))
+    handler.setFormatter(JsonLines() if (style or style_of(os.environ)) == "json" else TextLines(text))
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 

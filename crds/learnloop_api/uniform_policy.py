@@ -10,7 +10,7 @@ A member of a team asks for itself, with what it sees: for it the same addresses
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import parse_qs, urlsplit
@@ -34,6 +34,20 @@ RE2, by which API servers match, repeats anything."""
 HOW = "write uniform://discrete/4?observations=16, or multi-discrete/3x4, continuous/-2..2, hybrid/3/0..1,-1..1"
 MOST = 65_536
 """Choices, combinations, or numbers of an action."""
+ENVIRONMENTS: Mapping[str, str] = {
+    "Acrobot-v1": "uniform://discrete/3?observations=6",
+    "Blackjack-v1": "uniform://discrete/2?observations=45",
+    "CartPole-v1": "uniform://discrete/2?observations=4",
+    "CliffWalking-v1": "uniform://discrete/4?observations=48",
+    "CliffWalkingSlippery-v1": "uniform://discrete/4?observations=48",
+    "FrozenLake-v1": "uniform://discrete/4?observations=16",
+    "FrozenLake8x8-v1": "uniform://discrete/4?observations=64",
+    "MountainCar-v0": "uniform://discrete/3?observations=2",
+    "MountainCarContinuous-v0": "uniform://continuous/-1..1?observations=2",
+    "Pendulum-v1": "uniform://continuous/-2..2?observations=3",
+    "Taxi-v4": "uniform://discrete/6?observations=500",
+}
+"""Addresses for the environments that every image has; a unit test holds them against the environments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +63,6 @@ class UniformSpaces:
     """Length of what is seen; None: any."""
 
     def uri(self) -> str:
-        """The address of this policy."""
         numbers = ",".join(
             _bound(*ends, len(list(same))) for ends, same in groupby(zip(self.low, self.high, strict=True))
         )

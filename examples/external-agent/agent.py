@@ -6,7 +6,7 @@ deployment.yaml runs it in the cluster, where it proves its namespace by its tok
 From a checkout, with a token of the namespace, as the chart asks for by default (with `tls.mode: off`; otherwise
 https://, and LEARNLOOP_TLS_CA names the authority, `ca.crt` of the ConfigMap learnloop-ca):
 
-    pip install '.[sdk]'
+    pip install ./crds ./agent_sdk
     kubectl create token default --audience learnloop > token
     kubectl port-forward service/balancer 8080 &
     export LEARNLOOP_TOKEN_FILE=token LEARNLOOP_ENDPOINT=http://localhost:8080

@@ -3,7 +3,7 @@
 It remembers what was asked before, may call one tool, and asks for a thumb afterwards. Any server with the Chat
 Completions API will do.
 
-    pip install '.[sdk]'
+    pip install ./crds ./agent_sdk
     kubectl port-forward -n learnloop-system service/learnloop-data 8081:8080 &
     kubectl get configmap learnloop-ca -o jsonpath='{.data.ca\\.crt}' > ca.crt
     kubectl create token default --audience learnloop > token

@@ -20,11 +20,11 @@ from safetensors.numpy import load_file
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.conversations.tool_lookup import LEVELS, ToolLookup, corpus
-from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.language.algorithms.sft import Sft
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import Sft
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import Plan, Recorded, demonstrated
+from learnloop_trainer.language.chat_experience import Plan, Recorded, demonstrated
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode
 

@@ -14,9 +14,9 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from grids import DeepSea, Exploration, KeyDoor
-from learnloop_environments.base import ActionSpace, Step
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Conditions, Simulation, TeamSimulation
+from learnloop_environments.spaces import ActionSpace, Step
 from markets import ResourceAllocation, SupplyChain, Trading
 from motion import Courier, Manipulation, Navigation, PointGoals
 from teams import Cooperative, CooperativeContinuous, CooperativeHybrid, Relay, RelayHybrid, TwoStep

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Purpose, Words, words
 from learnloop_environments.simulation import Flags, Level, Outcome, Simulation
+from learnloop_environments.spaces import Observations
 
 LARGEST, SIGHT, RESOURCES = 15, 2, 3
 WIDTH = LARGEST + 2 * SIGHT  # a border that cannot be entered, so that every window lies inside

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Words
 from learnloop_environments.simulation import Flags, Floats64, Level, Outcome, Simulation, box
+from learnloop_environments.spaces import Observations
 
 RESOURCES, CLAIMANTS, SHARPNESS = 3, 4, 3.0
 

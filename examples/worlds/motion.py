@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.randomness import Words
 from learnloop_environments.simulation import Flags, Floats64, Level, Outcome, Simulation, box
+from learnloop_environments.spaces import Bounds, Observations
 
 MOST, SEEN, RADIUS, GOAL, SECONDS = 12, 5, 0.35, 0.4, 0.5
 FAR = 100.0  # where obstacles are that a level does not have

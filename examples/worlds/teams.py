@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Bounds, Observations
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split, Words
 from learnloop_environments.simulation import NOMINAL, Conditions, Flags, Floats64, Level, Outcome, TeamSimulation, box
+from learnloop_environments.spaces import Bounds, Observations
 
 AGENTS, SPEED, SIZE = 3, 0.25, 0.15
 MOVES = np.asarray([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])

@@ -10,19 +10,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from demo import afterwards, bad_model, cluster_choice, install, learning, picture, source_cluster
+from demo import afterwards, cluster_choice, install, picture, source_cluster
 from demo.api import Api, connect
+from demo.halves import both_halves
 from demo.narrator import Narrator
 from demo.recorder import Recorder
 from demo.settings import SOURCE, Settings
-from demo.story import ended_on_failure, processor_seconds, require, told
+from demo.story import ended_on_failure, processor_seconds, told
 from toolkit.main_program import run_as_program
 from toolkit.work_groups import side_by_side
-
-BASELINE_AT_MOST = 30.0
-PROMOTED_AT_LEAST = 400.0
-CANARY_SHARE = 10
-ROLLBACK_SECONDS = 60.0
 
 
 def main() -> int:
@@ -65,26 +61,9 @@ def tell(api: Api, settings: Settings, narrator: Narrator, recorder: Recorder) -
 
 
 def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:
-    learned = learning.watch_it_learn(api, settings, narrator)
-    require(learned.baseline_return <= BASELINE_AT_MOST, f"baseline return {learned.baseline_return:.1f} is above 30")
-    require(learned.promoted_return >= PROMOTED_AT_LEAST, f"promoted return {learned.promoted_return:.1f} is below 400")
-    back = bad_model.watch_it_come_back(api, settings, narrator, learned.model_uri, learned.model_sha256)
-    require(back.max_weight <= CANARY_SHARE, f"the sabotaged model had {back.max_weight} % of the episodes")
-    require(back.max_share * 100 <= CANARY_SHARE, f"the sabotaged model saw {back.max_share:.1%} of the episodes")
-    require(back.rollback_seconds <= ROLLBACK_SECONDS, f"rollback took {back.rollback_seconds:.1f} s, more than 60 s")
-    bad_model.restore(api, settings)
-    narrator.chapter("Where everything came from")
-    print(api.run("get", "-n", settings.namespace, "learningagents,trainingjobs,modeldeployments,rewardpolicies"))
+    figures = both_halves(api, settings, narrator)
     afterwards.bring_to_rest(api, settings, narrator)
-    return {
-        "baseline_return": round(learned.baseline_return, 1),
-        "promoted_return": round(learned.promoted_return, 1),
-        "training_workers": learned.training_workers,
-        "loop_seconds": round(learned.loop_seconds, 1),
-        "bad_model_max_weight": back.max_weight,
-        "bad_model_max_share": round(back.max_share, 4),
-        "bad_model_rollback_seconds": round(back.rollback_seconds, 1),
-    }
+    return figures
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 from contextlib import suppress
+from pathlib import Path
 
 from demo.api import Api
 from demo.container_cluster import removal
@@ -53,10 +54,12 @@ def say_what_next(kubectl: list[str], settings: Settings, kind: str | None) -> N
     lines = ["Look around", "───────────"]
     if kubeconfig := os.environ.get("KUBECONFIG"):
         lines.append(f"  export KUBECONFIG={shlex.quote(kubeconfig)}")
+    if Path(kubectl[0]).is_absolute():
+        lines.append(f"  export PATH=$PATH:{shlex.quote(str(Path(kubectl[0]).parent))}")
     lines += [
         f"  {command} get la,tjob,mdep,pods",
         f"  {command} patch la {settings.agent} --type=merge -p '{RESUMED}'   # let it play on",
-        "  python3 -m venv ~/.learnloop && ~/.learnloop/bin/pip install '.[cli]'   # the plugin, kubectl learnloop",
+        "  python3 -m venv ~/.learnloop && ~/.learnloop/bin/pip install ./crds './operator[console]'",
         f"  ~/.learnloop/bin/kubectl-learnloop {console}   # the loop in a browser, with your own rights",
         "  docs/how-to/watch-it.md   # dashboards for a Grafana of yours, alerts, traces",
         "",

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
+from demo.settings import RELEASE, SYSTEM_NAMESPACE
 from toolkit.commands import ask
 
 Json = dict[str, Any]
@@ -50,6 +51,13 @@ class Api:
         metadata = pod["metadata"]
         port = f"{'https:' if _by_tls(pod) else ''}{metadata['name']}:8080"
         return self.text(f"/api/v1/namespaces/{metadata['namespace']}/pods/{port}/proxy/metrics")
+
+    def trainer_image(self) -> str:
+        """The image the installed operator trains with: it has onnx, and this cluster can surely pull it."""
+        path = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{RELEASE}-operator"
+        containers = (self.get(path) or {})["spec"]["template"]["spec"]["containers"]
+        environment = {item["name"]: item.get("value") for item in containers[0]["env"]}
+        return str(environment["LEARNLOOP_TRAINER_IMAGE"])
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Runs kubectl; raises CalledProcessError with its stderr when it fails."""

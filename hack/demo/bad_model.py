@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from demo.api import Api, Json
 from demo.canary_watch import Watch
 from demo.narrator import Narrator, StoryFailedError
-from demo.settings import RELEASE, ROOT, SYSTEM_NAMESPACE, Settings
+from demo.settings import ROOT, Settings
 from demo.waiting import until
 from toolkit.work_groups import current
 
@@ -46,7 +46,7 @@ def pin(api: Api, settings: Settings, narrator: Narrator, made: dict[str, str]) 
 
 def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> dict[str, str]:
     job = ROOT / "examples" / "sabotaged" / "job.yaml"
-    words = {"MODEL_URI": model_uri, "MODEL_SHA256": model_sha256, "TRAINER_IMAGE": trainer_image(api)}
+    words = {"MODEL_URI": model_uri, "MODEL_SHA256": model_sha256, "TRAINER_IMAGE": api.trainer_image()}
     manifest = job.read_text()
     for word, value in words.items():
         manifest = manifest.replace(word, value)
@@ -56,14 +56,6 @@ def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> di
     last = api.run("logs", "-n", settings.namespace, "job/sabotage").strip().splitlines()[-1]
     made: dict[str, str] = json.loads(last)
     return made
-
-
-def trainer_image(api: Api) -> str:
-    """The image the installed operator trains with: it has onnx, and this cluster can surely pull it."""
-    path = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{RELEASE}-operator"
-    containers = (api.get(path) or {})["spec"]["template"]["spec"]["containers"]
-    environment = {item["name"]: item.get("value") for item in containers[0]["env"]}
-    return str(environment["LEARNLOOP_TRAINER_IMAGE"])
 
 
 def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> RolledBack:

@@ -9,6 +9,7 @@ from demo.cluster_choice import Choice
 from demo.narrator import Narrator
 from demo.running import run_shown, tool
 from demo.settings import RELEASE, ROOT, SOURCE, SYSTEM_NAMESPACE, Settings
+from toolkit.work_groups import side_by_side
 
 LOCAL_VALUES = ROOT / "hack" / "cluster" / "values.yaml"
 TLS_VALUES = ROOT / "hack" / "cluster" / "values-tls.yaml"
@@ -32,12 +33,11 @@ def prepare(settings: Settings, narrator: Narrator) -> list[str]:
     """
     choice = Choice(None if settings.context else SOURCE, "")
     found = reach(settings, choice, narrator)
-    if choice.kind == SOURCE:
-        trainer = os.environ.get("TRAINER") == "1"
-        source_cluster.finish(with_gateway=os.environ.get("GATEWAY") == "1", with_trainer=trainer)
-        if trainer:
-            found = replace(found, values=(*found.values, TRAINER_VALUES))
-    install(found, narrator)
+    finish = [lambda: source_cluster.finish(os.environ.get("GATEWAY") == "1")] if choice.kind == SOURCE else []
+    if finish and os.environ.get("TRAINER") == "1":
+        source_cluster.add_trainer()  # the chart has an object of its kinds
+        found = replace(found, values=(*found.values, TRAINER_VALUES))
+    side_by_side(lambda: install(found, narrator), *finish)
     return found.kubectl
 
 
@@ -51,6 +51,7 @@ def reach(settings: Settings, choice: Choice, narrator: Narrator, more_images: t
         kubeconfig = source_cluster.start(more_images)
         tools = kubeconfig.parent / "bin"
         os.environ["KUBECONFIG"] = str(kubeconfig)
+        os.environ["PATH"] = f"{os.environ['PATH']}{os.pathsep}{tools}"  # for the plugin
         values = settings.values or (LOCAL_VALUES,)
         images = source_cluster.restart_on_new_images()
         return Cluster([tool("kubectl", tools)], [tool("helm", tools)], values, images)

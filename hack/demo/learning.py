@@ -5,7 +5,7 @@ from typing import Any
 
 from demo.api import Api, Json
 from demo.narrator import Narrator, StoryFailedError
-from demo.settings import ROOT, Settings
+from demo.settings import Settings
 from demo.waiting import until
 
 ENOUGH_EPISODES = 20
@@ -31,8 +31,7 @@ def watch_it_learn(api: Api, settings: Settings, narrator: Narrator) -> Learned:
     """
     narrator.chapter("The quickstart: one LearningAgent, one RewardPolicy")
     began = narrator.elapsed()
-    quickstart = ROOT / "examples" / "quickstart" / "quickstart.yaml"
-    for line in api.run("apply", "-n", settings.namespace, "-f", str(quickstart)).splitlines():
+    for line in api.run("apply", "-n", settings.namespace, "-f", str(settings.quickstart)).splitlines():
         narrator.say(line)
 
     narrator.chapter("Experience and rewards, with no policy but chance")

@@ -17,7 +17,7 @@ SOURCE, KIND, K3D = "source", "kind", "k3d"
 class Settings:
     """`context` names the user's own cluster; without it one is made on this machine, by the means `cluster` names.
 
-    `agent` is the LearningAgent of the story.
+    `agent` is the LearningAgent of the story, `rollback_seconds` the longest rollback that it accepts.
     """
 
     context: str | None
@@ -27,6 +27,8 @@ class Settings:
     cluster: str | None = None
     picture: Path | None = None
     agent: str = AGENT
+    quickstart: Path = ROOT / "examples" / "quickstart" / "quickstart.yaml"
+    rollback_seconds: float = 60.0
 
     @classmethod
     def read(cls, agent: str = AGENT) -> "Settings":

@@ -41,14 +41,18 @@ def start(more_images: tuple[str, ...] = ()) -> Path:
     return here.kubeconfig
 
 
-def finish(with_gateway: bool = False, with_trainer: bool = False) -> None:
+def add_trainer() -> None:
+    """Kubeflow Trainer, ready. Raises CommandFailed."""
+    with exclusive(state()):
+        full_cluster.add_trainer(state())
+
+
+def finish(with_gateway: bool = False) -> None:
     """What the story needs last: it may be compiled while the chart is being installed."""
     with exclusive(state()):
         full_cluster.add_training_operator(state())
         if with_gateway:
             full_cluster.add_gateway(state())
-        if with_trainer:
-            full_cluster.add_trainer(state())
 
 
 def restart_on_new_images() -> list[str]:

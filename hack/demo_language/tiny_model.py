@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from demo.api import Api
-from demo.bad_model import trainer_image
 from demo.narrator import Narrator
 from demo.settings import ROOT, Settings
 
@@ -28,7 +27,7 @@ def make(api: Api, settings: Settings, narrator: Narrator) -> str:
 def apply(api: Api, settings: Settings, file: Path, **words: str) -> None:
     """Applies a file of the example with its words in capitals filled in."""
     text = file.read_text()
-    for word, value in {"TRAINER_IMAGE": trainer_image(api), **words}.items():
+    for word, value in {"TRAINER_IMAGE": api.trainer_image(), **words}.items():
         text = text.replace(word, value)
     api.run("apply", "-n", settings.namespace, "-f", "-", stdin=text)
 

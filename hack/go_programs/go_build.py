@@ -80,7 +80,6 @@ TRAINER = Module(
 KUEUE = Module("kueue", {})
 """Not built: the definition of what a queue admits, for tests."""
 GATEWAY = Module("gateway", {"contour": "github.com/projectcontour/contour/cmd/contour"})
-NATS = Module("nats", {"nats-server": "github.com/nats-io/nats-server/v2"})
 KWOK = Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
 """Plays the kubelets of nodes that do not exist."""
 WEAVIATE = Module("weaviate", {"weaviate-server": "github.com/weaviate/weaviate/cmd/weaviate-server"})

@@ -31,7 +31,6 @@ def build(definitions: list[Definition], state: State | None) -> None:
     client = Client(state) if state else None
     base_id = base_image.ensure()
     for definition in definitions:
-        definition.prepare()
         wanted = definition.digest(base_id)
         _build_if_stale(definition, wanted, notes)
         image = buildah.identifier(definition.reference) or ""

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from go_programs import go_build
-from go_programs.go_build import Module
 from toolkit.errors import Refusal
 from toolkit.places import REPOSITORY
 
@@ -19,22 +17,15 @@ NOT_CONTENT = {"__pycache__"}
 
 @dataclass(frozen=True)
 class Definition:
-    """One image: its tag, its Dockerfile, the folder it may copy from, and its build arguments. Where that folder is
-    not of sources, it holds the programs of a Go module."""
+    """One image: its tag, its Dockerfile, the folder it may copy from, and its build arguments."""
 
     name: str
     tag: str
     dockerfile: Path
     context: Path
     arguments: Mapping[str, str] = field(default_factory=dict)
-    programs: Module | None = None
     by_name: bool = False
     """It is built where somebody names it, and left out where all are."""
-
-    def prepare(self) -> None:
-        """Have what the Dockerfile copies. Raises Refusal without a Go toolchain, CommandFailed when a build fails."""
-        if self.programs:
-            go_build.ensure(self.programs, self.programs.programs)
 
     @property
     def reference(self) -> str:
@@ -77,10 +68,6 @@ def _third_party(name: str, tag: str, *, by_name: bool = False) -> Definition:
     return Definition(name, tag, HERE / name / "Dockerfile", HERE / name, by_name=by_name)
 
 
-def _from_source(module: Module, tag: str) -> Definition:
-    return Definition(module.name, tag, HERE / module.name / "Dockerfile", module.cache(), programs=module)
-
-
 DEFINITIONS: Mapping[str, Definition] = {
     definition.name: definition
     for definition in (
@@ -89,7 +76,7 @@ DEFINITIONS: Mapping[str, Definition] = {
         _product("serving", "serving_image"),
         _product("memory", "memory_image"),
         _third_party("postgres", "17"),
-        _from_source(go_build.NATS, "2.15.1"),
+        Definition("nats", "2.15.1", HERE / "nats/Dockerfile", REPOSITORY),
         _third_party("prometheus", "2.53"),
         _third_party("llama-cpp", "0.7.0", by_name=True),
         # 6 GB, and no part of the chart: a suite of gates names it.

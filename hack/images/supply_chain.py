@@ -1,6 +1,6 @@
 """What an image is made of and how: a CycloneDX 1.6 bill of materials, and an in-toto statement with SLSA provenance.
 
-Both are read from what the build reads: the hash-locked requirements, the Go modules, the Dockerfile. Packages of
+Both are read from what the build reads: the hash-locked requirements and the Dockerfile. Packages of
 the base image's distribution are not listed, and the bill says that it is incomplete in that.
 """
 
@@ -18,7 +18,6 @@ from toolkit.places import REPOSITORY
 FOLDER = REPOSITORY / "dist" / "supply-chain"
 LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?P<rest>(?:.*\\\n)*.*)$", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-REQUIRED = re.compile(r"^(?:require\s+|\t)(?P<path>[^\s()]+\.[^\s()]+/?\S*) (?P<version>v\S+)", re.MULTILINE)
 BUILD_TYPE = "https://learnloop.dev/hack/images/v1"
 
 Document = dict[str, Any]
@@ -50,7 +49,7 @@ def commit() -> str:
 
 def bill_of_materials(definition: Definition, base: str) -> Document:
     """CycloneDX 1.6 (ECMA-424), as JSON. It has no time and no serial number: the same image has the same bill."""
-    components = [*_python(definition), *_go(definition)]
+    components = list(_python(definition))
     base_image: Document = {"type": "container", "name": "base-image", "version": base, "bom-ref": f"base:{base}"}
     return {
         "bomFormat": "CycloneDX",
@@ -73,7 +72,7 @@ def provenance(definition: Definition, inputs: str, base: str, image: str, commi
         {"uri": "git+repository", "digest": {"gitCommit": commit}},
         {"uri": "container:base-image", "digest": {"sha256": base.removeprefix("sha256:")}},
     ]
-    for file in sorted({definition.dockerfile, *_requirements(definition), *_modules(definition)}):
+    for file in sorted({definition.dockerfile, *_requirements(definition)}):
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         materials.append({"uri": f"file:{file.relative_to(REPOSITORY)}", "digest": {"sha256": digest}})
     return {
@@ -108,13 +107,6 @@ def _python(definition: Definition) -> Iterator[Document]:
             yield library | {"properties": allowed}
 
 
-def _go(definition: Definition) -> Iterator[Document]:
-    for file in _modules(definition):
-        for match in REQUIRED.finditer(file.read_text()):
-            purl = f"pkg:golang/{match['path']}@{match['version']}"
-            yield {"type": "library", "name": match["path"], "version": match["version"], "purl": purl, "bom-ref": purl}
-
-
 def _requirements(definition: Definition) -> list[Path]:
     """The locks that the Dockerfile copies."""
     words = (word for match in COPY.finditer(definition.dockerfile.read_text()) for word in match["what"].split())
@@ -125,10 +117,6 @@ def _requirements(definition: Definition) -> list[Path]:
         # Of two locks the image installs one.
         copied.discard(path if accelerated else path.with_name(path.name.replace("-cpu", "")))
     return sorted(copied)
-
-
-def _modules(definition: Definition) -> list[Path]:
-    return [definition.programs.source / "go.mod"] if definition.programs else []
 
 
 def _filled(word: str, arguments: Mapping[str, str]) -> str:

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 from learnloop_dataplane.metrics import Metrics as DataPlaneMetrics
 from learnloop_gateway.recording import LanguageMetrics
 from learnloop_operator.metrics import OperatorMetrics as OperatorMetrics
-from learnloop_serving.metrics import Families
-from learnloop_serving.metrics import Metrics as ServingMetrics
+from learnloop_serving.metrics import Families, Metrics as ServingMetrics
 from reference.markdown import code, page, table
 
 _FOREIGN = ("python_", "process_")

@@ -11,7 +11,6 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 from starlette.types import ASGIApp
-from uvicorn.config import LOGGING_CONFIG
 
 from learnloop_common import http_server, settings, telemetry
 from learnloop_common.tls import own_context
@@ -35,7 +34,7 @@ def main(arguments: list[str]) -> int:
     except settings.ConfigurationError as error:
         print(f"configuration error: {error}", file=sys.stderr)
         return 2
-    telemetry.set_up(config.log_level, config.log_format, "%(asctime)s %(levelname)s %(name)s %(message)s")
+    telemetry.set_up(config.log_level, config.log_format)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.verb in ("migrate", "prepare"):
         return _migrate(config, prepare=options.verb == "prepare")
@@ -78,8 +77,9 @@ def _listening(app: ASGIApp, config: Config, port: int, tls: ssl.SSLContext | No
         http="httptools",
         access_log=False,
         proxy_headers=False,  # callers are known by their tokens, not by their addresses
+        headers=http_server.HEADERS,
         log_level=config.log_level.lower(),
-        log_config=None if config.log_format == "json" else LOGGING_CONFIG,  # its lines then look like all others
+        log_config=None,  # its lines then look like all others
         timeout_keep_alive=75,
         timeout_graceful_shutdown=10,
         server_header=False,

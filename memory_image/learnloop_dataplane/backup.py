@@ -7,7 +7,6 @@ import argparse
 import asyncio
 import hashlib
 import json
-import logging
 import os
 import shutil
 import sys
@@ -16,10 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from learnloop_common import telemetry
 from learnloop_dataplane.audit.chain import verify
 from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.config import Config, with_password
-from learnloop_dataplane.erasure.requests import FOLDER, OPTED_OUT
+from learnloop_dataplane.erasure.erased_before_restore import FOLDER, OPTED_OUT
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import HEAD, Database
 
@@ -83,7 +83,6 @@ class Folder:
         return matching[0]
 
     def blob(self, sha256: str) -> Path:
-        """The place of a blob."""
         return self.root / "blobs" / sha256[:2] / sha256
 
     def prune(self, keep: int) -> int:
@@ -123,7 +122,6 @@ def read_manifest(backup: Path) -> Manifest:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -263,7 +261,7 @@ def main(arguments: list[str]) -> int:
     """Exit codes: 0 done, 1 the backup is incomplete or the installation not empty, 2 configuration error, 3 a store
     does not answer."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING)
+    telemetry.set_up("WARNING")
     try:
         run = _made if options.verb in ("copy", "finish") else _restored
         print(json.dumps(asyncio.run(run(Config.read(), options))))

@@ -44,7 +44,12 @@ class Blobs:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._store = LocalStore(self._folder)
         # On the pod's own disk: on a volume of the artifacts, deleted bytes could be read after encryption.
-        self.spool = Path(tempfile.mkdtemp(prefix="learnloop-uploads-"))
+        self._spool = tempfile.TemporaryDirectory(prefix="learnloop-uploads-")
+        self.spool = Path(self._spool.name)
+
+    def close(self) -> None:
+        """Deletes what uploads left on this disk."""
+        self._spool.cleanup()
 
     async def put(self, key: str, file: Path) -> None:
         """Stores a complete, verified file. Raises Unavailable."""

@@ -16,8 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from learnloop_api.names import TOKEN_AUDIENCE
 from learnloop_api.wire import base, memory
-from learnloop_common import encryption, settings
-from learnloop_common.key_lines import KeyLines
+from learnloop_common import encryption, key_rotation, settings
 from learnloop_dataplane.errors import KeyMissing
 from learnloop_dataplane.text import LANGUAGES
 
@@ -51,7 +50,6 @@ class Quotas(BaseModel):
     namespaces: dict[str, QuotaLimits] = Field(default_factory=dict, max_length=10_000)
 
     def of(self, namespace: str) -> QuotaLimits:
-        """The limits in force there."""
         own = self.namespaces.get(namespace)
         return self.default if own is None else self.default.model_copy(update=own.model_dump(exclude_unset=True))
 
@@ -161,24 +159,23 @@ def login_of(login: str, password: str) -> str:
     return f"{login}_{sha256(password.encode()).hexdigest()[:8]}"
 
 
-def logins_of(login: str, passwords: KeyLines) -> dict[str, str]:
+def logins_of(login: str, passwords: key_rotation.KeyLines) -> dict[str, str]:
     """All logins with their passwords: `login` itself has the oldest, for who has no other yet knows that one."""
     return {login: passwords.values[-1], **{login_of(login, value): value for value in passwords.values}}
 
 
-def newest_login(login: str, passwords: KeyLines) -> tuple[str, str]:
+def newest_login(login: str, passwords: key_rotation.KeyLines) -> tuple[str, str]:
     """Login and password for a new connection. While there are several passwords, each has its own login."""
     password = passwords.values[0]
     return (login if len(passwords.values) == 1 else login_of(login, password)), password
 
 
-def with_password(dsn: str, passwords: KeyLines) -> str:
+def with_password(dsn: str, passwords: key_rotation.KeyLines) -> str:
     """The address with its login's newest password."""
     return with_login(dsn, unquote(urlsplit(dsn).username or ""), passwords.values[0])
 
 
 def with_login(dsn: str, login: str, password: str) -> str:
-    """The address with another login."""
     parts = urlsplit(dsn)
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{quote(login, safe='')}:{quote(password, safe='')}@{host}").geturl()
@@ -205,12 +202,12 @@ def _is_database(url: str) -> None:
 
 
 def _are_seeds(text: str) -> None:
-    for value in KeyLines.parse(text).values:
+    for value in key_rotation.KeyLines.parse(text).values:
         seed_from(value)
 
 
 def _are_pseudonym_keys(text: str) -> None:
-    if min(map(len, KeyLines.parse(text).values)) < LEAST_PSEUDONYM_KEY:
+    if min(map(len, key_rotation.KeyLines.parse(text).values)) < LEAST_PSEUDONYM_KEY:
         raise ValueError(f"each line must have {LEAST_PSEUDONYM_KEY} characters or more")
 
 
@@ -220,7 +217,7 @@ def _has_stemmer(language: str) -> str:
     return language
 
 
-Passwords = Annotated[SecretStr, _that(KeyLines.parse)]
+Passwords = Annotated[SecretStr, _that(key_rotation.KeyLines.parse)]
 """Lines, the newest first: it is the password."""
 Seeds = Annotated[SecretStr, _that(_are_seeds)]
 """Lines of 32 random bytes in Base64, the newest first."""
@@ -354,10 +351,10 @@ class Config(settings.EnvironmentSettings):
         url = self.dsn.get_secret_value()
         return with_password(url, lines) if (lines := self.lines("database_password")) else url
 
-    def lines(self, name: str) -> KeyLines | None:
+    def lines(self, name: str) -> key_rotation.KeyLines | None:
         """The lines of a secret; None where it is not set."""
         secret: SecretStr | None = getattr(self, name)
-        return KeyLines.parse(secret.get_secret_value()) if secret else None
+        return key_rotation.KeyLines.parse(secret.get_secret_value()) if secret else None
 
     @model_validator(mode="before")
     @classmethod

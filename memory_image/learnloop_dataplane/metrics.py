@@ -137,7 +137,6 @@ class Metrics:
         )
 
     def render(self) -> bytes:
-        """The text exposition format."""
         self.runs.sweep()
         return generate_latest(self.registry)
 

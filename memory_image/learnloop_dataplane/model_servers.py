@@ -140,7 +140,6 @@ class ModelServer:
         return await self._client.send(request, stream=True)
 
     async def close(self) -> None:
-        """Closes its connections."""
         await self._client.aclose()
 
 
@@ -148,6 +147,18 @@ def chat_probe(model: str) -> Probe:
     """A request that a chat model answers as long as it works."""
     body = {"model": model, "messages": [{"role": "user", "content": "Say ok."}]}
     return "chat/completions", body, lambda answer: answer["choices"][0]["message"]
+
+
+def message(answer: Any) -> Any:
+    """The text of an answer of /chat/completions; None where the model refused.
+
+    Raises:
+        LookupError, TypeError: the answer has another shape.
+    """
+    reply = answer["choices"][0]["message"]
+    if not isinstance(reply, dict):
+        raise TypeError("the answer's message is not an object")
+    return reply.get("content")
 
 
 def _rest(answer: httpx.Response) -> float:

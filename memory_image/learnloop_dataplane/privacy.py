@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_common.key_lines import KeyLines
+from learnloop_common.key_rotation import KeyLines
 from learnloop_common.redaction.redactor import Redaction, user_as_sent
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.postgres.database import Database

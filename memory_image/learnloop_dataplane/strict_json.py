@@ -6,7 +6,7 @@ from typing import Any, LiteralString
 
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError, to_json
+from pydantic_core import InitErrorDetails, PydanticCustomError, to_json
 
 MAX_PARTS = 250_000
 """Objects, lists and keys of one body: an empty object of three bytes becomes a kilobyte while it is read.
@@ -51,6 +51,8 @@ class StrictReader:
         """
         if too_wide(body):
             raise self._fault(TOO_WIDE, f"more than {MAX_PARTS} objects, lists and keys; send less at a time")
+        if len(body) > READ_AGAIN:
+            self._is_whole(body)
         try:
             message = self._adapter.validate_json(body, strict=True)
         except ValidationError as error:
@@ -59,6 +61,17 @@ class StrictReader:
             return self._again(body, error)
         self._is_json(body)
         return message
+
+    def _is_whole(self, body: bytes) -> None:
+        """Checks required fields first: pydantic would copy the whole body for each one that is missing."""
+        try:
+            content = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return  # the parser names the place
+        required = [name for name, field in self._model.model_fields.items() if field.is_required()]
+        if isinstance(content, dict) and (missing := [name for name in required if name not in content]):
+            faults: list[InitErrorDetails] = [{"type": "missing", "loc": (name,), "input": None} for name in missing]
+            raise ValidationError.from_exception_data(self._model.__name__, faults)
 
     def _is_json(self, body: bytes) -> None:
         """pydantic's parser takes NaN, infinities and 1e999 where a field may be anything: no other reader would."""

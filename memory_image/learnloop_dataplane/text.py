@@ -7,6 +7,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -114,6 +115,15 @@ def thread_of(session: str | None) -> int:
 NONE = "none"
 LANGUAGES = (NONE, *sorted(Stemmer.algorithms()))
 MOST_KEPT = 50_000  # words whose stems the library keeps
+# The last letter of a script, and the language whose stems its words have by default.
+_SCRIPTS = (
+    ("\u03ff", ""),
+    ("\u052f", "russian"),
+    ("\u05ff", ""),
+    ("\u06ff", "arabic"),
+    ("\u08ff", ""),
+    ("\u097f", "hindi"),
+)
 # Han, kana, Thai, Lao, Myanmar and Khmer: letters without spaces between the words.
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
@@ -147,7 +157,7 @@ class Analyzer:
     def __init__(self, language: str = "english") -> None:
         if language not in LANGUAGES:
             raise ValueError(f"unknown language {language!r}: name one of {', '.join(LANGUAGES)}")
-        self.name = f"{language}-2"
+        self.name = f"{language}-3"
         self._stop = ENGLISH_STOP_WORDS if language == "english" else frozenset()
         self._ascii_only = language == "english"
         self._stemmer = None if language == NONE else Stemmer.Stemmer(language, MOST_KEPT)
@@ -164,9 +174,15 @@ class Analyzer:
         return [self._stem(token) for token in rest]
 
     def _stem(self, word: str) -> str:
-        if self._stemmer is None or (self._ascii_only and not word.isascii()):
-            return word
-        return str(self._stemmer.stemWord(word)) or word
+        stemmer = self._stemmer
+        if self._ascii_only and not word.isascii():
+            stemmer = next((_stemmer(name) for last, name in _SCRIPTS if word[0] <= last), None)
+        return word if stemmer is None else str(stemmer.stemWord(word)) or word
+
+
+@cache
+def _stemmer(language: str) -> Any:
+    return Stemmer.Stemmer(language, MOST_KEPT) if language else None
 
 
 def _cut(token: str) -> list[str]:

@@ -162,7 +162,6 @@ class ClickHouse:
         await self._run(lambda client: client.command(statement, parameters=given))
 
     async def close(self) -> None:
-        """Closes the connection."""
         async with self._turn:
             if self._client is not None:
                 await asyncio.to_thread(self._client.close)

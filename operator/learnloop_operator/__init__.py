@@ -1,1 +1,1 @@
-"""The learnloop operator: gather the world, decide purely, apply the plan."""
+"""The learnloop operator: read the cluster, decide purely, apply the plan."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from learnloop_operator.kube import errors, http_transport, kinds
-from learnloop_operator.kube.http_transport import KubeHttp
 
 ATTEMPTS = 5
 # Letters alone: nothing to escape in a URL, and NATS would read digits as a number (log2(52) * 40 = 228 bits).
@@ -63,7 +62,7 @@ MAKERS: Mapping[str, Callable[[], str]] = {
 KEYS = tuple(MAKERS)
 
 
-async def fill(http: KubeHttp, namespace: str, name: str) -> bool:
+async def fill(http: http_transport.KubeHttp, namespace: str, name: str) -> bool:
     """Completes the Secret; True when it had to be written.
 
     Raises:
@@ -87,7 +86,7 @@ async def fill(http: KubeHttp, namespace: str, name: str) -> bool:
 async def _main() -> int:
     namespace = os.environ["LEARNLOOP_SYSTEM_NAMESPACE"]
     name = os.environ["LEARNLOOP_CREDENTIALS_SECRET"]
-    http = KubeHttp(await http_transport.find_configuration())
+    http = http_transport.KubeHttp(await http_transport.find_configuration())
     try:
         written = await fill(http, namespace, name)
     except errors.KubeError as error:

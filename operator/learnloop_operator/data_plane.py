@@ -12,10 +12,8 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from learnloop_api import names
+from learnloop_api.wire import reward, training, training_request
 from learnloop_api.wire.deployment import DeploymentOutcomes, GateReports
-from learnloop_api.wire.reward import AgentStats, BiasFigures, DryRunFigures, RewardSignals
-from learnloop_api.wire.training import TrainingRun
-from learnloop_api.wire.training_request import StudyState
 from learnloop_operator.core.plan import Call
 from learnloop_operator.http_session import HttpSession, TooLarge, read_bounded
 
@@ -51,14 +49,14 @@ class DataPlane(HttpSession):
         self.url, self._guard = url.rstrip("/"), guard
         self._token_file = Path(token_file)
 
-    async def stats(self, namespace: str, agent: str) -> AgentStats | None:
+    async def stats(self, namespace: str, agent: str) -> reward.AgentStats | None:
         """Experience of one agent; None when it is not registered."""
-        return await self._read(AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
+        return await self._read(reward.AgentStats, namespace, f"/api/v1/agents/{agent}/stats")
 
-    async def reward_signals(self, namespace: str, policy: str, revision: str) -> RewardSignals | None:
+    async def reward_signals(self, namespace: str, policy: str, revision: str) -> reward.RewardSignals | None:
         """Signs of reward hacking under a revision; None when the data plane does not know it."""
         return await self._read(
-            RewardSignals, namespace, f"/api/v1/rewards/policies/{policy}/revisions/{revision}/signals"
+            reward.RewardSignals, namespace, f"/api/v1/rewards/policies/{policy}/revisions/{revision}/signals"
         )
 
     async def outcomes(
@@ -69,23 +67,27 @@ class DataPlane(HttpSession):
         path = f"/api/v1/models/{deployment}/outcomes?{wanted}"
         return _present(await self._read(DeploymentOutcomes, namespace, path), path)
 
-    async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> DryRunFigures | None:
+    async def dry_run(self, namespace: str, policy: Mapping[str, Any], limit: int) -> reward.DryRunFigures | None:
         """Tries a RewardPolicySpec on the newest `limit` logged episodes. It writes nothing, and takes seconds."""
         return await self._read(
-            DryRunFigures, namespace, "/api/v1/rewards/dry-run", {"policy": policy, "limit": limit}, DRY_RUN_SECONDS
+            reward.DryRunFigures,
+            namespace,
+            "/api/v1/rewards/dry-run",
+            {"policy": policy, "limit": limit},
+            DRY_RUN_SECONDS,
         )
 
-    async def reward_bias(self, namespace: str, policy: Mapping[str, Any], name: str) -> BiasFigures | None:
+    async def reward_bias(self, namespace: str, policy: Mapping[str, Any], name: str) -> reward.BiasFigures | None:
         """Has a RewardPolicySpec with a bias check tried on the episodes of agents that use the policy `name`."""
         body = {"policy": policy, "reward_policy": name}
-        return await self._read(BiasFigures, namespace, "/api/v1/rewards/bias", body, DRY_RUN_SECONDS)
+        return await self._read(reward.BiasFigures, namespace, "/api/v1/rewards/bias", body, DRY_RUN_SECONDS)
 
-    async def run(self, namespace: str, job: str) -> TrainingRun | None:
+    async def run(self, namespace: str, job: str) -> training.TrainingRun | None:
         """All the data plane knows of a training run; None when nothing was ever reported."""
-        return await self._read(TrainingRun, namespace, f"/api/v1/training/runs/{job}")
+        return await self._read(training.TrainingRun, namespace, f"/api/v1/training/runs/{job}")
 
-    async def study(self, namespace: str, job: str) -> StudyState | None:
-        return await self._read(StudyState, namespace, f"/api/v1/training/studies/{job}")
+    async def study(self, namespace: str, job: str) -> training_request.StudyState | None:
+        return await self._read(training_request.StudyState, namespace, f"/api/v1/training/studies/{job}")
 
     async def gate_reports(self, namespace: str, deployment: str) -> GateReports:
         """The newest reports of a ModelDeployment's gate suites."""

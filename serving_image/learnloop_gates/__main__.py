@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
             print(f"handed in {deliver(model_client.DeliverySettings.read())}")
             return 0
         if arguments == ["run"]:
-            from learnloop_gates.run import run  # the other container needs nothing of it
+            from learnloop_gates.suite_report import run  # the other container needs nothing of it
 
             report = run(model_client.SuiteSettings.read())
             print(f"{report.suite}: {report.failed} of {report.n} failed, {report.errors} without an answer")

@@ -1,5 +1,6 @@
 """Suites, cases, replies and labelled examples, and the .jsonl files that a user's ConfigMap brings."""
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,7 +82,6 @@ def tried(items: Sequence[Mapping[str, Any]], case: Case | None = None, **words:
 
 
 def asking(text: str, system: str = "") -> tuple[Message, ...]:
-    """The messages of one question."""
     question = {"role": "user", "content": text}
     return ({"role": "system", "content": system}, question) if system else (question,)
 
@@ -107,6 +107,17 @@ class Suite:
     score: Callable[[Case, Reply], float] | None = None
     """kind pairs: 0 to 1, more is better; left out, 1 where nothing fails."""
     most_tokens: int = 256
+
+
+SEED = 20_260_101
+
+
+def chosen(suite: Suite, samples: int) -> list[Case]:
+    """So many different cases, or all there are: the same ones for every candidate. A prompt of groups stays whole."""
+    width = len(suite.groups) or 1
+    prompts = [suite.cases[index : index + width] for index in range(0, len(suite.cases), width)]
+    order = random.Random(SEED).sample(range(len(prompts)), min(samples, len(prompts)))
+    return [case for index in sorted(order) for case in prompts[index]]
 
 
 def detector_report(name: str, digest: str, outcomes: Iterable[tuple[bool, bool]]) -> DetectorReport:

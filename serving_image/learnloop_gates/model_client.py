@@ -101,7 +101,6 @@ class ModelClient:
         self._client = client_of(arm, key, seconds)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def ask(self, case: Case, *, most_tokens: int = 256) -> Reply:

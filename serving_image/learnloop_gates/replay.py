@@ -128,7 +128,6 @@ class PolicyClient:
         self._client = client_of(revision, token, seconds)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def ask(self, case: Case, *, most_tokens: int = 0) -> Reply:

@@ -41,7 +41,6 @@ LOOKED_AT = 400
 
 
 def refuses(text: str) -> bool:
-    """Whether the answer refuses."""
     return bool(_REFUSES.search(text.replace("’", "'")[:LOOKED_AT]))
 
 

@@ -9,7 +9,7 @@ import aiohttp
 from learnloop_api import names
 from learnloop_api.wire.language import Usage
 from learnloop_api.wire.routing import Arm, OpenEpisode, Override, agent_tag
-from learnloop_gateway import model_servers, replies, requests
+from learnloop_gateway import chat_request, model_servers, replies
 from learnloop_serving import routing_table, server_seal
 from learnloop_serving.episodes import Episodes
 
@@ -21,7 +21,7 @@ class Place:
     Attributes:
         opening: of its episode.
         url: of the arm's gateways; "": this one.
-        pinned: the caller named the arm: nothing of it is evidence, and nothing is recorded.
+        named: the caller named the arm: nothing of it is evidence, and nothing is recorded.
         is_new: it was opened for this request.
         continues: the episode whose arm was withdrawn.
         helped: its id since another arm or the fallback has answered in it, so that it counts for no arm; "": none has.
@@ -30,7 +30,7 @@ class Place:
 
     opening: server_seal.Opening
     url: str
-    pinned: bool = False
+    named: bool = False
     is_new: bool = False
     continues: str = ""
     helped: str = ""
@@ -59,7 +59,7 @@ class Arms:
             stable: OpenEpisode(agent=agent or None, stable_only=stable).model_dump_json().encode()
             for stable in (False, True)
         }
-        self._pinned = server_seal.EpisodeIds(f"{model_deployment}\0pinned", seal)
+        self._named = server_seal.EpisodeIds(f"{model_deployment}\0pinned", seal)
         self._helped = server_seal.EpisodeIds(f"{model_deployment}\0helped", seal)
 
     def open(self, *, stable_only: bool = False, continues: str = "") -> Place:
@@ -74,15 +74,15 @@ class Arms:
         """Count a conversation that continues another arm's, which had not answered in it, as opened."""
         self._episodes.count_opened(place.opening.revision)
 
-    def pin(self, revision: str) -> Place:
+    def named_arm(self, revision: str) -> Place:
         """A conversation with the arm that the caller names; raises ApiError 404."""
         if self._arm(revision) is None and revision != self._revision:
             raise replies.ApiError(
                 404, f"x-learnloop-arm: {revision[:80]!r} is not an arm of this ModelDeployment", code="no_arm"
             )
-        opening = self._pinned.read(self._pinned.make(revision))
+        opening = self._named.read(self._named.make(revision))
         assert opening is not None
-        return Place(opening, self._url(revision), pinned=True, is_new=True)
+        return Place(opening, self._url(revision), named=True, is_new=True)
 
     def find(self, episode_id: str) -> Place:
         """Find a conversation's arm; if that was withdrawn, the stable arm continues in another episode.
@@ -97,11 +97,11 @@ class Arms:
             if self._serves(opening.revision):
                 return Place(opening, self._url(opening.revision), helped="" if own == episode_id else episode_id)
             return self.open(stable_only=True, continues=opening.episode_id)
-        pinned = self._pinned.read(episode_id)
-        if pinned is None:
+        named = self._named.read(episode_id)
+        if named is None:
             text = f"x-learnloop-episode: {episode_id[:128]!r} was opened by no gateway of this ModelDeployment"
             raise replies.ApiError(404, f"{text}: leave it out of the first request", code="unknown_episode")
-        return Place(pinned, self._url(pinned.revision), pinned=True)
+        return Place(named, self._url(named.revision), named=True)
 
     def own_id(self, episode_id: str) -> str:
         """The id that the conversation was opened with."""
@@ -149,7 +149,7 @@ def stopped(override: Override) -> replies.ApiError:
     return replies.ApiError(403, f"this agent gets no answers, as ordered {override.told()}", code="stopped")
 
 
-async def say_fixed(override: Override, model: str, request: requests.ChatRequest, out: replies.Outgoing) -> None:
+async def say_fixed(override: Override, model: str, request: chat_request.ChatRequest, out: replies.Outgoing) -> None:
     """Send the words that a person has ordered, whole or as a stream.
 
     Raises:
@@ -214,6 +214,5 @@ class Forwarding:
             raise
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()

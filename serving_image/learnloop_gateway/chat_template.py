@@ -16,7 +16,7 @@ from tokenizers.decoders import DecodeStream
 
 from learnloop_api.wire.language import MAX_TEXT, ToolCall
 from learnloop_common.chat import ControlTokens, pieces
-from learnloop_gateway import replies, requests
+from learnloop_gateway import chat_request, replies
 
 PLACEHOLDER = "learnloop-answer"
 QUESTION: dict[str, Any] = {"role": "user", "content": "learnloop-question"}
@@ -81,7 +81,6 @@ class ChatTokens:
         return str(self._tokeniser.decode(words, skip_special_tokens=False))
 
     def stream(self) -> "TextStream":
-        """Decodes ids one after another."""
         return TextStream(self._tokeniser, self.stops)
 
     def opening(self, messages: Messages, tools: Tools) -> list[int]:
@@ -311,7 +310,7 @@ def _call(raw: str) -> ToolCall | None:
     except (ValueError, RecursionError):
         return None
     if (
-        requests.too_deep(result)
+        chat_request.too_deep(result)
         or not isinstance(result, dict)
         or not isinstance(result.get("name"), str)
         or len(result["name"]) > 256

@@ -178,7 +178,6 @@ class ModelServer:
                     raise UpstreamDown(f"{address}: {line[6:].decode('utf-8', 'replace')[:SAID]}")
 
     async def close(self) -> None:
-        """Close its connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -221,7 +220,6 @@ class Upstream:
         await self._server.get("/v1/models")
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._server.close()
 
 
@@ -314,13 +312,11 @@ class LlamaCpp(Upstream):
     """llama.cpp: takes and gives token ids. The arm's adapter is loaded at its start."""
 
     async def prepare(self) -> None:
-        """Wait for its model."""
         await self._server.get("/health")
 
     async def draw(
         self, prompt: Sequence[int], sampling: TokenSampling, *, stream: bool
     ) -> AsyncGenerator[Drawn, None]:
-        """Draw an answer."""
         # Before the sampler chain the server reports the probability by the logits: right at temperature 1 and 0.
         after = sampling.temperature not in (0.0, 1.0)
         body: dict[str, Any] = {

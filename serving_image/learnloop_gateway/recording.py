@@ -1,4 +1,4 @@
-"""Open conversations of this process, and the recorder that delivers each as one trajectory."""
+"""Open conversations of this process, and the delivery of each as one trajectory."""
 
 import asyncio
 import logging
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from learnloop_api import names
-from learnloop_gateway.session import Journal, Session
+from learnloop_gateway.open_chat import Session
+from learnloop_gateway.open_chats_on_disk import Journal
 from learnloop_sdk import errors, outbox
 from learnloop_sdk.trajectory import default_redactor, encoded, step
 from learnloop_serving.metrics import Families
@@ -23,7 +24,7 @@ Status = Literal["completed", "error", "withdrawn"]
 
 
 class Recording:
-    """The journal of turns, and the recorder that delivers conversations.
+    """The journal of turns, and the delivery of conversations.
 
     Args:
         folder: of conversations under way and of undelivered trajectories; one process to a folder.
@@ -39,13 +40,13 @@ class Recording:
         self.counters = errors.Counters()
         self.on = bool(agent) and send is not None
         self._journal = Journal(folder)
-        self._recorder = outbox.Recorder(outbox.Spool(folder / "spool.sqlite"), send or _nowhere, self.counters)
+        self._delivery = outbox.Delivery(outbox.Spool(folder / "spool.sqlite"), send or _nowhere, self.counters)
 
     def start(self) -> list[Session]:
         """Begin to deliver; returns the conversations that an earlier process did not end."""
         if not self.on:
             return []
-        self._recorder.start()
+        self._delivery.start()
         return self._journal.left()
 
     def is_clean(self, text: str) -> bool:
@@ -66,7 +67,7 @@ class Recording:
 
     def mark(self, session: Session) -> None:
         """Write the conversation's state to disk, for the next process if this one is killed."""
-        if not self.on or session.pinned or session.closed:
+        if not self.on or session.named or session.closed:
             return
         try:
             self._journal.mark(session)
@@ -76,12 +77,12 @@ class Recording:
     async def close(
         self, session: Session, status: Status, success: bool | None = None, episode_return: float = 0.0
     ) -> None:
-        """End the conversation: hand its turns to the recorder."""
+        """End the conversation: have its turns delivered."""
         try:
             if session.recorded:
                 body = await asyncio.to_thread(self._sealed, session, status, success, episode_return)
                 if body is not None:
-                    await self._recorder.put(session.trajectory_id, body)
+                    await self._delivery.put(outbox.Parcel(session.trajectory_id, body))
             if session.saved:
                 self._journal.forget(session)
         except sqlite3.Error as error:
@@ -125,7 +126,7 @@ class Recording:
 
     async def flush(self, patience: float) -> int:
         """Deliver and stop; returns how many conversations stay on disk."""
-        return await self._recorder.close(patience)
+        return await self._delivery.close(patience)
 
 
 async def _nowhere(parcel: outbox.Parcel) -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.types import Send
 
 from learnloop_api.wire.language import ToolCall, Usage
-from learnloop_serving.refusal import Refusal, first_error
+from learnloop_serving.callers_and_refusals import Refusal, first_error
 
 LONGEST = 1000
 
@@ -43,13 +43,11 @@ class ApiError(Exception):
         return "invalid_request_error" if self.status < 500 else "server_error"
 
     def to_json(self) -> bytes:
-        """The body."""
         error: dict[str, Any] = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
         return orjson.dumps({"error": error})
 
 
 def of_refusal(refusal: Refusal) -> ApiError:
-    """The refusal in OpenAI's shape."""
     return ApiError(refusal.status, refusal.message, code=refusal.reason, retry_after=refusal.retry_after)
 
 
@@ -64,7 +62,6 @@ Finish = Literal["stop", "length", "tool_calls"]
 
 
 def event(value: Any) -> bytes:
-    """One server-sent event."""
     return b"data: %b\n\n" % orjson.dumps(value)
 
 
@@ -74,7 +71,6 @@ def call(made: ToolCall) -> dict[str, Any]:
 
 
 def usage(counted: Usage) -> dict[str, int]:
-    """Tokens as OpenAI counts them."""
     prompt, answer = counted.prompt_tokens, counted.completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
 
@@ -111,7 +107,6 @@ class ChatReply:
         return self._chunk({"tool_calls": [{"index": self.calls - 1} | call(shown)]})
 
     def end(self, finish: Finish) -> bytes:
-        """The last piece."""
         return self._chunk({}, finish)
 
     def counted(self, spent: Usage) -> bytes:
@@ -137,23 +132,19 @@ class Outgoing:
         self.status = 0
 
     async def whole(self, status: int, body: bytes, kind: str = "application/json") -> None:
-        """Send the whole answer."""
         await self._start(status, {"content-type": kind, "content-length": str(len(body))} | self.headers)
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, kind: str = "text/event-stream; charset=utf-8", status: int = 200) -> None:
-        """Begin a stream."""
         # Proxies between here and the client must not wait for the end of it.
-        plain = {"content-type": kind, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        plain = {"content-type": kind, "x-accel-buffering": "no"}
         await self._start(status, plain | self.headers)
 
     async def piece(self, body: bytes) -> None:
-        """Send some of the stream."""
         if body:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, body: bytes = b"") -> None:
-        """End the stream."""
         await self._send({"type": "http.response.body", "body": body})
 
     async def _start(self, status: int, headers: dict[str, str]) -> None:

@@ -23,13 +23,13 @@ from learnloop_common.settings import ConfigurationError
 from learnloop_common.tls import with_scheme
 from learnloop_gateway import chat_template, model_servers, replies, text_answers, token_answers
 from learnloop_gateway.arms import Arms
-from learnloop_gateway.gateway import CHAT, Gateway, refused
+from learnloop_gateway.conversation_routing import CHAT, Gateway, refused
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
 from learnloop_gateway.settings import ENV_TOKENISER, GatewaySettings, ServerSettings
 from learnloop_sdk import http_client, outbox
+from learnloop_serving.callers_and_refusals import log_stranger, read_body
 from learnloop_serving.episodes import Episodes
 from learnloop_serving.metrics import LANGUAGE_BUCKETS, Metrics
-from learnloop_serving.refusal import read_body
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server import background_tasks, probes, read_seal
 
@@ -39,8 +39,6 @@ MOST_BYTES = 8 * 2**20
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
-    """The whole gateway."""
-
     async def api(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
@@ -90,6 +88,7 @@ async def _post(gateway: Gateway, scope: Scope, receive: Receive, out: replies.O
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     authorization = headers.get("authorization", "").encode("latin-1")
     if refusal := await gateway.callers.refusal(authorization):
+        log_stranger(scope, refusal)
         gateway.metrics.strangers[refusal.reason].inc()
         raise replies.of_refusal(refusal)
     if problem := encoding_problem(scope["headers"]):
@@ -128,12 +127,10 @@ CONNECTIONS = 4096
 
 
 def model_server(server: ServerSettings) -> model_servers.ModelServer:
-    """The connection to a server."""
     return model_servers.ModelServer(server.url, server.key())
 
 
 def token_upstream(server: ServerSettings, tokens: chat_template.ChatTokens) -> model_servers.TokenServer:
-    """A server of tokens."""
     connection = model_server(server)
     if server.kind == "llama.cpp":
         return model_servers.LlamaCpp(connection)

@@ -72,5 +72,4 @@ class GatewaySettings(EnvironmentSettings):
 
     @property
     def accounts_that_pin(self) -> frozenset[str]:
-        """The accounts of `pin_accounts`."""
         return frozenset(filter(None, (name.strip() for name in self.pin_accounts.split(","))))

@@ -6,13 +6,8 @@ from typing import Any
 import orjson
 
 from learnloop_api.wire.base import MOST
-from learnloop_gateway.chat_template import MOST_CALLS
-from learnloop_gateway.model_servers import OpenAiChat, UpstreamBusy, UpstreamDown, UpstreamRefused
+from learnloop_gateway import chat_request, chat_template, model_servers, open_chat, replies, token_answers
 from learnloop_gateway.recording import LanguageMetrics, Recording
-from learnloop_gateway.replies import DONE, ApiError, Outgoing, event
-from learnloop_gateway.requests import ChatRequest
-from learnloop_gateway.session import Session, newest
-from learnloop_gateway.token_answers import text_step
 
 PATH = "/v1/chat/completions"
 OURS = ("metadata", "store")
@@ -57,7 +52,7 @@ class ServerText:
         place = self._place(index, identity, name)
         if place is None:
             place = len(self.calls)
-            if place >= MOST_CALLS:
+            if place >= chat_template.MOST_CALLS:
                 return
             self.calls.append({"id": identity, "type": "function", "function": {"name": name, "arguments": ""}})
         if isinstance(index, int):
@@ -74,7 +69,6 @@ class ServerText:
         return len(self.calls) - 1 if self.calls and not name else None
 
     def to_message(self) -> dict[str, Any]:
-        """The whole answer."""
         calls = {"tool_calls": self.calls} if self.calls else {}
         return {"role": "assistant", "content": self.content} | calls
 
@@ -91,10 +85,12 @@ def _listed(value: Any) -> list[Any]:
 class Relaying:
     """Answers by a server of OpenAI's API."""
 
-    def __init__(self, upstream: OpenAiChat, recording: Recording, metrics: LanguageMetrics) -> None:
+    def __init__(self, upstream: model_servers.OpenAiChat, recording: Recording, metrics: LanguageMetrics) -> None:
         self._upstream, self._recording, self._metrics = upstream, recording, metrics
 
-    async def answer(self, session: Session, request: ChatRequest, raw: dict[str, Any], out: Outgoing) -> None:
+    async def answer(
+        self, session: open_chat.Session, request: chat_request.ChatRequest, raw: dict[str, Any], out: replies.Outgoing
+    ) -> None:
         """Answer for an arm. Raises as Answering.answer."""
         session.private = session.private or request.store is False
         message = await self._relay(request, raw, out)
@@ -103,24 +99,28 @@ class Relaying:
         self._metrics.tokens["asked"].inc(prompt)
         self._metrics.tokens["said"].inc(answer)
         text = "nothing"
-        if self._recording.on and not session.private and not session.pinned:
-            new = newest(request.messages) if session.recorded else request.messages
-            text = "text" if self._recording.turn(session, text_step(new, message.to_message())) else "nothing"
+        if self._recording.on and not session.private and not session.named:
+            new = open_chat.newest(request.messages) if session.recorded else request.messages
+            text = (
+                "text"
+                if self._recording.turn(session, token_answers.text_step(new, message.to_message()))
+                else "nothing"
+            )
         self._metrics.turns[text].inc()
         session.turns += 1
         await _end(message, out)
 
-    async def stand_in(self, request: ChatRequest, raw: dict[str, Any], out: Outgoing) -> None:
+    async def stand_in(self, request: chat_request.ChatRequest, raw: dict[str, Any], out: replies.Outgoing) -> None:
         """Answer by the fallback: counted, and never recorded. Raises as Answering.answer."""
         try:
             message = await self._relay(request, raw, out)
-        except (UpstreamDown, ApiError):
+        except (model_servers.UpstreamDown, replies.ApiError):
             self._metrics.fallbacks["failed"].inc()
             raise
         self._metrics.fallbacks["answered"].inc()
         await _end(message, out)
 
-    async def _relay(self, request: ChatRequest, raw: dict[str, Any], out: Outgoing) -> ServerText:
+    async def _relay(self, request: chat_request.ChatRequest, raw: dict[str, Any], out: replies.Outgoing) -> ServerText:
         message = ServerText()
         early: list[bytes] = []
         body = {name: value for name, value in raw.items() if name not in OURS}
@@ -131,31 +131,33 @@ class Relaying:
                     if not request.stream:
                         message.whole = orjson.dumps(piece)
                     elif not message.answered:
-                        early.append(event(piece))  # until there is a choice the fallback may still answer
+                        early.append(replies.event(piece))  # until there is a choice the fallback may still answer
                     else:
                         if not out.started:
                             await out.begin()
-                        await out.piece(b"".join([*early, event(piece)]))
+                        await out.piece(b"".join([*early, replies.event(piece)]))
                         early = []
             if out.started and not message.finished:
-                raise UpstreamDown("the server ended an answer without saying why")
-        except UpstreamBusy as error:
+                raise model_servers.UpstreamDown("the server ended an answer without saying why")
+        except model_servers.UpstreamBusy as error:
             self._metrics.throttled.inc()
-            raise ApiError(429, str(error), code="upstream_busy", retry_after=error.retry_after or 1) from error
-        except UpstreamRefused as error:
-            raise ApiError(400, str(error), code="upstream_refused") from error
-        except UpstreamDown as error:
+            raise replies.ApiError(429, str(error), code="upstream_busy", retry_after=error.retry_after or 1) from error
+        except model_servers.UpstreamRefused as error:
+            raise replies.ApiError(400, str(error), code="upstream_refused") from error
+        except model_servers.UpstreamDown as error:
             if out.started:
-                failure = ApiError(502, f"the server failed in the middle of the answer: {error}", code="upstream")
+                failure = replies.ApiError(
+                    502, f"the server failed in the middle of the answer: {error}", code="upstream"
+                )
                 await out.end(b"data: %b\n\n" % failure.to_json())
             raise
         if not message.answered:
-            raise UpstreamDown("the server answered nothing: no choice with a message")
+            raise model_servers.UpstreamDown("the server answered nothing: no choice with a message")
         return message
 
 
-async def _end(answer: ServerText, out: Outgoing) -> None:
+async def _end(answer: ServerText, out: replies.Outgoing) -> None:
     if out.started:
-        await out.end(DONE)
+        await out.end(replies.DONE)
     else:
         await out.whole(200, answer.whole)

@@ -11,12 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_api.wire.language import LanguageTurn, TokenSampling, ToolCall, Usage
-from learnloop_gateway.chat_template import ChatTokens, NoContinuation, StopTexts, ToolCallReader
-from learnloop_gateway.model_servers import Drawn, TokenServer, UpstreamBusy, UpstreamDown, UpstreamRefused
+from learnloop_gateway import chat_request, chat_template, model_servers, replies
+from learnloop_gateway.open_chat import Row, Session, newest, results
 from learnloop_gateway.recording import LanguageMetrics, Recording
-from learnloop_gateway.replies import DONE, ApiError, ChatReply, Finish, Outgoing, call
-from learnloop_gateway.requests import ChatMessage, ChatRequest, canonical
-from learnloop_gateway.session import Row, Session, newest, results
 from learnloop_gateway.settings import GatewaySettings
 
 Shown = list[str | ToolCall]
@@ -25,12 +22,12 @@ Shown = list[str | ToolCall]
 class DrawnAnswer:
     """Tokens as they were drawn, and the text and calls in them."""
 
-    def __init__(self, tokens: ChatTokens, *, tools: bool, stops: Sequence[str]) -> None:
+    def __init__(self, tokens: chat_template.ChatTokens, *, tools: bool, stops: Sequence[str]) -> None:
         self._tokens = tokens
         self._text = tokens.stream()
-        self._stops = StopTexts(stops)
-        self._reader = ToolCallReader(tools)
-        self._finish: Finish | None = None
+        self._stops = chat_template.StopTexts(stops)
+        self._reader = chat_template.ToolCallReader(tools)
+        self._finish: replies.Finish | None = None
         self._began = time.perf_counter()
         self._lost = False
         self.first_seconds: float | None = None
@@ -68,13 +65,13 @@ class DrawnAnswer:
         return self._reader.calls
 
     @property
-    def finish(self) -> Finish:
+    def finish(self) -> replies.Finish:
         """Why it ended, in OpenAI's words."""
         if self._finish == "length" and not self.stopped:
             return "length"
         return "tool_calls" if self.calls else "stop"
 
-    def take(self, drawn: Drawn) -> Shown:
+    def take(self, drawn: model_servers.Drawn) -> Shown:
         """Add tokens; returns the text and calls that they complete."""
         if drawn.ids and self.first_seconds is None:
             self.first_seconds = time.perf_counter() - self._began
@@ -116,13 +113,13 @@ class Turn:
     """
 
     session: Session
-    request: ChatRequest
+    request: chat_request.ChatRequest
     prompt: list[int]
     sampling: TokenSampling
     row: Row | None
     length: int
     reason: str
-    new: list[ChatMessage]
+    new: list[chat_request.ChatMessage]
     offered: list[dict[str, Any]]
     identity: str = field(default_factory=lambda: uuid.uuid4().hex)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -135,8 +132,8 @@ class Answering:
     def __init__(
         self,
         settings: GatewaySettings,
-        tokens: ChatTokens,
-        upstream: TokenServer,
+        tokens: chat_template.ChatTokens,
+        upstream: model_servers.TokenServer,
         recording: Recording,
         metrics: LanguageMetrics,
     ) -> None:
@@ -146,7 +143,7 @@ class Answering:
         self._tools = [tool.to_openai() for tool in settings.model.tools]
         self._own_sampling = settings.model.sampling
 
-    async def answer(self, session: Session, request: ChatRequest, out: Outgoing) -> None:
+    async def answer(self, session: Session, request: chat_request.ChatRequest, out: replies.Outgoing) -> None:
         """Answer `request`.
 
         Raises:
@@ -156,19 +153,21 @@ class Answering:
         """
         turn = self._turn(session, request)
         answer = DrawnAnswer(self._tokens, tools=bool(turn.offered), stops=request.stops)
-        reply = ChatReply(f"chatcmpl-{turn.identity}", self._settings.serving.model_deployment, request.counts)
+        reply = replies.ChatReply(f"chatcmpl-{turn.identity}", self._settings.serving.model_deployment, request.counts)
         try:
             await self._draw(turn, answer, reply, out)
-        except UpstreamBusy as error:
+        except model_servers.UpstreamBusy as error:
             self._metrics.throttled.inc()
-            raise ApiError(429, str(error), code="upstream_busy", retry_after=error.retry_after or 1) from error
-        except UpstreamRefused as error:
-            raise ApiError(400, str(error), code="upstream_refused") from error
-        except UpstreamDown as error:
+            raise replies.ApiError(429, str(error), code="upstream_busy", retry_after=error.retry_after or 1) from error
+        except model_servers.UpstreamRefused as error:
+            raise replies.ApiError(400, str(error), code="upstream_refused") from error
+        except model_servers.UpstreamDown as error:
             if not out.started:
                 raise
             self._record(turn, answer, failed=True)
-            failure = ApiError(502, f"the model server failed in the middle of the answer: {error}", code="upstream")
+            failure = replies.ApiError(
+                502, f"the model server failed in the middle of the answer: {error}", code="upstream"
+            )
             await out.end(b"data: %b\n\n" % failure.to_json())
             raise
         last = answer.close()
@@ -176,16 +175,20 @@ class Answering:
         self._record(turn, answer, failed=False)
         await self._finish(turn, answer, reply, out, last)
 
-    async def _draw(self, turn: Turn, answer: DrawnAnswer, reply: ChatReply, out: Outgoing) -> None:
+    async def _draw(self, turn: Turn, answer: DrawnAnswer, reply: replies.ChatReply, out: replies.Outgoing) -> None:
         stream = turn.request.stream
         async with aclosing(self._upstream.draw(turn.prompt, turn.sampling, stream=stream)) as pieces:
             async for piece in pieces:
                 try:
                     shown = answer.take(piece)
                 except (OverflowError, UnicodeError, ValueError, TypeError) as error:
-                    raise UpstreamDown(f"the server gave tokens that this model does not have: {error}") from error
+                    raise model_servers.UpstreamDown(
+                        f"the server gave tokens that this model does not have: {error}"
+                    ) from error
                 if len(answer.ids) > (turn.sampling.max_tokens or len(answer.ids)):
-                    raise UpstreamDown(f"the server gave more than the {turn.sampling.max_tokens} tokens asked for")
+                    raise model_servers.UpstreamDown(
+                        f"the server gave more than the {turn.sampling.max_tokens} tokens asked for"
+                    )
                 if stream and not out.started:
                     await out.begin()
                     await out.piece(reply.opening())
@@ -194,9 +197,11 @@ class Answering:
                 if answer.stopped:
                     break
         if not answer.complete:
-            raise UpstreamDown("the server ended an answer without saying why")
+            raise model_servers.UpstreamDown("the server ended an answer without saying why")
 
-    async def _finish(self, turn: Turn, answer: DrawnAnswer, reply: ChatReply, out: Outgoing, last: Shown) -> None:
+    async def _finish(
+        self, turn: Turn, answer: DrawnAnswer, reply: replies.ChatReply, out: replies.Outgoing, last: Shown
+    ) -> None:
         spent = Usage(prompt_tokens=len(turn.prompt), completion_tokens=len(answer.ids))
         if not turn.request.stream:
             await out.whole(200, reply.whole(answer.text, answer.calls, answer.finish, spent))
@@ -204,9 +209,9 @@ class Answering:
         if not out.started:
             await out.begin()
             await out.piece(reply.opening())
-        await out.end(b"".join(map(reply.piece, last)) + reply.end(answer.finish) + reply.counted(spent) + DONE)
+        await out.end(b"".join(map(reply.piece, last)) + reply.end(answer.finish) + reply.counted(spent) + replies.DONE)
 
-    def _turn(self, session: Session, request: ChatRequest) -> Turn:
+    def _turn(self, session: Session, request: chat_request.ChatRequest) -> Turn:
         """The tokens to send; raises ApiError."""
         if request.store is False:
             session.private = True
@@ -219,11 +224,11 @@ class Answering:
         room = self._context - len(prompt) if self._context else request.most or self._own_sampling.max_tokens
         if room < 1:
             message = f"messages: {len(prompt)} tokens leave no room in the model's context of {self._context}"
-            raise ApiError(400, message, param="messages", code="context_length_exceeded")
+            raise replies.ApiError(400, message, param="messages", code="context_length_exceeded")
         sampling = self._sampling(request, room)
         return Turn(session, request, prompt, sampling, row, len(row.ids) if row else 0, reason, new, offered)
 
-    def _sampling(self, request: ChatRequest, room: int) -> TokenSampling:
+    def _sampling(self, request: chat_request.ChatRequest, room: int) -> TokenSampling:
         own = self._own_sampling
         return TokenSampling(
             temperature=own.temperature if request.temperature is None else request.temperature,
@@ -234,14 +239,14 @@ class Answering:
         )
 
     def _prompt(
-        self, session: Session, request: ChatRequest, offered: list[dict[str, Any]]
-    ) -> tuple[list[int], Row | None, str, list[ChatMessage]]:
+        self, session: Session, request: chat_request.ChatRequest, offered: list[dict[str, Any]]
+    ) -> tuple[list[int], Row | None, str, list[chat_request.ChatMessage]]:
         new, reason = session.following(request.messages, _key(offered))
         row = session.row
         if row is not None and not reason:
             try:
                 more = self._tokens.continuation([one.to_template() for one in new], offered, row.ended)
-            except NoContinuation as error:
+            except chat_template.NoContinuation as error:
                 log.warning("a conversation begins a new row of tokens: %s", error)
                 reason = "template"
             else:
@@ -266,7 +271,7 @@ class Answering:
             session.clean = all(self._recording.is_clean(one.arguments) for one in answer.calls)
         session.count(len(turn.prompt), len(answer.ids), len(answer.calls))
         text = "nothing"
-        if self._recording.on and not session.private and not session.pinned and answer.ids:
+        if self._recording.on and not session.private and not session.named and answer.ids:
             tokens = answer.measured and session.clean
             written = self._token_step(turn, answer, row, failed) if tokens else text_step(turn.new, message(answer))
             if self._recording.turn(session, written):
@@ -283,7 +288,7 @@ class Answering:
             self._metrics.rows[reason or "first"].inc()
             row = session.begin_row()
         row.ids = turn.prompt + answer.ids
-        calls = tuple((one.id, one.name, canonical(one.arguments)) for one in answer.calls)
+        calls = tuple((one.id, one.name, chat_request.canonical(one.arguments)) for one in answer.calls)
         row.keys = [*(one.key for one in turn.request.messages), ("assistant", answer.text, calls, None)]
         row.offered, row.ended = _key(turn.offered), answer.ended
         row.broken = "stop" if answer.stopped or failed else ""
@@ -315,7 +320,7 @@ class Answering:
         return recorded.to_document()
 
 
-def text_step(new: Sequence[ChatMessage], answer: dict[str, Any]) -> dict[str, Any]:
+def text_step(new: Sequence[chat_request.ChatMessage], answer: dict[str, Any]) -> dict[str, Any]:
     """A turn as text, in the form of the SDK's Conversation: rewarded and searched, but not learned from."""
     shown = [one.model_dump(mode="json", exclude_none=True) | {"content": one.text} for one in new]
     return {"observation": {"messages": shown}, "action": answer}
@@ -323,7 +328,7 @@ def text_step(new: Sequence[ChatMessage], answer: dict[str, Any]) -> dict[str, A
 
 def message(answer: DrawnAnswer) -> dict[str, Any]:
     """A model's answer as a message."""
-    calls = {"tool_calls": [call(one) for one in answer.calls]} if answer.calls else {}
+    calls = {"tool_calls": [replies.call(one) for one in answer.calls]} if answer.calls else {}
     return {"role": "assistant", "content": answer.text} | calls
 
 

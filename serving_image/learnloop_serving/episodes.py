@@ -22,10 +22,10 @@ from learnloop_api.wire.routing import (
     RoutingTable,
     agent_tag,
 )
-from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide
-from learnloop_serving import other_arms, routing_table, server_seal, shadow
+from learnloop_common.acting.policy import Decision, Observations, Policy, advise, decide, read
+from learnloop_serving import forwarding, routing_table, server_seal, shadow
+from learnloop_serving.callers_and_refusals import Refusal, invalid, ordered
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Refusal, invalid, ordered
 
 MOST_AGENTS = 4096
 LONGEST_WAIT = 60
@@ -45,7 +45,6 @@ class Bucket:
         return 0.0 if self._left >= 1.0 else (1.0 - self._left) / rate
 
     def take(self) -> None:
-        """Use a token."""
         self._left -= 1.0
 
 
@@ -143,8 +142,8 @@ class Episodes:
         self.ids = server_seal.EpisodeIds(model_deployment, seal, routing.clock)
         self.mirror = shadow.MirrorQueue(revision, routing, metrics.shadow, seal)
         self.shadow = shadow.Shadow(revision, routing, metrics.shadow, seal)
-        self.reach = other_arms.Reach(routing)
-        self.stand_in = other_arms.StandIn(revision, routing, self.shadow)
+        self.reach = forwarding.Reach(routing)
+        self.stand_in = forwarding.StandIn(revision, routing, self.shadow)
         self._bank = routing_table.CreditBank()
         self._random = random.Random()
         self._limits = DecisionBuckets(revision, routing)
@@ -160,7 +159,6 @@ class Episodes:
 
     @property
     def has_table(self) -> bool:
-        """Is there a routing table?"""
         return self._routing.table is not None
 
     def open(self, body: bytes, *, counted: bool = True) -> OpenedEpisode:
@@ -215,7 +213,11 @@ class Episodes:
         policy = self._check(opening, arm)
         self._check_serves()
         request, observation = self._observation(policy, body)
-        (advice,) = advise(policy, observation)
+        try:
+            memory = read(request.memory, policy.memory) if policy.memory else None
+        except ValueError as error:
+            raise Refusal(400, "InvalidInput", str(error)) from None
+        (advice,) = advise(policy, observation, memory)
         behaviour = policy.behaviour if request.explore else GREEDY
         decision = decide(behaviour, policy.numbers, advice, self._random.random)
         self.mirror.decided(opening.episode_id, request.observation, advice.action)

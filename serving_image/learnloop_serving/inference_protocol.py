@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from learnloop_common.acting.onnx_policy import INPUT
 from learnloop_common.acting.policy import Observations, Policy, PolicyError
-from learnloop_serving.refusal import Refusal, read_body, refused
+from learnloop_serving.callers_and_refusals import Refusal, read_body, refused
 
 if TYPE_CHECKING:
     from learnloop_serving.server import Arm
@@ -54,6 +54,8 @@ def model_metadata(name: str, revision: str, policy: Policy) -> dict[str, Any]:
 
 def infer(name: str, revision: str, policy: Policy, body: bytes, decided: Decided | None = None) -> bytes:
     """POST /v2/models/{name}/infer; raises InvalidRequest and PolicyError. `decided` gets what the policy did."""
+    if policy.memory:
+        raise InvalidRequest(f"inputs: revision {revision} remembers its episode: use /v1/episodes, which has them")
     request = _request(body)
     observation = _observation(request, policy)
     types = _outputs(policy)

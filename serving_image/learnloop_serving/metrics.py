@@ -1,7 +1,6 @@
 """Prometheus metrics of a policy server and of shadow mode; their names are in the contract."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -37,7 +36,6 @@ class Families:
         return Counter(name, text, (*ARM, *labels), registry=self._registry)
 
     def counter(self, name: str, text: str) -> Counter:
-        """A counter."""
         return self.family(name, text).labels(*self._own)
 
     def counters(self, name: str, text: str, label: str, values: Sequence[str]) -> dict[str, Counter]:
@@ -46,11 +44,9 @@ class Families:
         return {value: family.labels(*self._own, value) for value in values}
 
     def gauge(self, name: str, text: str) -> Gauge:
-        """A gauge."""
         return Gauge(name, text, ARM, registry=self._registry).labels(*self._own)
 
     def histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
-        """A histogram."""
         return self.histograms(name, text, buckets).labels(*self._own)
 
     def histograms(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
@@ -99,7 +95,7 @@ class Metrics:
             names.METRIC_EPISODE_SECONDS, "Time from the opening of an episode to its end", EPISODE_SECONDS_BUCKETS
         )
         seconds = of.histograms(names.METRIC_REQUEST_SECONDS, "Time this server needed for a request", buckets, "verb")
-        self.observe: dict[str, Callable[[float], Any]] = {v: seconds.labels(*own, v).observe for v in VERBS}
+        self.observe: dict[str, Callable[[float], None]] = {v: seconds.labels(*own, v).observe for v in VERBS}
         self._errors = of.counters(
             names.METRIC_REQUEST_ERRORS, "Requests that failed because of this server or its policy", "verb", VERBS
         )

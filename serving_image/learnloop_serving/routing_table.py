@@ -23,9 +23,7 @@ WHOLE = 100
 class Uniform(Protocol):
     """The only randomness the draw needs: random.Random has it."""
 
-    def random(self) -> float:
-        """A number in [0, 1)."""
-        ...
+    def random(self) -> float: ...
 
 
 class CreditBank:

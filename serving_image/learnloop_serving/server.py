@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop_api import names
 from learnloop_api.wire.routing import Override
-from learnloop_common.acting.policy import Policy, PolicyError
+from learnloop_common.acting.policy import Policy, PolicyError, written
 from learnloop_common.http_server import (
     DrainingServer,
     Drains,
@@ -28,23 +28,18 @@ from learnloop_common.http_server import (
     uvicorn_config,
 )
 from learnloop_common.settings import ConfigurationError
+from learnloop_serving import inference_protocol, policy_loader, routing_table, server_seal, shadow
+from learnloop_serving.callers_and_refusals import Apart, Callers, Refusal, log_stranger, read_body, refused
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.inference_protocol import oip_routes
-from learnloop_serving.loader import load_policy, measure
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Apart, Callers, Refusal, read_body, refused
-from learnloop_serving.routing_table import ConfigMapWatch, RoutingState, follow_file
-from learnloop_serving.server_seal import Opening, Seal, follow_key
 from learnloop_serving.settings import Settings
-from learnloop_serving.shadow import PATH as SHADOW_PATH
-from learnloop_serving.shadow import shadow_route
 
 PREFIX = "/v1/episodes"
 MAX_BODY = {"open": 16_384, "act": 2_097_152, "end": 16_384}
 SLOW_POLICY_SECONDS = 0.005
 Outcome = Literal["fine", "arm"] | Apart
 """Outcome of a request: evidence for this arm, against it, or the reason why it is not evidence."""
-NEW = Opening("")
+NEW = server_seal.Opening("")
 """The episode of a request that opens one."""
 
 
@@ -87,7 +82,7 @@ class Arm:
         self._count(verb, opening, outcome, time.perf_counter() - start)
         return answer
 
-    def _count(self, verb: str, opening: Opening, outcome: Outcome, seconds: float) -> None:
+    def _count(self, verb: str, opening: server_seal.Opening, outcome: Outcome, seconds: float) -> None:
         """Count a request as evidence of this arm, unless its caller is at fault, a person decided, or its episode
         failed before."""
         if outcome not in ("fine", "arm"):
@@ -100,7 +95,9 @@ class Arm:
             self.metrics.failed(verb)
         self.metrics.observe[verb](seconds)
 
-    async def _result(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> tuple[Response, Outcome]:
+    async def _result(
+        self, verb: str, opening: server_seal.Opening, arm: str | None, body: bytes
+    ) -> tuple[Response, Outcome]:
         try:
             if verb == "act" and (override := self.episodes.by_person(opening)) is not None:
                 return _json(self._fixed(override)), "overridden"
@@ -122,13 +119,15 @@ class Arm:
         fields = {"action": action, "log_prob": 0.0, "exploration": False, "revision": self.settings.revision}
         return orjson.dumps(fields | {"override": "fixed"})
 
-    async def _do(self, verb: str, opening: Opening, arm: str | None, body: bytes) -> bytes:
+    async def _do(self, verb: str, opening: server_seal.Opening, arm: str | None, body: bytes) -> bytes:
         if verb == "act":
             if self.offload:
                 decision = await self.beside(self.episodes.act, opening, arm, body)
             else:
                 decision = self.episodes.act(opening, arm, body)
             value = b"" if decision.q_value is None else b',"q_value":%b' % orjson.dumps(decision.q_value)
+            if decision.memory is not None:
+                value += b',"memory":"%b"' % written(decision.memory).encode()
             return b'{"action":%b,"log_prob":%b,"exploration":%b,"revision":%b%b}' % (
                 orjson.dumps(decision.action),
                 orjson.dumps(decision.log_prob),
@@ -158,12 +157,13 @@ def known_callers(app: ASGIApp, arm: Arm) -> ASGIApp:
         refusal = None
         if problem := encoding_problem(headers):
             refusal = Refusal(415, "InvalidInput", problem)
-        elif scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != SHADOW_PATH:
+        elif scope["type"] == "http" and scope["method"] == "POST" and scope["path"] != shadow.PATH:
             authorization = next((value for key, value in headers if key == b"authorization"), b"")
             if refusal := await arm.callers.refusal(authorization):
+                log_stranger(scope, refusal)
                 arm.metrics.strangers[refusal.reason].inc()
         if refusal:
-            await refused(refusal, close=True, inference=scope["path"].startswith("/v2"))(scope, receive, send)
+            await refused(refusal, inference=scope["path"].startswith("/v2"))(scope, receive, send)
         else:
             await app(scope, receive, send)
 
@@ -174,8 +174,8 @@ def build_app(arm: Arm) -> ASGIApp:
     """The whole server as one ASGI application."""
     routes = [
         *_episode_routes(arm),
-        *oip_routes(arm),
-        shadow_route(arm),
+        *inference_protocol.oip_routes(arm),
+        shadow.shadow_route(arm),
         *probes(arm, "policy or routing table not loaded"),
     ]
     return closing(known_callers(Router(routes, redirect_slashes=False), arm), arm)
@@ -187,7 +187,7 @@ def _episode_routes(arm: Arm) -> list[Route]:
             try:
                 body = await read_body(request, MAX_BODY[verb])
             except Refusal as refusal:
-                return refused(refusal, close=True)
+                return refused(refusal)
             episode_id = request.path_params.get("episode_id", "")
             return await arm.answer(verb, episode_id, request.headers.get(names.HEADER_ARM), body)
 
@@ -236,7 +236,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
     """
     seal = read_seal(settings)
     metrics = Metrics(settings.model_deployment, settings.revision)
-    routing = RoutingState(settings.model_deployment, metrics)
+    routing = routing_table.RoutingState(settings.model_deployment, metrics)
     episodes = Episodes(settings.model_deployment, settings.revision, settings.routing_mode, routing, metrics, seal)
     arm = Arm(settings, episodes, metrics)
     app = build_app(arm)
@@ -252,25 +252,29 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None = None) -> int:
 
 
 def background_tasks(
-    settings: Settings, routing: RoutingState, metrics: Metrics, episodes: Episodes, seal: Seal
+    settings: Settings,
+    routing: routing_table.RoutingState,
+    metrics: Metrics,
+    episodes: Episodes,
+    seal: server_seal.Seal,
 ) -> dict[str, Coroutine[Any, Any, None]]:
     """Tasks that every server of an arm runs until it ends."""
     followed = settings.routing_file
     tasks = {
-        "routing table": follow_file(followed, routing)
+        "routing table": routing_table.follow_file(followed, routing)
         if followed is not None
-        else ConfigMapWatch(settings, routing, metrics).follow(),
+        else routing_table.ConfigMapWatch(settings, routing, metrics).follow(),
         "canary reachability": episodes.reach.run(),
     }
     if settings.episode_key_file is not None:
-        tasks["episode key"] = follow_key(settings.episode_key_file, seal)
+        tasks["episode key"] = server_seal.follow_key(settings.episode_key_file, seal)
     return tasks
 
 
-def read_seal(settings: Settings) -> Seal:
+def read_seal(settings: Settings) -> server_seal.Seal:
     """The key of the episodes; raises ConfigurationError."""
     try:
-        return Seal.read(settings.episode_key_file)
+        return server_seal.Seal.read(settings.episode_key_file)
     except ValueError as error:
         raise ConfigurationError(f"{names.ENV_EPISODE_KEY_FILE}: {error}") from error
 
@@ -278,8 +282,8 @@ def read_seal(settings: Settings) -> Seal:
 async def _load(settings: Settings, arm: Arm) -> None:
     """Load and install the policy; raises ModelError."""
     start = time.monotonic()
-    policy = await load_policy(settings)
-    arm.install(policy, await asyncio.to_thread(measure, policy))
+    policy = await policy_loader.load_policy(settings)
+    arm.install(policy, await asyncio.to_thread(policy_loader.measure, policy))
     arm.metrics.model_load_seconds.set(time.monotonic() - start)
     log.info(
         "policy %s loaded in %.2f s: %s observations, %d actions",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learnloop_api.wire.routing import agent_tag
-from learnloop_common import cluster_clock, key_lines
+from learnloop_common import cluster_clock, key_rotation
 
 log = logging.getLogger(__name__)
 LEAST_BYTES = 32
@@ -52,14 +52,14 @@ def _mark(key: str, purpose: bytes, message: bytes) -> str:
     return hmac.digest(key.encode(), b"%b\0%b" % (purpose, message), "sha256").hex()[:MARK_DIGITS]
 
 
-def _lines(content: bytes) -> key_lines.KeyLines:
+def _lines(content: bytes) -> key_rotation.KeyLines:
     """The keys, one on each line, newest first.
 
     Raises:
         ValueError: not text, too many lines, or a key is too short.
     """
     try:
-        lines = key_lines.KeyLines.parse(content.decode("ascii"))
+        lines = key_rotation.KeyLines.parse(content.decode("ascii"))
     except UnicodeDecodeError:
         raise ValueError("is not text: write the key as hexadecimal digits") from None
     shortest = min(map(len, lines.values))

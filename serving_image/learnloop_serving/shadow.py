@@ -21,10 +21,9 @@ from learnloop_api import names
 from learnloop_api.wire.routing import MAX_ITEMS, Arm, ShadowBatch, ShadowDecision
 from learnloop_common.acting.policy import Advice, Policy, PolicyError, advise
 from learnloop_common.tls import client_context
+from learnloop_serving import routing_table, server_seal
+from learnloop_serving.callers_and_refusals import Refusal, invalid, read_body, refused
 from learnloop_serving.metrics import ShadowMetrics
-from learnloop_serving.refusal import Refusal, invalid, read_body, refused
-from learnloop_serving.routing_table import RoutingState, stable_arm
-from learnloop_serving.server_seal import Seal
 
 if TYPE_CHECKING:
     from learnloop_serving.server import Arm as Server
@@ -47,7 +46,9 @@ Item = tuple[dict[str, object], int]
 class MirrorQueue:
     """The queue and the task that empties it."""
 
-    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics, seal: Seal) -> None:
+    def __init__(
+        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: server_seal.Seal
+    ) -> None:
         self._revision = revision
         self._routing = routing
         self._metrics = metrics
@@ -66,7 +67,7 @@ class MirrorQueue:
         table = self._routing.table
         if table is None or table.mirror is None:
             return None
-        stable = stable_arm(table)
+        stable = routing_table.stable_arm(table)
         if stable is None or stable.revision != self._revision:
             return None
         place = random.random() * 100 if episode_id is None else zlib.crc32(episode_id.encode()) % 100
@@ -116,7 +117,6 @@ class MirrorQueue:
             self._numbers = 0
 
     def _batch(self) -> list[Item]:
-        """The oldest copies."""
         batch: list[Item] = []
         numbers = 0
         with self._lock:
@@ -143,7 +143,9 @@ class MirrorQueue:
 class Shadow:
     """One server's share of the copies."""
 
-    def __init__(self, revision: str, routing: RoutingState, metrics: ShadowMetrics, seal: Seal) -> None:
+    def __init__(
+        self, revision: str, routing: routing_table.RoutingState, metrics: ShadowMetrics, seal: server_seal.Seal
+    ) -> None:
         self._revision = revision
         self._routing = routing
         self._metrics = metrics
@@ -171,6 +173,8 @@ class Shadow:
 
     def take(self, policy: Policy, batch: ShadowBatch) -> None:
         """Run, compare and count every copy. Never raises for what the policy does."""
+        if policy.memory:
+            return  # a copy is one observation, without those before it: nothing that can be compared
         for decision in batch.decisions:
             self._decide(policy, decision)
 

@@ -7,7 +7,7 @@ from typing import Any
 from learnloop_api.wire.language import LanguageTurn, Preference
 from learnloop_api.wire.trajectory import Outcome, Trajectory
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.chat_template import Chat
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -53,7 +53,8 @@ def turns(words: Any, tmp_path: Path, count: int = 8) -> str:
 
 def _drawn(first: int, number: int, words: Any) -> dict[str, Any]:
     """An answer of its own to each pair."""
-    return {"sampled_ids": [first, 20 + number, words.eos_token_id], "log_probs": [-5.9] * 3}
+    sampled = [first, *[20 + number] * (1 + number % 2), words.eos_token_id]
+    return {"sampled_ids": sampled, "log_probs": [-5.9] * len(sampled)}
 
 
 def preferences(words: Any, tmp_path: Path, count: int = 6) -> str:

@@ -81,7 +81,9 @@ def rendered(helm: Path, values: Mapping[str, Any], *, definitions: bool = False
         "-f",
         "-",
     ]
-    done = subprocess.run(command, input=json.dumps(said), capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, input=json.dumps(said, ensure_ascii=False), capture_output=True, text=True, timeout=240, check=False
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return done.stdout

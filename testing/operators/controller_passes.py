@@ -1,4 +1,4 @@
-"""The controllers of LearningAgent and ModelDeployment on a real API server, pass by pass, in a made-up world."""
+"""The controllers of LearningAgent and ModelDeployment on a real API server, pass by pass, with time of its own."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.learning_agent import LearningAgentController
 from learnloop_operator.reconcile.model_deployment import ModelDeploymentController
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
-from learnloop_operator.reconcile.runtime import Services
+from learnloop_operator.reconcile.work_queue import Services
 from learnloop_operator.settings import Settings
 from testing.operators.api_access import MERGE, from_kubeconfig, patch
 from testing.simulation.rollout_cluster import CHECKS

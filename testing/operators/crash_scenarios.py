@@ -7,12 +7,12 @@ from typing import Any
 from learnloop_api import names
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from testing.operators.api_access import patch
-from testing.operators.crash_world import NAME, STEPS, World, full_spec, model, revision
+from testing.operators.crash_rig import NAME, STEPS, Rig, full_spec, model, revision
 
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.3}
 
-Act = Callable[[World], Awaitable[None]]
-Seen = Callable[[World], bool]
+Act = Callable[[Rig], Awaitable[None]]
+Seen = Callable[[Rig], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,50 +28,50 @@ class Scenario:
 
 def serves(number: int) -> Seen:
     """That model serves everybody, and nothing else is left."""
-    return lambda world: (
-        world.ledger.status.get("phase") == "Healthy"
-        and world.ledger.status["stable"]["uri"] == model(number)["uri"]
-        and len(world.ledger.replicas) == 1
+    return lambda rig: (
+        rig.ledger.status.get("phase") == "Healthy"
+        and rig.ledger.status["stable"]["uri"] == model(number)["uri"]
+        and len(rig.ledger.replicas) == 1
     )
 
 
 def phase(name: str, arms: int = 0) -> Seen:
     """The status says this phase; with `arms`, so many Deployments are left."""
-    return lambda world: world.ledger.status.get("phase") == name and (not arms or len(world.ledger.replicas) == arms)
+    return lambda rig: rig.ledger.status.get("phase") == name and (not arms or len(rig.ledger.replicas) == arms)
 
 
 def weight(percent: int) -> Seen:
     """The canary has this weight."""
-    return lambda world: world.ledger.status.get("weight") == percent
+    return lambda rig: rig.ledger.status.get("weight") == percent
 
 
 def wishes(number: int, quality: float) -> Act:
     """The user asks for a model that is so good."""
-    return lambda world: world.wish(number, quality)
+    return lambda rig: rig.wish(number, quality)
 
 
-async def nothing(_: World) -> None:
+async def nothing(_: Rig) -> None:
     """The user has applied the object, and waits."""
 
 
-async def turns_bad(world: World) -> None:
+async def turns_bad(rig: Rig) -> None:
     """The model that was just promoted fails from now on."""
-    world.traffic.quality[world.ledger.status["stable"]["revision"]] = 0.0
+    rig.traffic.quality[rig.ledger.status["stable"]["revision"]] = 0.0
 
 
 def says(verb: str, arm: str) -> Act:
     """A person sets the verb's annotation, for the revision of that arm."""
 
-    async def act(world: World) -> None:
-        note = {names.verb_annotation(verb): world.ledger.status[arm]["revision"]}
-        await patch(world.user, MODEL_DEPLOYMENT, world.namespace, NAME, {"metadata": {"annotations": note}})
+    async def act(rig: Rig) -> None:
+        note = {names.verb_annotation(verb): rig.ledger.status[arm]["revision"]}
+        await patch(rig.user, MODEL_DEPLOYMENT, rig.namespace, NAME, {"metadata": {"annotations": note}})
 
     return act
 
 
-async def play(world: World) -> None:
+async def play(rig: Rig) -> None:
     """The user has applied an experiment: its first arm is better than stable and the other one."""
-    world.traffic.quality |= {revision(0): 0.6, revision(1): 0.95, revision(2): 0.6}
+    rig.traffic.quality |= {revision(0): 0.6, revision(1): 0.95, revision(2): 0.6}
 
 
 def steps(*listed: dict[str, Any]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from typing import Any
 from kubernetes_asyncio.client import Configuration
 
 from testing.operators.api_access import from_kubeconfig
+from testing.operators.crash_rig import Rig
 from testing.operators.crash_scenarios import SCENARIOS, Scenario
-from testing.operators.crash_world import World
 from testing.operators.served_traffic import Provider
 from testing.servers.kube_api_server import api_server
 
@@ -64,32 +64,32 @@ async def run(
     Raises:
         Stuck: it did not end within MOST_TURNS looks.
     """
-    world = World(connection, provider, scenario.spec, through)
-    world.blind = scenario.blind
+    rig = Rig(connection, provider, scenario.spec, through)
+    rig.blind = scenario.blind
     try:
-        await world.begin()
-        world.ledger.kill = kill
-        return await _played(world, scenario, through is not None)
+        await rig.begin()
+        rig.ledger.kill = kill
+        return await _played(rig, scenario, through is not None)
     finally:
-        await world.end()
+        await rig.end()
 
 
-async def _played(world: World, scenario: Scenario, disturbed: bool) -> Outcome:
+async def _played(rig: Rig, scenario: Scenario, disturbed: bool) -> Outcome:
     turns = 0
     for act, done in scenario.chapters:
-        await act(world)
-        while not done(world):
-            await world.turn()
+        await act(rig)
+        while not done(rig):
+            await rig.turn()
             if disturbed:
-                await world.observe()
+                await rig.observe()
             turns += 1
             if turns >= MOST_TURNS:
-                raise Stuck(f"not done after {MOST_TURNS} looks: {world.ledger.status.get('verdict')}")
+                raise Stuck(f"not done after {MOST_TURNS} looks: {rig.ledger.status.get('verdict')}")
     for _ in range(8):
-        if not await world.turn() and not disturbed:
+        if not await rig.turn() and not disturbed:
             break
-    ledger = world.ledger
-    return Outcome(await world.end_state(), ledger.total, ledger.log, ledger.violations, world.deaths, ledger.contested)
+    ledger = rig.ledger
+    return Outcome(await rig.end_state(), ledger.total, ledger.log, ledger.violations, rig.deaths, ledger.contested)
 
 
 @dataclass(slots=True)

@@ -4,23 +4,23 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
-from testing.operators.crash_world import NAME, World, model
+from testing.operators.crash_rig import NAME, Rig, model
 
 KEPT = ("labels", "annotations", "finalizers", "generation")
 """Of the metadata: what a user may set, and the number of changes to the spec."""
 
 
-async def differences(world: World, number: int) -> dict[str, Any]:
+async def differences(rig: Rig, number: int) -> dict[str, Any]:
     """Argo CD's server-side diff: the user's manifest for model `number`, applied by the server without being kept, and
     the live object, where they differ; empty while it would show Synced."""
-    spec = {**world.asked, "model": model(number)}
+    spec = {**rig.asked, "model": model(number)}
     body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": {"name": NAME}, "spec": spec}
-    path = MODEL_DEPLOYMENT.path(world.namespace, NAME)
+    path = MODEL_DEPLOYMENT.path(rig.namespace, NAME)
     query = {"dryRun": "All", "fieldManager": "gitops", "force": "true"}
-    answer = await world.user.http.request(
+    answer = await rig.user.http.request(
         "PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml"
     )
-    live = _compared(await world.user.get(MODEL_DEPLOYMENT, world.namespace, NAME))
+    live = _compared(await rig.user.get(MODEL_DEPLOYMENT, rig.namespace, NAME))
     return {key: (live[key], value) for key, value in _compared(answer).items() if live[key] != value}
 
 

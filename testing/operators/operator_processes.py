@@ -31,7 +31,7 @@ from learnloop_operator.kube.kinds import CONFIG_MAP, HTTP_ROUTE, LEASE, MODEL_D
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
 from testing.operators.api_access import from_kubeconfig, patch
-from testing.operators.crash_world import NAME, full_spec, model, revision, start_pods, state_of
+from testing.operators.crash_rig import NAME, full_spec, model, revision, start_pods, state_of
 from testing.operators.gateway_api import accept_routes, install
 from testing.operators.served_traffic import Provider, Traffic
 from testing.proxies.stream_proxy import StreamProxy
@@ -44,7 +44,7 @@ LIMIT = 1_200.0
 """Seconds in which things happen, and never the one that is waited for."""
 TICK = 0.2
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
-EXACT_COUNTS = {"rollout.judging.analysis.SHORTEST": 2.0, "prometheus.queries.SHORTEST_DUE": 2}
+EXACT_COUNTS = {"rollout.judging.watched_arms.SHORTEST": 2.0, "prometheus.queries.SHORTEST_DUE": 2}
 """Shortest windows of evidence: the Prometheus that is played here counts exactly and needs no two scrapes."""
 QUICK = {
     "rollout": {"steps": STEPS, "keepForSeconds": 2},
@@ -55,14 +55,12 @@ QUICK = {
 class Operator:
     """One process, which is started again when it ends, as a kubelet does, unless it is `given_up`."""
 
-    def __init__(
-        self, world: "LiveWorld", name: str, proxy: StreamProxy, system: str, hasty: Mapping[str, float]
-    ) -> None:
-        self.world, self.name, self.proxy, self.system = world, name, proxy, system
+    def __init__(self, rig: "LiveRig", name: str, proxy: StreamProxy, system: str, hasty: Mapping[str, float]) -> None:
+        self.rig, self.name, self.proxy, self.system = rig, name, proxy, system
         self._hasty = {**EXACT_COUNTS, **hasty}
         self.codes, self.given_up = list[int](), False
-        self.log = world.folder / f"{name}.log"
-        self.config = world.folder / f"{name}.kubeconfig"
+        self.log = rig.folder / f"{name}.log"
+        self.config = rig.folder / f"{name}.kubeconfig"
         self.process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
@@ -71,10 +69,10 @@ class Operator:
             "KUBECONFIG": str(self.config),
             "HASTY": json.dumps(self._hasty),
             "POD_NAME": self.name,
-            "LEARNLOOP_WATCH_NAMESPACE": self.world.namespace,
+            "LEARNLOOP_WATCH_NAMESPACE": self.rig.namespace,
             "LEARNLOOP_SYSTEM_NAMESPACE": self.system,
             "LEARNLOOP_LEASE_NAME": LEASE_NAME,
-            "LEARNLOOP_PROMETHEUS_URL": self.world.provider.url,
+            "LEARNLOOP_PROMETHEUS_URL": self.rig.provider.url,
             "LEARNLOOP_DATA_URL": "http://127.0.0.1:9",
             "LEARNLOOP_PORT": "0",
         }
@@ -100,7 +98,7 @@ class Operator:
                 continue
             self.codes.append(self.process.returncode)
             if self.process.returncode == -signal.SIGKILL:
-                await self.world.user.delete(LEASE.ref(self.system, LEASE_NAME))
+                await self.rig.user.delete(LEASE.ref(self.system, LEASE_NAME))
             self.begin()
 
     async def ask(self, path: str) -> str:
@@ -120,7 +118,7 @@ class Operator:
         return self.log.read_text()
 
 
-class LiveWorld:
+class LiveRig:
     """A namespace with one ModelDeployment in this routing mode, and what lives around it."""
 
     def __init__(self, api_server: Path, provider: Provider, folder: Path, mode: str, namespace: str = "") -> None:
@@ -262,16 +260,16 @@ class LiveWorld:
 
 
 @asynccontextmanager
-async def live_world(
+async def live_rig(
     api_server: Path, folder: Path, mode: str = "service", namespace: str = ""
-) -> AsyncIterator[LiveWorld]:
-    """A world that ends with the block, with a ModelDeployment in it and no operator yet."""
+) -> AsyncIterator[LiveRig]:
+    """A rig that ends with the block, with a ModelDeployment in it and no operator yet."""
     provider = Provider()
     await provider.start()
-    world = LiveWorld(api_server, provider, folder, mode, namespace)
+    rig = LiveRig(api_server, provider, folder, mode, namespace)
     try:
-        await world.create()
-        yield world
+        await rig.create()
+        yield rig
     finally:
-        await world.end()
+        await rig.end()
         await provider.stop()

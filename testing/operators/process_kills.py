@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from testing.operators.crash_sweep import difference
-from testing.operators.operator_processes import Operator, live_world
+from testing.operators.operator_processes import Operator, live_rig
 from testing.proxies.stream_proxy import Cut
 from testing.servers.kube_api_server import api_server
 
@@ -60,16 +60,16 @@ class Outcome:
 async def run(kubeconfig: Path, folder: Path, kills: int, every: int, mode: str) -> Outcome:
     """One rollout, with so many deaths."""
     folder.mkdir(exist_ok=True)
-    async with live_world(kubeconfig, folder, mode) as world:
-        operator = await world.operator()
-        await world.serves(0)
+    async with live_rig(kubeconfig, folder, mode) as rig:
+        operator = await rig.operator()
+        await rig.serves(0)
         killer = Killer(operator, kills, every, [])
         operator.proxy.on_write = killer
         killer.armed_from = len(operator.proxy.writes) + 1
-        await world.wish(1)
-        await world.serves(1)
-        state = await world.end_state()
-        return Outcome(state, killer.at, [table.generation for table in world.tables], operator.codes)
+        await rig.wish(1)
+        await rig.serves(1)
+        state = await rig.end_state()
+        return Outcome(state, killer.at, [table.generation for table in rig.tables], operator.codes)
 
 
 async def compare(

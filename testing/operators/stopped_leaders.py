@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from testing.operators.crash_sweep import difference
-from testing.operators.operator_processes import LiveWorld, Operator, live_world
+from testing.operators.operator_processes import LiveRig, Operator, live_rig
 from testing.operators.process_kills import run
 
 SHORT = {
@@ -38,7 +38,7 @@ class Write:
 class Stops:
     """Stops whoever writes, `every` so many writes after the last change of leaders, in turns at each of POINTS."""
 
-    world: LiveWorld
+    rig: LiveRig
     wanted: int
     every: int
     writes: list[Write] = field(default_factory=list)
@@ -122,12 +122,12 @@ async def _change_hands(stops: Stops) -> None:
         operator, process = await stops.stopped.get()
         await _until(partial(stops.next_writer, process), "nobody took over")
         # Without evidence the rollout waits until there is a standby again.
-        traffic, stops.world.traffic.per_second = stops.world.traffic.per_second, 0.0
+        traffic, stops.rig.traffic.per_second = stops.rig.traffic.per_second, 0.0
         assert operator.process is not None
         operator.process.send_signal(signal.SIGCONT)
         await _until(partial(_anew, operator, process), "it went on")
-        await stops.world.until_asked(operator, "/readyz", "ok")
-        stops.world.traffic.per_second = traffic
+        await stops.rig.until_asked(operator, "/readyz", "ok")
+        stops.rig.traffic.per_second = traffic
 
 
 def _anew(operator: Operator, process: int) -> bool:
@@ -145,19 +145,19 @@ async def stopped_rollout(kubeconfig: Path, folder: Path, stops_wanted: int, *, 
     """One rollout by two processes of one installation, each stopped in turns while it leads."""
     folder.mkdir(exist_ok=True)
     undisturbed = await run(kubeconfig, folder / "undisturbed", 0, 1, mode)
-    async with live_world(kubeconfig, folder, mode) as world:
-        stops = Stops(world, stops_wanted, every)
-        first = await world.operator(hasty=SHORT)
+    async with live_rig(kubeconfig, folder, mode) as rig:
+        stops = Stops(rig, stops_wanted, every)
+        first = await rig.operator(hasty=SHORT)
         stops.follow(first)
-        await world.serves(0)
-        second = await world.operator(hasty=SHORT, beside=first)
+        await rig.serves(0)
+        second = await rig.operator(hasty=SHORT, beside=first)
         stops.follow(second)
-        await world.until_asked(second, "/readyz", "ok")
+        await rig.until_asked(second, "/readyz", "ok")
         changing = asyncio.create_task(_change_hands(stops))
         try:
-            await world.wish(1)
-            await world.serves(1)
-            state = await world.end_state()
+            await rig.wish(1)
+            await rig.serves(1)
+            state = await rig.end_state()
             # The rollout may be over before the last who was stopped has read that it is replaced.
             await _until(lambda: len(first.codes + second.codes) >= len(stops.done), "who was stopped goes on for ever")
             assert not changing.done(), changing.exception()
@@ -167,7 +167,7 @@ async def stopped_rollout(kubeconfig: Path, folder: Path, stops_wanted: int, *, 
         return Outcome(
             stops.done,
             stops.returned(),
-            [table.generation for table in world.tables],
+            [table.generation for table in rig.tables],
             "" if state == undisturbed.state else difference(undisturbed.state, state),
             len({write.process for write in stops.writes}),
             first.codes + second.codes,

@@ -1,7 +1,7 @@
 """The kinds that may run or queue training, as their own projects define them, on an API server of the tests."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ APPLY = "application/apply-patch+yaml"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ATTEMPTS, PAUSE = 600, 0.1
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-SOURCES = (
+Source = tuple[go_build.Module, str, str]
+SOURCES: tuple[Source, ...] = (
     (
         go_build.TRAINING_OPERATOR,
         TRAINING_OPERATOR_MODULE,
@@ -44,16 +45,16 @@ SOURCES = (
 )
 
 
-def files() -> Iterator[Path]:
+def files(sources: Sequence[Source] = SOURCES) -> Iterator[Path]:
     """Where the definitions lie."""
-    for module, path, file in SOURCES:
+    for module, path, file in sources:
         yield go_build.module_folder(module, path) / file
 
 
-async def install(user: KubeClient) -> None:
-    """The API server knows them all. AssertionError when it does not in a minute."""
+async def install(user: KubeClient, sources: Sequence[Source] = SOURCES) -> None:
+    """The API server knows these. AssertionError when it does not in a minute."""
     names = []
-    for file in files():
+    for file in files(sources):
         definition = yaml.load(file.read_text(encoding="utf-8"), LOADER)
         path, query = f"{DEFINITIONS}/{definition['metadata']['name']}", {"fieldManager": "test", "force": "true"}
         await user.http.request("PATCH", path, body=definition, query=query, content_type=APPLY)

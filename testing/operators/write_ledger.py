@@ -12,7 +12,7 @@ from learnloop_operator.kube import errors
 from learnloop_operator.kube.http_transport import KubeHttp
 from learnloop_operator.rollout.children.http_route import read_route
 from learnloop_operator.rollout.children.routing_table import read
-from learnloop_operator.rollout.model.snapshot import RoutingWorld
+from learnloop_operator.rollout.model.snapshot import LiveRouting
 from testing.simulation.routed_users import Users, shares, stable_of
 
 READS = ("GET",)
@@ -35,7 +35,7 @@ class Ledger:
     log: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     status: dict[str, Any] = field(default_factory=dict)
-    routing: RoutingWorld = field(default_factory=RoutingWorld)
+    routing: LiveRouting = field(default_factory=LiveRouting)
     users: Users = field(default_factory=Users)
     decisions: dict[int, str] = field(default_factory=dict)
     """The first routing table of each generation."""

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from testing.operators.api_access import from_kubeconfig
+from testing.operators.crash_rig import STEPS, Rig, full_spec
 from testing.operators.crash_scenarios import serves
 from testing.operators.crash_sweep import MOST_TURNS
-from testing.operators.crash_world import STEPS, World, full_spec
 from testing.operators.served_traffic import Provider
 
-Watcher = Callable[[World], Awaitable[None]]
+Watcher = Callable[[Rig], Awaitable[None]]
 
 THRESHOLD = {"name": "success", "type": "success", "minRatio": 0.9}
 
 
-async def nobody(_: World) -> None:
+async def nobody(_: Rig) -> None:
     """Nobody looks."""
 
 
@@ -34,25 +34,25 @@ async def rollout_log(
     await provider.start()
     analysis = {"intervalSeconds": 5, "metrics": [metric]}
     spec = full_spec(mode, serving={"replicas": 1}, analysis=analysis, rollout={"steps": STEPS, "keepForSeconds": 30})
-    world = World(from_kubeconfig(api_server), provider, spec)
-    await world.begin()
-    while world.ledger.status.get("phase") != "Healthy" or await world.turn():
-        await world.turn()
-    before, weights = world.ledger.total, set[int]()
-    await world.wish(1, 1.0)
+    rig = Rig(from_kubeconfig(api_server), provider, spec)
+    await rig.begin()
+    while rig.ledger.status.get("phase") != "Healthy" or await rig.turn():
+        await rig.turn()
+    before, weights = rig.ledger.total, set[int]()
+    await rig.wish(1, 1.0)
     for _ in range(MOST_TURNS):
-        await world.turn()
-        weight = world.ledger.status.get("weight")
+        await rig.turn()
+        weight = rig.ledger.status.get("weight")
         if weight is not None and weight not in weights:
             weights.add(weight)
-            await at_each_weight(world)
-        if serves(1)(world):
+            await at_each_weight(rig)
+        if serves(1)(rig):
             break
-    while await world.turn():
+    while await rig.turn():
         pass
     assert weights >= {10, 25, 50, 100}
-    assert not world.ledger.violations
-    log = world.ledger.log[before:]
-    await world.end()
+    assert not rig.ledger.violations
+    log = rig.ledger.log[before:]
+    await rig.end()
     await provider.stop()
     return log

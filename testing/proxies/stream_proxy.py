@@ -55,6 +55,8 @@ class StreamProxy:
         self.on_read: Write = let_pass
         """As `on_write`, before a read that is no watch; the number is that of the last write."""
         self._met_in_turn = 0
+        self._reads: dict[str, tuple[int, bytes]] = {}
+        self._past: dict[str, tuple[int, bytes]] = {}
         self._late: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.AppRunner | None = None
@@ -90,6 +92,17 @@ class StreamProxy:
         """From now on the watches of that kind say nothing more, and do not end."""
         self._stalled[plural] = asyncio.Event()
 
+    async def remember(self) -> None:
+        """Keep what each read so far would be answered now, for `go_back`."""
+        assert self._session is not None, "start() comes first"
+        for path in self._reads:
+            async with self._session.get(f"{self._behind.host}{path}") as answer:
+                self._reads[path] = answer.status, await answer.read()
+
+    def go_back(self) -> None:
+        """The next read of each path gets the answer that was kept: that of an API server that is behind."""
+        self._past = {path: answer for path, answer in self._reads.items() if answer[1]}
+
     def wake(self, *, new_only: bool = False) -> None:
         """Every watch speaks again; `new_only`: those opened from now on."""
         for awake in () if new_only else self._stalled.values():
@@ -111,6 +124,10 @@ class StreamProxy:
             return await self._forward(request)
         if request.method in READS:
             await self.on_read(len(self.writes), "before", request.method, request.path)
+            if old := self._past.pop(request.path_qs, None):
+                self.met.update(["past"])
+                return web.Response(status=old[0], body=old[1], content_type="application/json")
+            self._reads.setdefault(request.path_qs, (0, b""))
             return await self._forward(request)
         return await self._write(request)
 

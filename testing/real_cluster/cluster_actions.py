@@ -1,4 +1,4 @@
-"""What the end-to-end tests do to the world, and how they look at it."""
+"""Deeds: what the end-to-end tests do to the cluster, and how they look at it."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ class Seen:
         return max(self.weights, default=0)
 
 
-class World:
+class Rig:
     """The cluster, in the words of the tests."""
 
     def __init__(self, api: Api) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
-from testing.real_cluster.cluster_actions import Json, World
+from testing.real_cluster.cluster_actions import Json, Rig
 
 PLAYER = """
 import collections, json, os, random, ssl, sys, time, urllib.error, urllib.request
@@ -71,6 +71,14 @@ class Door:
     """spec.routing of a ModelDeployment behind it."""
 
 
+def gateway_door(namespace: str) -> Door:
+    """The cluster's gateway, which knows the policies of this namespace by a host name of theirs."""
+    host = f"{namespace}.example.com"
+    reference = {"name": "gateway", "namespace": "gateway"}
+    routing = {"mode": "gateway", "gateway": reference, "hostnames": [host]}
+    return Door("http://gateway.gateway.svc", host, routing)
+
+
 @dataclass
 class Played:
     """What agents saw: the revisions of their episodes and of their requests that know no episodes, why they gave up
@@ -107,7 +115,7 @@ class Habits:
 
 
 def play(
-    world: World,
+    rig: Rig,
     namespace: str,
     pod: str,
     door: Door,
@@ -118,16 +126,16 @@ def play(
 ) -> Played:
     """One agent's play from a pod of the cluster, until the time or the episodes are over. CalledProcessError when the
     pod is gone."""
-    service = f"{'https' if world.by_tls else 'http'}://policy.{namespace}.svc:8080"
+    service = f"{'https' if rig.by_tls else 'http'}://policy.{namespace}.svc:8080"
     told = {**asdict(habits), "url": door.url or service, "host": door.host, "seconds": seconds, "episodes": episodes}
-    out = world.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, json.dumps(told))
+    out = rig.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, json.dumps(told))
     said = json.loads(out.strip().splitlines()[-1])
     return Played(Counter(said["opened"]), Counter(said["inferred"]), Counter(said["gave_up"]), said["mixed"])
 
 
 @contextmanager
 def players(
-    world: World, namespace: str, pod: str, habits: Habits | None = None, door: Door | None = None
+    rig: Rig, namespace: str, pod: str, habits: Habits | None = None, door: Door | None = None
 ) -> Iterator[Played]:
     """Agents that play from a pod of the cluster for the time of the block."""
     played = Played()
@@ -136,7 +144,7 @@ def players(
     def again() -> None:
         while not stop.is_set():
             try:
-                found = play(world, namespace, pod, door or Door(), habits or Habits(), seconds=3)
+                found = play(rig, namespace, pod, door or Door(), habits or Habits(), seconds=3)
             except subprocess.CalledProcessError:
                 # A new Service has no name for a moment, and at the end the pod goes with its arm: agents try again.
                 stop.wait(0.5)

@@ -23,3 +23,16 @@ def running(command: Sequence[str], log: Path, environment: Mapping[str, str] | 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def carrying(mark: str) -> dict[int, str]:
+    """Processes that have `NAME=value` in their environment, with their command lines."""
+    result = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_text(errors="replace").replace("\0", " ")
+            if line and mark.encode() in (process / "environ").read_bytes().split(b"\0"):
+                result[int(process.name)] = line
+        except OSError:
+            continue
+    return result

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_serving.loader import load_policy
+from learnloop_serving.policy_loader import load_policy
 from learnloop_serving.server import build_app
 from testing.servers.policy_servers import STABLE, LiveServer, settings, table
 
@@ -29,7 +29,13 @@ class ServedPolicy:
         self.server = LiveServer(policy=self.policy)
         self.server.route(table((STABLE, "stable", 100)))
         self._app = build_app(self.server.arm)
+        self.begin(0)
+
+    def begin(self, first: int) -> None:
+        """The rows of the next batch are episodes that begin."""
+        del first
         self._episodes: list[str] = []
+        self._memories: list[str] = []
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The answer to one request; whatever is no 200 fails the test."""
@@ -50,10 +56,12 @@ class ServedPolicy:
         """Actions [n] or [n, numbers] for observations [n, observations]."""
         while len(self._episodes) < len(observation):
             self._episodes.append(self.post("/v1/episodes", {"agent": "cart", "task": "t"})["episode_id"])
+            self._memories.append("")
         answers = [
-            self.post(f"/v1/episodes/{episode}/act", {"observation": row.tolist()})
-            for episode, row in zip(self._episodes, observation, strict=False)
+            self.post(f"/v1/episodes/{episode}/act", {"observation": row.tolist(), "memory": memory})
+            for episode, row, memory in zip(self._episodes, observation, self._memories, strict=False)
         ]
+        self._memories[: len(answers)] = [answer.get("memory", "") for answer in answers]
         kind = np.float32 if self.policy.continuous else np.int64
         return np.asarray([answer["action"] for answer in answers], dtype=kind)
 

@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import Policy
 from learnloop_serving.episodes import Episodes
-from learnloop_serving.loader import UniformPolicy
 from learnloop_serving.metrics import Metrics
+from learnloop_serving.policy_loader import UniformPolicy
 from learnloop_serving.routing_table import RoutingState
 from learnloop_serving.server import Arm, build_app
 from learnloop_serving.server_seal import Seal

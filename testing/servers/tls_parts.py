@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from learnloop_operator.memory_services.service_children import TLS_SETTINGS
 from testing.certificates import Folder
 
 ROOT = Path(__file__).parents[2]
@@ -120,6 +121,7 @@ def postgres_by_tls(programs: Path, folder: Path, files: Folder, port: int) -> I
         "ssl": "on",
         "ssl_cert_file": files.certificate,
         "ssl_key_file": files.key,
+        "ssl_ciphers": TLS_SETTINGS["ssl_ciphers"],
         "hba_file": folder / "pg_hba.conf",
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": folder,

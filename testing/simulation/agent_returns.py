@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from learnloop_operator.core.anomalies import TAIL, watch
+from learnloop_operator.core.anomalies import TAIL, find
 
 EPISODES = 1000
 PLANTED = 600
@@ -123,7 +123,7 @@ def look(curve: Curve) -> Seen:
     begins = len(curve.returns) if curve.begins is None else curve.begins
     false_alarm = False
     for end in range(EVERY, min(len(curve.returns), begins + LATEST) + 1, EVERY):
-        alarm = bool(watch(curve.returns[max(0, end - TAIL) : end]).findings)
+        alarm = bool(find(curve.returns[max(0, end - TAIL) : end]).findings)
         if end > begins and alarm:
             return Seen(false_alarm, end - begins)
         false_alarm = false_alarm or alarm

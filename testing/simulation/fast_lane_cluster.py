@@ -6,7 +6,8 @@ from typing import Any
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout.decide import current
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, at_weight, looked
-from learnloop_operator.rollout.judging.analysis import Subject, is_steady, subjects
+from learnloop_operator.rollout.judging.analysis import is_steady
+from learnloop_operator.rollout.judging.watched_arms import Subject, subjects
 from learnloop_operator.rollout.metrics.hard_bound import Reading
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -81,9 +82,9 @@ class LanedCluster(Cluster):
         return {"requests": total, "failed": failed}
 
     def _status(self, status: dict[str, object]) -> None:
-        pinned = status.get("blockedRevision")
-        if isinstance(pinned, dict) and pinned["reason"] == "GrossBreach":
-            assert pinned["uri"] in self.ever_failing, "a model that never failed was rolled back for failing"
+        block = status.get("blockedRevision")
+        if isinstance(block, dict) and block["reason"] == "GrossBreach":
+            assert block["uri"] in self.ever_failing, "a model that never failed was rolled back for failing"
         super()._status(status)
 
 

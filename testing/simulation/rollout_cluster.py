@@ -15,8 +15,8 @@ from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Openings
-from learnloop_operator.rollout.judging.analysis import windows
-from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot, resolve
+from learnloop_operator.rollout.judging.watched_arms import windows
+from learnloop_operator.rollout.model.snapshot import Defaults, LiveRouting, Snapshot, resolve
 from testing.simulation.ended_episodes import Episodes
 from testing.simulation.opened_episodes import Opened
 from testing.simulation.routed_users import Users, shares
@@ -83,7 +83,7 @@ class Cluster:
         self.promotions: list[str] = []
         self.random = random.Random(7)
         self.passes = 0
-        self._read: tuple[Any, Any, RoutingWorld] = (None, None, RoutingWorld())
+        self._read: tuple[Any, Any, LiveRouting] = (None, None, LiveRouting())
 
     def by(self, mode: str) -> Self:
         """The same with this routing mode."""
@@ -91,12 +91,12 @@ class Cluster:
             self.spec["routing"] = GATEWAY
         return self
 
-    def routing(self) -> RoutingWorld:
+    def routing(self) -> LiveRouting:
         """What the operator reads of it; once after each write, for writes replace the whole object."""
         table, route, _ = self._read
         if table is not self.config_map or route is not self.route:
-            world = replace(read(self.config_map), route=read_route(self.route, "md"))
-            self._read = self.config_map, self.route, world
+            rig = replace(read(self.config_map), route=read_route(self.route, "md"))
+            self._read = self.config_map, self.route, rig
         return self._read[2]
 
     def shares(self) -> dict[str, int]:
@@ -171,8 +171,8 @@ class Cluster:
         drawn = set(listed) if live.route is None else set(live.route.weights)
         assert not drawn & doomed, "an arm went while users could still be led to it"
         # gateway mode: an arm that was not rolled back may stand in the table until there is something else to write.
-        pin = plan.status.get("blockedRevision") or {}
-        assert pin.get("revision") not in set(listed) & doomed, (
+        block = plan.status.get("blockedRevision") or {}
+        assert block.get("revision") not in set(listed) & doomed, (
             "an arm went before its servers knew that they serve no more"
         )
         assert all(listed[revision].role != "stable" for revision in set(listed) & doomed)
@@ -227,13 +227,13 @@ class Cluster:
         said = {(item["verb"], item["value"]) for item in before.get("decisions", ())}
         fresh = {item["verb"] for item in after.get("decisions", ()) if (item["verb"], item["value"]) not in said}
         if "retry" not in fresh:
-            lost = {pin["revision"] for pin in was} - {pin["revision"] for pin in now}
+            lost = {block["revision"] for block in was} - {block["revision"] for block in now}
             assert not lost or len(was) == len(now) == 32, f"{lost} unblocked by nobody"
         canary, hand = after.get("canary"), after.get("hand") or {}
         if canary is None or canary["revision"] == (before.get("canary") or {}).get("revision"):
             return
         if hand.get("verb") != "undo" and canary["sha256"] != after["stable"]["sha256"]:
-            assert canary["sha256"] not in {pin["sha256"] for pin in now}, "a blocked artifact is back"
+            assert canary["sha256"] not in {block["sha256"] for block in now}, "a blocked artifact is back"
 
     def check_guard(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """The arm that was proven goes when its time is over, when it serves again, or when a person says so."""
@@ -277,9 +277,9 @@ class Cluster:
                 if self.status.get("canary"):
                     highest = self.spec["rollout"]["steps"][self.status["step"]]["weight"]
                     assert share <= highest, "the canary's share ran ahead of the step"
-        pinned = self.status.get("blockedRevision")
+        block = self.status.get("blockedRevision")
         canary = self.status.get("canary")
-        assert not (pinned and canary and pinned["revision"] == canary["revision"]), "a blocked revision is back"
+        assert not (block and canary and block["revision"] == canary["revision"]), "a blocked revision is back"
 
     def check_pods(self, arm: Arm) -> None:
         """An arm of the table has pods, unless a route draws that names it no longer."""

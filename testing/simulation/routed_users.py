@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from learnloop_operator.rollout.model.snapshot import RoutingWorld
+from learnloop_operator.rollout.model.snapshot import LiveRouting
 
 
-def stable_of(routing: RoutingWorld) -> str | None:
+def stable_of(routing: LiveRouting) -> str | None:
     """The stable arm by the table; None while there is none."""
     table = routing.table
     return next((arm.revision for arm in table.arms if arm.role == "stable"), None) if table else None
 
 
-def shares(routing: RoutingWorld, now: datetime) -> dict[str, int]:
+def shares(routing: LiveRouting, now: datetime) -> dict[str, int]:
     """Percent of new episodes by revision. In gateway mode the route draws; a server that the table does not list
     refuses, one whose table has expired sends to stable, and so does an agent that was refused."""
     table, stable = routing.table, stable_of(routing)
@@ -39,7 +39,7 @@ class Users:
     left: dict[str, str] = field(default_factory=dict)
     """Guests that left an experiment, and when it had begun."""
 
-    def wronged(self, routing: RoutingWorld, status: Mapping[str, Any], now: datetime) -> str:
+    def wronged(self, routing: LiveRouting, status: Mapping[str, Any], now: datetime) -> str:
         """What is wrong for users now; "" when nothing is.
 
         No arm beside stable (and the one that served before it) plays without a dead man's switch; none that was
@@ -48,8 +48,8 @@ class Users:
         """
         if back := self._back(routing, status):
             return f"{back} left the experiment and is back"
-        for pin in routing.verdicts():
-            self.condemned[pin.revision] = pin.at
+        for block in routing.verdicts():
+            self.condemned[block.revision] = block.at
         playing = {revision for revision, share in shares(routing, now).items() if share}
         began = str(status.get("rolloutStartedAt", ""))
         for revision in sorted(playing):
@@ -64,7 +64,7 @@ class Users:
         refusing = sorted(drawn - {arm.revision for arm in routing.table.arms})
         return f"the route leads to {refusing}, which the table does not list" if refusing else ""
 
-    def _back(self, routing: RoutingWorld, status: Mapping[str, Any]) -> str:
+    def _back(self, routing: LiveRouting, status: Mapping[str, Any]) -> str:
         listed = {arm.revision for arm in routing.table.arms} if routing.table else set()
         before, self.named = self.named, set(routing.route.weights) if routing.route else listed
         found = status.get("experiment") or {}

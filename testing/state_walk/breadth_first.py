@@ -1,7 +1,7 @@
 """A walk through the state graph of `decide`, breadth first, whatever the nodes of the graph are.
 
 What a node is, what may follow it and what no step may do is said by the caller; here nodes that count as one are
-found, and those from which a world that works leads to no end.
+found, and those from which a cluster that works leads to no end.
 
 Of nodes that count as one the first stands for all. Now and then another one is led on as well: what it alone leads to
 is walked too, and counted, for it tells how much the key leaves out.
@@ -38,7 +38,7 @@ class Found:
     broken: list[str] = field(default_factory=list)
     """Other promises that do not hold."""
     without_end: int = 0
-    """States from which a world that works leads nowhere."""
+    """States from which a cluster that works leads nowhere."""
     exhausted: bool = False
     twins: int = 0
     """Nodes that were led on although they count as one that was."""

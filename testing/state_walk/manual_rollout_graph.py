@@ -1,4 +1,4 @@
-"""The world that `testing.state_walk.manual_rollout_walk` walks: a rollout that pauses for approval, and the people who
+"""States that `testing.state_walk.manual_rollout_walk` walks: a rollout that pauses for approval, and people who
 steer it. What they write stays in the object until it is answered, whatever the operator lives through meanwhile."""
 
 from collections.abc import Mapping

@@ -77,12 +77,12 @@ def _next(node: SteeredNode) -> Iterator[tuple[str, bool, SteeredNode]]:
     touched = [(seen, deed, True, 20) for deed, seen in product(deeds(node), TOUCHING)]
     before = ModelDeploymentStatus.model_validate(node.status)
     for seen, deed, ready, seconds in (*quiet, *touched):
-        world = done(waited(node, seen, ready, seconds), deed)
-        plan = decided(world, ASKED, seen, before)
+        rig = done(waited(node, seen, ready, seconds), deed)
+        plan = decided(rig, ASKED, seen, before)
         works = seen == "equal" and ready and deed in ("", _helpful(node))
         if not deed or seen == "equal":  # dying in the middle is tried where most is written
-            yield seen, False, written(world, plan, 1)
-        yield seen, works, written(world, plan, None)
+            yield seen, False, written(rig, plan, 1)
+        yield seen, works, written(rig, plan, None)
 
 
 def _helpful(node: SteeredNode) -> str:
@@ -166,9 +166,9 @@ def _broken(before: SteeredNode, after: SteeredNode, words: Mapping[str, str]) -
     table = routing_of(after).table
     if table and table.arms:
         wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if canary else 100)
-    was, pin = revision_of(before, "canary"), revision_of(before, "blockedRevision")
+    was, block = revision_of(before, "canary"), revision_of(before, "blockedRevision")
     back = before.status.get("hand") or {}
-    if pin and canary == pin and was != pin and "retry" not in words and back.get("verb") != "undo":
+    if block and canary == block and was != block and "retry" not in words and back.get("verb") != "undo":
         wrong.append("a blocked revision came back without a retry")
     answered = {item["verb"]: item for item in status.get("decisions") or ()}
     told = answered.get("abort", {})

@@ -1,4 +1,4 @@
-"""The world that `testing.state_walk.rollout_walk` walks: what survives a pass, and what a look may see in it."""
+"""States that `testing.state_walk.rollout_walk` walks: what survives a pass, and what a look may see in it."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
-from learnloop_operator.rollout.model.snapshot import Defaults, RoutingWorld, Snapshot, resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, LiveRouting, Snapshot, resolve
 from testing.simulation.opened_episodes import ended_at_once
 
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
@@ -38,7 +38,7 @@ BLIND = ("away", "no canary", "nan")
 """Nothing is known of the canary, so no check can speak against it."""
 DEADLINE, KEEP_SECONDS = 60, 60
 PATIENCE = 400
-"""Looks in a world that works, after which a rollout ought to have ended."""
+"""Looks in a cluster that works, after which a rollout ought to have ended."""
 LEAST_RATIO = 0.9
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.1}
 THRESHOLD = {"name": "success", "type": "success", "minRatio": LEAST_RATIO, "minEpisodes": MIN_EPISODES}
@@ -82,15 +82,15 @@ def revision_of(node: Node, role: str) -> str:
     return str((node.status.get(role) or {}).get("revision", ""))
 
 
-def routing_of(node: Node) -> RoutingWorld:
+def routing_of(node: Node) -> LiveRouting:
     """What the live ConfigMap says. One says the same for many nodes."""
     if node.config_map is None:
-        return RoutingWorld()
+        return LiveRouting()
     return _routing(node.config_map["data"][ROUTING_KEY], json.dumps(node.config_map["metadata"].get("annotations")))
 
 
 @lru_cache(maxsize=4096)
-def _routing(table: str, annotations: str) -> RoutingWorld:
+def _routing(table: str, annotations: str) -> LiveRouting:
     return read({"data": {ROUTING_KEY: table}, "metadata": {"annotations": json.loads(annotations)}})
 
 

@@ -4,7 +4,7 @@ A node is what survives between two passes: status, routing table, pods and coun
 of what the evidence may look like, whether the pods are ready, and where the operator dies in its writes is tried.
 Nodes that differ in nothing a decision depends on count as one (`state_key`). The oracle knows nothing
 of the operator's code but its status: it says what a pass of a step requires, what the routing table may hold, and
-that no check rolls a canary back which it has not seen. Afterwards every state is led to an end, by a world in which
+that no check rolls a canary back which it has not seen. Afterwards every state is led to an end, by a rig in which
 everything works.
 """
 
@@ -78,8 +78,8 @@ def _walked(name: str, spec: ModelDeploymentSpec, most_transitions: int) -> Foun
     tested = name == "sequential"
 
     def go_on(node: Node) -> Node:
-        world = after_time(node, "equal", True, 20)
-        return applied(world, decide(snapshot_of(spec, world, "equal")), None)
+        rig = after_time(node, "equal", True, 20)
+        return applied(rig, decide(snapshot_of(spec, rig, "equal")), None)
 
     def held_against(found: Found, before: Node, seen: str, after: Node) -> None:
         _judge(found, before, seen, after, tested)
@@ -97,10 +97,10 @@ def _next(spec: ModelDeploymentSpec, node: Node) -> Iterator[tuple[str, bool, No
     for seen, ready, seconds in product(SEEN, (True, False), (1, 70)):
         if not ready and seen != "equal":
             continue
-        world = after_time(node, seen, ready, seconds)
-        plan = decide(snapshot_of(spec, world, seen, before))
+        rig = after_time(node, seen, ready, seconds)
+        plan = decide(snapshot_of(spec, rig, seen, before))
         for writes in (1, None):
-            yield seen, seen == "equal" and ready and writes is None, applied(world, plan, writes)
+            yield seen, seen == "equal" and ready and writes is None, applied(rig, plan, writes)
 
 
 def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> None:
@@ -140,12 +140,12 @@ def _broken(before: Node, seen: str, after: Node) -> list[str]:
     table = routing_of(after).table
     if table and table.arms:
         wrong += unfair(table, WEIGHTS[max(0, step_of(status))] if status.get("canary") else 100)
-    pin = status.get("blockedRevision")
-    if pin is None or before.status.get("blockedRevision") or pin["at"] != stamp(after.now):
+    block = status.get("blockedRevision")
+    if block is None or before.status.get("blockedRevision") or block["at"] != stamp(after.now):
         return wrong
-    if seen in BLIND and pin["reason"] == "CheckFailed":
+    if seen in BLIND and block["reason"] == "CheckFailed":
         wrong.append(f"rolled back by a check that saw nothing ({seen})")
-    if "at least 0.99" in pin["message"]:
+    if "at least 0.99" in block["message"]:
         wrong.append("rolled back by a dry run")
     return wrong
 

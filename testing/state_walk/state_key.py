@@ -1,7 +1,7 @@
 """When two nodes of a state graph count as one: what a decision depends on, and no more of it than it asks.
 
 Of every number it is told on which side of the limits it lies that a decision compares it with. What is counted has one
-place in between, which is all there is in this world: two looks that see few episodes make enough of nothing
+place in between, which is all there is in this rig: two looks that see few episodes make enough of nothing
 (`graph_world.FEW`). Evidence of a test, which grows slowly, has a few more; a state whose place hides its progress is
 led on by `walk`. What a status only says (phase, conditions, figures of arms) no decision reads.
 """
@@ -10,7 +10,7 @@ import math
 from datetime import datetime
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.judging.analysis import DRAIN_SECONDS, SHORTEST
+from learnloop_operator.rollout.judging.watched_arms import DRAIN_SECONDS, SHORTEST
 from testing.state_walk.rollout_graph import (
     ALPHA,
     DEADLINE,
@@ -45,9 +45,9 @@ def state_key(node: Node) -> Key:
       against its guard; of a rollback against the time to drain;
     - what was counted and compared, while an arm is on trial.
     """
-    status, pin = node.status, unfinished(node)
-    if pin is not None:
-        return (*standing(node), age_of(node, pin.at) >= DRAIN_SECONDS)
+    status, block = node.status, unfinished(node)
+    if block is not None:
+        return (*standing(node), age_of(node, block.at) >= DRAIN_SECONDS)
     age, step = age_of(node, status.get("rolloutStartedAt")), step_of(status)
     return (
         *standing(node),
@@ -66,7 +66,7 @@ def standing(node: Node) -> Key:
     table = routing_of(node).table
     return (
         tuple(revision_of(node, role) for role in ("stable", "canary", "previous", "blockedRevision")),
-        tuple(sorted(pin["revision"] for pin in node.status.get("blockedRevisions") or ())),
+        tuple(sorted(block["revision"] for block in node.status.get("blockedRevisions") or ())),
         tuple((arm.revision, arm.weight) for arm in table.arms) if table else (),
         tuple(sorted(node.deployments)),
     )
@@ -84,11 +84,11 @@ def of_needed(episodes: float) -> int:
 
 def unfinished(node: Node) -> BlockedRevision | None:
     """The verdict on an arm on trial that the table carries since this rollout began, and the status lacks."""
-    pin, began = routing_of(node).blocked, node.status.get("rolloutStartedAt")
-    if pin is None or began is None or pin.to_kube() == node.status.get("blockedRevision"):
+    block, began = routing_of(node).blocked, node.status.get("rolloutStartedAt")
+    if block is None or began is None or block.to_kube() == node.status.get("blockedRevision"):
         return None
-    of_now = datetime.fromisoformat(pin.at) >= datetime.fromisoformat(began)
-    return pin if of_now and pin.revision == on_trial(node)[0] else None
+    of_now = datetime.fromisoformat(block.at) >= datetime.fromisoformat(began)
+    return block if of_now and block.revision == on_trial(node)[0] else None
 
 
 def _readiness(node: Node) -> int:

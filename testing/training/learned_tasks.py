@@ -15,7 +15,7 @@ from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Learner, Occasion, learner
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.runtime import graph

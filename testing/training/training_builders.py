@@ -39,7 +39,7 @@ def resource(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str,
     }
 
 
-def world(status: dict[str, Any] | None = None, **changes: Any) -> TrainingSnapshot:
+def situation(status: dict[str, Any] | None = None, **changes: Any) -> TrainingSnapshot:
     installed = frozenset({"pytorchjob", "job"})
     chosen: dict[str, Any] = {"now": NOW, "object": resource(status), "spec": spec(), "installed": installed} | changes
     return TrainingSnapshot(**chosen)
@@ -123,7 +123,7 @@ def condition(made: Plan, type_: str) -> dict[str, Any]:
 
 
 def after(seen: TrainingSnapshot, made: Plan, **changes: Any) -> TrainingSnapshot:
-    """The world as the next pass sees it when only the status was written."""
+    """The situation as the next pass sees it when only the status was written."""
     import dataclasses
 
     return dataclasses.replace(seen, object={**seen.object, "status": made.status}, **changes)

@@ -1,6 +1,7 @@
 """A real API server for the session, with learnloop's CRDs in it, and a small client that says what was refused."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -140,7 +141,9 @@ def api_server() -> Iterator[Path]:
         assert started.returncode == 0, started.stderr
         kubeconfig = Path(started.stdout.strip().splitlines()[-1])
         _install(Kube(kubeconfig))
-        yield kubeconfig
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", str(kubeconfig.parent / "bin"), prepend=os.pathsep)  # the plugin runs kubectl
+            yield kubeconfig
     finally:
         subprocess.run(
             [*CLUSTER, "down", "--control-plane-only", "--state", str(folder)], capture_output=True, check=False

@@ -15,8 +15,8 @@ import yaml
 
 from testing.gitops.argo_cd import ArgoCD, Seen, argo_cd
 from testing.gitops.git_repository import GitRepository
-from testing.gitops.git_world import PATIENCE, GitWorld, holds, manifest, operator, platform
-from testing.operators.crash_world import revision
+from testing.gitops.git_rig import PATIENCE, GitRig, holds, manifest, operator, platform
+from testing.operators.crash_rig import revision
 from testing.operators.served_traffic import Provider
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,23 +95,23 @@ async def test_a_rollout_is_never_out_of_sync_and_a_rollback_is_synced_and_degra
     assert "team" in synced
     provider = Provider()
     await provider.start()
-    world = GitWorld(bare_api_server, provider, tmp_path, "service", "team")
+    rig = GitRig(bare_api_server, provider, tmp_path, "service", "team")
     try:
-        await world.create()
+        await rig.create()
         async with operator(argocd.kubectl, bare_api_server, provider.url, tmp_path):
-            await world.serves(0)
-            world.traffic.quality[revision(1)] = 1.0
+            await rig.serves(0)
+            rig.traffic.quality[revision(1)] = 1.0
             begun = await committed(argocd, repository, 1)
-            await world.serves(1)
+            await rig.serves(1)
             argocd.refresh("team")
             await asyncio.to_thread(_healthy_since, argocd, begun.at)
             story = argocd.after("team", begun.at)
             assert [seen for seen in story if seen.sync != "Synced"] == [], story
             assert "Progressing" in {seen.health for seen in story}, "a rollout is no secret"
 
-            world.traffic.quality[revision(2)] = 0.0
+            rig.traffic.quality[revision(2)] = 0.0
             begun = await committed(argocd, repository, 2)
-            await world.until("a rollback", lambda status: holds(status, "RolledBack"))
+            await rig.until("a rollback", lambda status: holds(status, "RolledBack"))
             rolled_back = time.monotonic()
             degraded = await asyncio.to_thread(_degraded_since, argocd, begun.at)
             seconds = max(0.0, degraded.at - rolled_back)
@@ -122,7 +122,7 @@ async def test_a_rollout_is_never_out_of_sync_and_a_rollback_is_synced_and_degra
             story = argocd.after("team", begun.at)
             assert [seen for seen in story if seen.sync != "Synced"] == [], story
     finally:
-        await world.end()
+        await rig.end()
         await provider.stop()
 
 

@@ -19,13 +19,13 @@ from demo.api import Api, connect
 from demo.describe import describe
 from demo.narrator import Narrator
 from demo.settings import Settings
-from testing.real_cluster.cluster_actions import World, own_namespace
-from testing.real_cluster.playing_agents import Door
+from testing.real_cluster.cluster_actions import Rig, own_namespace
+from testing.real_cluster.playing_agents import Door, gateway_door
 
 PATIENCE_SECONDS = 900
 """For one test, without its wait for others."""
-IN_NAMES = {"GATEWAY": ("gateway",), "TRAINER": ("trainjob",)}
-"""Parts of the cluster, and the parameters of tests that need them. Who makes it sees the names of tests alone."""
+IN_NAMES = {"GATEWAY": "gateway", "TRAINER": "trainjob"}
+"""Parts of the cluster, and a word in the names of tests that need them. Who makes it sees those names alone."""
 WITH_THE_QUICKSTART = ("test_faults_in_a_canary", "test_quickstart")
 """Files whose tests follow the agent of `learned`."""
 
@@ -102,9 +102,8 @@ def api(settings: Settings, narrator: Narrator, pytestconfig: pytest.Config) -> 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """The process that hands out tests makes the cluster, for its output alone is seen; the others find it made."""
-    for needed, parameters in IN_NAMES.items():
-        if any(f"[{parameter}]" in identity for identity in ids for parameter in parameters):
-            os.environ[needed] = "1"
+    named = {word for identity in ids for word in re.split("[^a-z]", identity)}
+    os.environ.update({needed: "1" for needed, parameter in IN_NAMES.items() if parameter in named})
     _installed(Settings.read(), Narrator(), node.config)
 
 
@@ -123,8 +122,8 @@ def _installed(settings: Settings, narrator: Narrator, config: pytest.Config) ->
 
 
 @pytest.fixture(scope="session")
-def world(api: Api) -> World:
-    return World(api)
+def rig(api: Api) -> Rig:
+    return Rig(api)
 
 
 @pytest.fixture
@@ -135,15 +134,11 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     yield from own_namespace(api, name)
 
 
-@pytest.fixture(params=["service", pytest.param("gateway", marks=pytest.mark.gateway)])
-def door(request: pytest.FixtureRequest, namespace: str) -> Door:
-    """Where the agents of a test knock: whoever routes must give the same guarantees."""
-    if request.param == "service":
-        return Door()
-    host = f"{namespace}.example.com"
-    reference = {"name": "gateway", "namespace": "gateway"}
-    routing = {"mode": "gateway", "gateway": reference, "hostnames": [host]}
-    return Door("http://gateway.gateway.svc", host, routing)
+@pytest.fixture
+def doors(api: Api, namespace: str) -> Iterator[dict[str, Door]]:
+    """Where agents knock, by namespace: whoever routes must give the same guarantees."""
+    for behind in own_namespace(api, f"{namespace}-gateway"):
+        yield {namespace: Door(), behind: gateway_door(behind)}
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from demo.api import Api
-from testing.real_cluster.cluster_actions import Json, World, learnloop, own_namespace
+from testing.real_cluster.cluster_actions import Json, Rig, learnloop, own_namespace
 
 NAMESPACE = "e2e-bad-objects"
 NOWHERE = f"learnloop://{NAMESPACE}/" + "0" * 64
@@ -53,24 +53,24 @@ def namespace(api: Api) -> Iterator[str]:
 
 
 def test_each_bad_object_is_explained_by_a_condition_and_a_good_one_beside_them_serves(
-    world: World, namespace: str
+    rig: Rig, namespace: str
 ) -> None:
-    restarts = world.operator_restarts()
+    restarts = rig.operator_restarts()
     bad = {case: f"bad-{number}" for number, case in enumerate(CASES)}
     objects = [learnloop(CASES[case][0], name, CASES[case][2]) for case, name in bad.items()]
-    world.apply(namespace, *objects, learnloop("ModelDeployment", "fine", {"model": UNIFORM}))
+    rig.apply(namespace, *objects, learnloop("ModelDeployment", "fine", {"model": UNIFORM}))
     for case, name in bad.items():
-        _explained(world, namespace, case, name)
-    world.phase(namespace, "modeldeployments", "fine", "Healthy", "Guarding", seconds=90)
-    assert all(count <= restarts.get(pod, 0) for pod, count in world.operator_restarts().items())
+        _explained(rig, namespace, case, name)
+    rig.phase(namespace, "modeldeployments", "fine", "Healthy", "Guarding", seconds=90)
+    assert all(count <= restarts.get(pod, 0) for pod, count in rig.operator_restarts().items())
 
 
-def _explained(world: World, namespace: str, case: str, name: str) -> None:
+def _explained(rig: Rig, namespace: str, case: str, name: str) -> None:
     _, plural, _, words = CASES[case]
 
     def explained() -> str | None:
-        conditions = world.status(namespace, plural, name).get("conditions", [])
+        conditions = rig.status(namespace, plural, name).get("conditions", [])
         messages = [item["message"] for item in conditions if item["type"] in ("Ready", "Stalled")]
         return next((message for message in messages if all(word in message for word in words)), None)
 
-    world.until(f"{case}: a condition naming {' and '.join(words)}", explained, 120)
+    rig.until(f"{case}: a condition naming {' and '.join(words)}", explained, 120)

@@ -1,6 +1,6 @@
 """An experiment with live traffic: three models side by side, and the best one takes over as it is."""
 
-from testing.real_cluster.cluster_actions import Json, World, learnloop
+from testing.real_cluster.cluster_actions import Json, Rig, learnloop
 from testing.real_cluster.playing_agents import Habits, players
 
 
@@ -16,40 +16,35 @@ def _deployment() -> Json:
             "model": {"uri": "uniform://discrete/2?observations=4"},
             "rollout": {"keepForSeconds": 0},
             "analysis": {"intervalSeconds": 1, "metrics": [{"name": "errors", "type": "errors", "max": 0.05}]},
-            "experiment": {
-                "arms": arms,
-                "metric": {"type": "success"},
-                "minEpisodes": 20,
-                "onWinner": "promote",
-            },
+            "experiment": {"arms": arms, "metric": {"type": "success"}, "minEpisodes": 20, "onWinner": "promote"},
         },
     )
 
 
-def test_the_better_of_two_challengers_is_proven_and_promoted_and_the_others_go(world: World, namespace: str) -> None:
-    world.apply(namespace, _deployment())
-    running = world.until("the split", lambda: _experiment(world, namespace, "Running"), 120)
+def test_the_better_of_two_challengers_is_proven_and_promoted_and_the_others_go(rig: Rig, namespace: str) -> None:
+    rig.apply(namespace, _deployment())
+    running = rig.until("the split", lambda: _experiment(rig, namespace, "Running"), 120)
     stable, worse, better = (arm["revision"] for arm in running["arms"])
-    world.until("its weights", lambda: world.canary_weight(namespace, "policy") == 60, 30)
+    rig.until("its weights", lambda: rig.canary_weight(namespace, "policy") == 60, 30)
     pod, kept = (
-        world.api.pods(namespace, f"learnloop.dev/revision={revision}")[0]["metadata"] for revision in (stable, better)
+        rig.api.pods(namespace, f"learnloop.dev/revision={revision}")[0]["metadata"] for revision in (stable, better)
     )
     habits = Habits(chances={stable: 0.4, worse: 0.2, better: 0.95})
-    with players(world, namespace, pod["name"], habits) as played:
-        over = world.until("a winner", lambda: _experiment(world, namespace, "Finished"), 90)
+    with players(rig, namespace, pod["name"], habits) as played:
+        over = rig.until("a winner", lambda: _experiment(rig, namespace, "Finished"), 90)
     assert set(played.opened) == {stable, worse, better}
     assert over["winner"] == "better"
     assert over["message"].startswith(f"promoted better ({better}): success rate: better ")
-    status = world.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=60)
+    status = rig.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=60)
     assert status["stable"]["revision"] == better
-    world.until("the other arms' end", lambda: len(_pods(world, namespace)) == 1, 60)
-    assert _pods(world, namespace) == {kept["uid"]}, "the winner's pod was replaced"
+    rig.until("the other arms' end", lambda: len(_pods(rig, namespace)) == 1, 60)
+    assert _pods(rig, namespace) == {kept["uid"]}, "the winner's pod was replaced"
 
 
-def _experiment(world: World, namespace: str, phase: str) -> Json | None:
-    found: Json = world.status(namespace, "modeldeployments", "policy").get("experiment") or {}
+def _experiment(rig: Rig, namespace: str, phase: str) -> Json | None:
+    found: Json = rig.status(namespace, "modeldeployments", "policy").get("experiment") or {}
     return found if found.get("phase") == phase else None
 
 
-def _pods(world: World, namespace: str) -> set[str]:
-    return {item["metadata"]["uid"] for item in world.api.pods(namespace, "learnloop.dev/model-deployment=policy")}
+def _pods(rig: Rig, namespace: str) -> set[str]:
+    return {item["metadata"]["uid"] for item in rig.api.pods(namespace, "learnloop.dev/model-deployment=policy")}

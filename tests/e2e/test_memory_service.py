@@ -4,15 +4,12 @@ import json
 
 from learnloop_api.names import memory_audience
 from learnloop_operator.memory_services.service_snapshot import DATABASE
-from testing.real_cluster.cluster_actions import Json, World, learnloop
+from testing.real_cluster.cluster_actions import Json, Rig, learnloop
 
 AGENT, SERVICE = "walker", "team"
 PODS = {
     part: f"learnloop.dev/memory-service={SERVICE},app.kubernetes.io/component={part}"
-    for part in (
-        "memory-service",
-        "memory-postgres",
-    )
+    for part in ("memory-service", "memory-postgres")
 }
 FACTS = {
     "brake": "the brake of crane seven sticks when it is frozen",
@@ -51,11 +48,11 @@ def _agent() -> Json:
 class Caller:
     """Speaks to the service with the token of a namespace's ServiceAccount, from inside its pod."""
 
-    def __init__(self, world: World, namespace: str, identity: str) -> None:
-        self._world = world
+    def __init__(self, rig: Rig, namespace: str, identity: str) -> None:
+        self._world = rig
         self._namespace = namespace
         audience = f"--audience={memory_audience(namespace, SERVICE)}"
-        self._token = world.api.run("create", "token", "default", "-n", identity, audience, "--duration=1h").strip()
+        self._token = rig.api.run("create", "token", "default", "-n", identity, audience, "--duration=1h").strip()
 
     def __call__(self, method: str, path: str, **body: object) -> Json:
         pod = serving(self._world, self._namespace)["metadata"]["name"]
@@ -74,27 +71,27 @@ class Caller:
         return len(self("GET", f"/api/v1/memory/entries?agent_id={AGENT}")["memories"])
 
 
-def serving(world: World, namespace: str) -> Json:
+def serving(rig: Rig, namespace: str) -> Json:
     """The service's pod."""
-    (pod,) = world.api.pods(namespace, PODS["memory-service"])
+    (pod,) = rig.api.pods(namespace, PODS["memory-service"])
     return pod
 
 
-def _connections(world: World, namespace: str) -> tuple[int, int]:
+def _connections(rig: Rig, namespace: str) -> tuple[int, int]:
     """How many come to the database over the network in plain text, and by TLS, as PostgreSQL sees it."""
-    (pod,) = world.api.pods(namespace, PODS["memory-postgres"])
+    (pod,) = rig.api.pods(namespace, PODS["memory-postgres"])
     query = (
         "SELECT count(*) FILTER (WHERE NOT ssl), count(*) FILTER (WHERE ssl) "
         "FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE client_addr IS NOT NULL"
     )
     psql = ("psql", "-U", DATABASE, "-d", DATABASE, "-Atc", query)
-    plain, encrypted = world.api.run("exec", "-n", namespace, pod["metadata"]["name"], "--", *psql).strip().split("|")
+    plain, encrypted = rig.api.run("exec", "-n", namespace, pod["metadata"]["name"], "--", *psql).strip().split("|")
     return int(plain), int(encrypted)
 
 
-def _uids(world: World, namespace: str) -> set[str]:
+def _uids(rig: Rig, namespace: str) -> set[str]:
     """Of the pods that are ready, the database's and the service's."""
-    pods = [pod for selector in PODS.values() for pod in world.api.pods(namespace, selector)]
+    pods = [pod for selector in PODS.values() for pod in rig.api.pods(namespace, selector)]
     return {pod["metadata"]["uid"] for pod in pods if _ready(pod)}
 
 
@@ -103,23 +100,23 @@ def _ready(pod: Json) -> bool:
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
-def test_an_agents_memories_survive_kill_9_and_stay_its_namespaces(world: World, namespace: str) -> None:
+def test_an_agents_memories_survive_kill_9_and_stay_its_namespaces(rig: Rig, namespace: str) -> None:
     reward = learnloop("RewardPolicy", "any", {"components": [{"name": "solved", "type": "success", "weight": 1}]})
-    world.apply(namespace, learnloop("MemoryService", SERVICE, {"storage": {"size": "1Gi"}}), reward, _agent())
-    world.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=300)
-    caller = Caller(world, namespace, namespace)
+    rig.apply(namespace, learnloop("MemoryService", SERVICE, {"storage": {"size": "1Gi"}}), reward, _agent())
+    rig.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=300)
+    caller = Caller(rig, namespace, namespace)
     for text in FACTS.values():
         caller("POST", "/api/v1/memory/store", agent_id=AGENT, memory_type="semantic", content={"text": text})
     for word, text in FACTS.items():
         assert caller.recall(f"what about the {word}?")[0] == text
-    assert Caller(world, namespace, "default").recall("the brake of crane seven") == []
-    plain, encrypted = _connections(world, namespace)
-    assert (plain == 0 < encrypted) if world.by_tls else (encrypted == 0 < plain)
+    assert Caller(rig, namespace, "default").recall("the brake of crane seven") == []
+    plain, encrypted = _connections(rig, namespace)
+    assert (plain == 0 < encrypted) if rig.by_tls else (encrypted == 0 < plain)
 
-    killed = _uids(world, namespace)
+    killed = _uids(rig, namespace)
     for selector in PODS.values():
-        world.api.run("delete", "pod", "-n", namespace, "-l", selector, "--grace-period=0", "--force")
-    world.until("both back", lambda: len(_uids(world, namespace) - killed) == len(PODS), 240)
-    world.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=60)
+        rig.api.run("delete", "pod", "-n", namespace, "-l", selector, "--grace-period=0", "--force")
+    rig.until("both back", lambda: len(_uids(rig, namespace) - killed) == len(PODS), 240)
+    rig.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=60)
     assert caller.recall("is the brake frozen?")[0] == FACTS["brake"]
     assert caller.kept() == len(FACTS)

@@ -5,7 +5,7 @@ from demo.api import Api
 from demo.learning import Learned
 from demo.narrator import Narrator
 from demo.settings import AGENT, Settings
-from testing.real_cluster.cluster_actions import World
+from testing.real_cluster.cluster_actions import Rig
 
 
 def test_the_quickstart_learns_and_its_policy_reaches_every_user(learned: tuple[Settings, Learned]) -> None:
@@ -16,7 +16,7 @@ def test_the_quickstart_learns_and_its_policy_reaches_every_user(learned: tuple[
 
 
 def test_a_sabotaged_model_is_rolled_back_at_its_first_step(
-    api: Api, world: World, learned: tuple[Settings, Learned], narrator: Narrator
+    api: Api, rig: Rig, learned: tuple[Settings, Learned], narrator: Narrator
 ) -> None:
     settings, result = learned
     back = bad_model.watch_it_come_back(api, settings, narrator, result.model_uri, result.model_sha256)
@@ -25,4 +25,4 @@ def test_a_sabotaged_model_is_rolled_back_at_its_first_step(
     assert back.rollback_seconds <= 60
     assert "return" in back.sentence
     # Until a test follows it again its actors take no core from others.
-    world.patch(settings.namespace, "learningagent", AGENT, {"spec": {"suspend": True}})
+    rig.patch(settings.namespace, "learningagent", AGENT, {"spec": {"suspend": True}})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testing.real_cluster.cluster_actions import Json, World, learnloop
+from testing.real_cluster.cluster_actions import Json, Rig, learnloop
 from testing.real_cluster.playing_agents import Door, Habits, play, players
 
 SHADOW = {"minRequests": 100, "minAgreement": 0.9}
@@ -28,38 +28,36 @@ def _deployment(release: str) -> Json:
     )
 
 
-def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promoted(
-    world: World, namespace: str
-) -> None:
-    world.apply(namespace, _deployment("one"))
-    world.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=120)
-    stable = world.status(namespace, "modeldeployments", "policy")["stable"]["revision"]
-    pod = world.api.pods(namespace, f"learnloop.dev/revision={stable}")[0]["metadata"]["name"]
+def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promoted(rig: Rig, namespace: str) -> None:
+    rig.apply(namespace, _deployment("one"))
+    rig.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=120)
+    stable = rig.status(namespace, "modeldeployments", "policy")["stable"]["revision"]
+    pod = rig.api.pods(namespace, f"learnloop.dev/revision={stable}")[0]["metadata"]["name"]
 
-    world.apply(namespace, _deployment("two"))
-    said = world.condition(namespace, "modeldeployments", "policy", "Shadowing", "True", 60)
+    rig.apply(namespace, _deployment("two"))
+    said = rig.condition(namespace, "modeldeployments", "policy", "Shadowing", "True", 60)
     assert said.startswith("Mirrored: ")
-    canary = world.status(namespace, "modeldeployments", "policy")["canary"]["revision"]
-    (shadow_pod,) = world.api.pods(namespace, f"learnloop.dev/revision={canary}")
+    canary = rig.status(namespace, "modeldeployments", "policy")["canary"]["revision"]
+    (shadow_pod,) = rig.api.pods(namespace, f"learnloop.dev/revision={canary}")
     with _hanging(canary):
-        played = play(world, namespace, pod, Door(), HUNG, seconds=2)
+        played = play(rig, namespace, pod, Door(), HUNG, seconds=2)
     # It hangs for as long as they play: who waited for it got no answer at all.
     assert played.failed == 0, "somebody waited for a shadow that hangs"
     assert set(played.opened) | set(played.inferred) == {stable}
 
-    with players(world, namespace, pod) as played:
-        world.until("copies", lambda: world.status(namespace, "modeldeployments", "policy").get("shadow"), 60)
+    with players(rig, namespace, pod) as played:
+        rig.until("copies", lambda: rig.status(namespace, "modeldeployments", "policy").get("shadow"), 60)
         seen = set(played.opened) | set(played.inferred)
-        if world.canary_weight(namespace, "policy") == 0:
+        if rig.canary_weight(namespace, "policy") == 0:
             assert seen <= {stable}, "somebody met the canary while it was in shadow"
-        world.until("a weight", lambda: world.status(namespace, "modeldeployments", "policy").get("weight"), 60)
-    shadow = world.status(namespace, "modeldeployments", "policy")["shadow"]
+        rig.until("a weight", lambda: rig.status(namespace, "modeldeployments", "policy").get("weight"), 60)
+    shadow = rig.status(namespace, "modeldeployments", "policy")["shadow"]
     assert shadow["requests"] >= SHADOW["minRequests"]
     assert shadow["agreement"] == 1.0
 
-    with players(world, namespace, pod):
-        world.until("promotion", lambda: _stable(world, namespace) == canary, 60)
-    (promoted,) = world.api.pods(namespace, f"learnloop.dev/revision={canary}")
+    with players(rig, namespace, pod):
+        rig.until("promotion", lambda: _stable(rig, namespace) == canary, 60)
+    (promoted,) = rig.api.pods(namespace, f"learnloop.dev/revision={canary}")
     assert promoted["metadata"]["uid"] == shadow_pod["metadata"]["uid"], "promotion replaced the pod"
     assert not any(item["restartCount"] for item in promoted["status"]["containerStatuses"]), "promotion restarted it"
 
@@ -86,5 +84,5 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _stable(world: World, namespace: str) -> str:
-    return str(world.status(namespace, "modeldeployments", "policy")["stable"]["revision"])
+def _stable(rig: Rig, namespace: str) -> str:
+    return str(rig.status(namespace, "modeldeployments", "policy")["stable"]["revision"])

@@ -9,7 +9,7 @@ import pytest
 
 from demo.api import Api
 from demo.settings import RELEASE, ROOT, SYSTEM_NAMESPACE
-from testing.real_cluster.cluster_actions import World
+from testing.real_cluster.cluster_actions import Rig
 
 pytestmark = pytest.mark.disturbs
 
@@ -40,13 +40,13 @@ def _versions(api: Api) -> dict[str, str]:
     }
 
 
-def test_applying_the_rendered_chart_twice_changes_nothing(world: World) -> None:
+def test_applying_the_rendered_chart_twice_changes_nothing(rig: Rig) -> None:
     rendered = _helm("template", *_chart(), "--no-hooks")
     arguments = ("apply", "--server-side", "--force-conflicts", "-n", SYSTEM_NAMESPACE, "-f", "-")
-    world.api.run(*arguments, stdin=rendered)
-    before = _generations(world.api)
-    world.api.run(*arguments, stdin=rendered)
-    assert _generations(world.api) == before
+    rig.api.run(*arguments, stdin=rendered)
+    before = _generations(rig.api)
+    rig.api.run(*arguments, stdin=rendered)
+    assert _generations(rig.api) == before
 
 
 def _generations(api: Api) -> dict[str, tuple[int, str]]:
@@ -59,10 +59,10 @@ def _generations(api: Api) -> dict[str, tuple[int, str]]:
     return {name: (generations[name], text) for name, text in content.items()}
 
 
-def test_uninstalling_leaves_nothing_but_what_keep_says(world: World) -> None:
+def test_uninstalling_leaves_nothing_but_what_keep_says(rig: Rig) -> None:
     _helm("uninstall", RELEASE, "--namespace", SYSTEM_NAMESPACE, "--wait", "--timeout", "4m")
-    world.until("an empty namespace", lambda: not _left(world.api), 90)
-    assert "learningagents.learnloop.dev" in world.api.run("get", "crd", "-o", "name")
+    rig.until("an empty namespace", lambda: not _left(rig.api), 90)
+    assert "learningagents.learnloop.dev" in rig.api.run("get", "crd", "-o", "name")
     if os.environ.get("KEEP") == "1" or os.environ.get("CONTEXT"):
         _helm("upgrade", "--install", *_chart(), "--create-namespace", "--wait", "--timeout", "8m")
 

@@ -20,9 +20,9 @@ import yaml
 
 from testing.gitops.flux_cd import Flux, Seen, flux
 from testing.gitops.git_repository import GitRepository
+from testing.gitops.git_rig import PATIENCE, SYSTEM, TEAM, GitRig, holds, manifest, operator, platform
 from testing.gitops.git_server import served
-from testing.gitops.git_world import PATIENCE, SYSTEM, TEAM, GitWorld, holds, manifest, operator, platform
-from testing.operators.crash_world import NAME, revision
+from testing.operators.crash_rig import NAME, revision
 from testing.operators.served_traffic import Provider
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,11 +78,11 @@ def running(
 
 
 @pytest_asyncio.fixture
-async def world(running: Flux, bare_api_server: Path, tmp_path: Path) -> AsyncIterator[GitWorld]:
+async def rig(running: Flux, bare_api_server: Path, tmp_path: Path) -> AsyncIterator[GitRig]:
     """The operator and what lives around the team's model, which Flux has not applied yet."""
     provider = Provider()
     await provider.start()
-    made = GitWorld(bare_api_server, provider, tmp_path, "service", TEAM)
+    made = GitRig(bare_api_server, provider, tmp_path, "service", TEAM)
     try:
         await made.create()
         async with operator(running.kubectl, bare_api_server, provider.url, tmp_path):
@@ -97,14 +97,14 @@ async def until(running: Flux, what: str, seen: Any, seconds: float, name: str =
 
 
 async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_with_a_rollback(
-    running: Flux, repository: GitRepository, objects: dict[str, dict[str, Any]], world: GitWorld
+    running: Flux, repository: GitRepository, objects: dict[str, dict[str, Any]], rig: GitRig
 ) -> None:
     began = time.monotonic()
     running.apply(*objects.values())
     ready = await until(running, "ready", lambda it: it.ready == "True", 300.0)
     print(f"Ready {ready.at - began:.1f} s after it was created")
     assert ready.at - began <= READY_SECONDS * PATIENCE
-    assert (await world.object())["status"]["phase"] == "Healthy", "not ready before the operator says so"
+    assert (await rig.object())["status"]["phase"] == "Healthy", "not ready before the operator says so"
     await until(running, "applied", lambda _: bool(running.changes("agents")), 60.0, "agents")
     assert "True" not in {seen.ready for seen in running.seen["agents"]}, "the quickstart has no operator here"
 
@@ -113,10 +113,10 @@ async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_
     looking["spec"] |= {"wait": False, "interval": f"{AGAIN_SECONDS}s"}
     del looking["spec"]["healthCheckExprs"]
     running.apply(looking)
-    world.traffic.quality[revision(1)] = 1.0
+    rig.traffic.quality[revision(1)] = 1.0
     sha = repository.commit("Serve model 1", {"team/model.yaml": manifest(1)})
     running.look(TEAM, "learnloop")
-    await world.serves(1)
+    await rig.serves(1)
     await asyncio.sleep(3 * AGAIN_SECONDS)
     passes = [said[OURS] for at, said in running.changes(TEAM) if sha in at]
     print(f"{len(passes)} passes in the rollout: {passes.count('configured')} configured")
@@ -125,11 +125,11 @@ async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_
 
     # A model that is rolled back, while Flux waits for its health.
     running.apply(objects["Kustomization/team"])
-    world.traffic.quality[revision(2)] = 0.0
+    rig.traffic.quality[revision(2)] = 0.0
     sha = repository.commit("Serve model 2", {"team/model.yaml": manifest(2)})
     begun = time.monotonic()
     running.look(TEAM, "learnloop")
-    await world.until("a rollback", lambda status: holds(status, "RolledBack"))
+    await rig.until("a rollback", lambda status: holds(status, "RolledBack"))
     rolled_back = time.monotonic()
     failed = await until(
         running, "failed", lambda it: it.at > begun and it.ready == "False" and NAME in it.message, 120.0

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
 

@@ -11,7 +11,7 @@ from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Floats64
 from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from testing.training.learned_tasks import improvement
 
 GOALS = Conditions(randomise=(("goal_x", -0.5, 0.5), ("goal_y", -0.5, 0.5)))

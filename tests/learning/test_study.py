@@ -16,7 +16,7 @@ from learnloop_dataplane.training.study_storage import open_storage
 from learnloop_operator.training import proof_gates
 from learnloop_operator.training.study_trials import trial_name, trial_spec
 from learnloop_trainer.floating_point import settle
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
 from testing.servers.postgres_server import own_postgres

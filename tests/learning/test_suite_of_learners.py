@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.wire.training import Manifest
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
 from testing.training.recordings import recorded

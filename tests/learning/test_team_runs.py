@@ -6,27 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maddpg, qmix
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
-TEAMS = [
-    ("independent-dqn", "teams:TwoStep"),
-    ("qmix", "teams:TwoStep"),
-    ("maddpg", "teams:Relay"),
-]
+TEAMS = [("independent-dqn", "teams:TwoStep"), ("qmix", "teams:TwoStep"), ("maddpg", "teams:Relay")]
 
 
 def order_of(make_order: Callable[..., Order], algorithm: str, name: str, **changes: Any) -> Order:

@@ -9,7 +9,7 @@ import pytest
 from learnloop_api.wire.training import Manifest
 from learnloop_common.acting import onnx_policy
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
 from testing.training.recordings import bandit

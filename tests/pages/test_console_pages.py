@@ -156,6 +156,8 @@ def test_an_order_is_asked_about_and_carried_out_by_the_verb(look: Any) -> None:
     looked.go(PAGES["agent"])
     looked.page.get_by_text("You may look here and not steer").wait_for()
     assert looked.page.locator("#verb-train").count() == 0, "the API server says no to it"
+    rights = "import('/store.js').then(({ rights }) => rights('constructor'))"
+    assert "pause" in looked.page.evaluate(rights), "a namespace may have the name of what every object has"
 
 
 def test_an_order_about_a_model_that_is_gone_since_is_refused(look: Any) -> None:
@@ -223,6 +225,15 @@ def test_a_tab_without_the_key_may_look_and_not_steer(look: Any) -> None:
     looked.go(PAGES["rollout"])
     looked.page.get_by_text("This tab may look only").wait_for()
     assert looked.page.locator("[id^=verb-]").count() == 0
+
+
+def test_a_console_that_is_ended_shows_nothing_of_what_it_read(look: Any) -> None:
+    looked = look()
+    looked.page.click("#end")
+    looked.page.get_by_role("heading", name="The console has ended.").wait_for()
+    assert looked.console.ended
+    assert "walker" not in looked.page.content()
+    assert looked.page.evaluate("sessionStorage.getItem('key')") is None
 
 
 def test_keys_find_filter_help_theme_and_the_way_back(look: Any) -> None:

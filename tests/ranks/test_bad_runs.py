@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from learnloop_api.wire.training import Heartbeat
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 
 Launch = Callable[..., Any]
 Small = Callable[..., dict[str, Any]]

@@ -1,39 +1,89 @@
-"""Two ranks that train a language model."""
+"""Two ranks that train a language model: together, or the same one as a rank alone, up to rounding."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from learnloop_api.wire.training import Manifest
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
+from testing.language.recorded_turns import preferences, turns
 from testing.language.tiny_model import model, tokeniser
 from testing.servers.ports import held_port
 
+TOLERANCE = 1e-4
 
-def test_two_ranks_hold_their_validation_together(launch: Callable[..., Any], tmp_path: Path) -> None:
+
+def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, size: int = 2) -> tuple[Manifest, Any]:
+    """The manifest of these ranks, and the weights of their checkpoint."""
     folder, words = tmp_path / "base", tokeniser(ToolLookup(), seed=0)
     model(len(words), 3, words.eos_token_id).save_pretrained(folder)
     words.save_pretrained(folder)
-    rounds = {"batchEpisodes": 12, "groupSize": 1, "minibatches": 1, "learningRate": 0.001, "entropyCoefficient": 0.1}
     spoken = {"base": {"uri": folder.as_uri(), "sha256": folder_digest(folder)}, "sampling": {"maxTokens": 12}}
     spec = {
-        "algorithm": "ppo-lm",
-        "hyperparameters": rounds | {"weights": "full", "tokensPerBatch": 512},
         "totalSteps": 24,
         "seed": 1,
+        "evaluation": {"episodes": 7},
+        "data": {"environment": "ToolLookup-v1", "languageModel": spoken},
+        **changes,
+    }
+    store = tmp_path / f"store-{size}"
+    with held_port() as port:
+        shared = {"WORLD_SIZE": str(size), "MASTER_PORT": str(port), "LEARNLOOP_STORE": f"file://{store}"}
+        ranks = [launch({"job": "lm-1", "spec": spec}, RANK=str(rank), **shared) for rank in range(size)]
+        ends = [rank.ended() for rank in ranks]
+    assert [code for code, _ in ends] == [0] * size, ends
+    kept = DirectoryStore(store, "lm-1")
+    manifest, saved = kept.manifest(), kept.checkpoint()
+    assert manifest is not None
+    assert saved is not None
+    assert manifest.parity.passed
+    return manifest, part(unpack(saved.body)[0], "shared")["vector"]
+
+
+def test_two_ranks_hold_their_validation_together(launch: Callable[..., Any], tmp_path: Path) -> None:
+    rounds = {"batchEpisodes": 12, "groupSize": 1, "minibatches": 1, "learningRate": 0.001, "entropyCoefficient": 0.1}
+    changes = {
+        "algorithm": "ppo-lm",
+        "hyperparameters": rounds | {"weights": "full", "tokensPerBatch": 512},
         "evaluation": {"episodes": 7, "whileTraining": {"everySteps": 12, "episodes": 5}},
         "export": {"policy": "best"},
-        "data": {"environment": "ToolLookup-v1", "languageModel": spoken},
     }
-    with held_port() as port:
-        shared = {"WORLD_SIZE": "2", "MASTER_PORT": str(port), "LEARNLOOP_STORE": f"file://{tmp_path / 'store'}"}
-        ranks = [launch({"job": "lm-1", "spec": spec}, RANK=str(rank), **shared) for rank in range(2)]
-        ends = [rank.ended() for rank in ranks]
-    assert [code for code, _ in ends] == [0, 0], ends
-    manifest = DirectoryStore(tmp_path / "store", "lm-1").manifest()
-    assert manifest is not None
+    manifest, _ = ended(changes, launch, tmp_path)
     assert manifest.while_training is not None
     assert [point.step for point in manifest.while_training.points] == [0, 12, 24]
     assert (manifest.while_training.episodes, manifest.while_training.exported) == (5, "best")
-    assert manifest.parity.passed
+
+
+def test_trl_holds_its_conversations_on_two_ranks(launch: Callable[..., Any], tmp_path: Path) -> None:
+    rounds = {"batchEpisodes": 12, "groupSize": 3, "learningRate": 0.001}
+    manifest, _ = ended({"algorithm": "grpo", "engine": "trl", "hyperparameters": rounds}, launch, tmp_path)
+    assert (manifest.engine, manifest.world_size, manifest.step) == ("trl", 2, 24)
+
+
+@pytest.mark.parametrize(
+    ("engine", "algorithm", "block"),
+    [
+        ("own", "bradley-terry", {"batchPairs": 8, "heldOutShare": 0.3}),
+        ("trl", "bradley-terry", {"batchPairs": 8, "heldOutShare": 0.3}),
+        ("trl", "dpo", {"batchPairs": 8, "nllCoefficient": 0}),
+        ("trl", "sft", {"batchEpisodes": 8}),
+    ],
+)
+def test_two_ranks_learn_what_one_learns(
+    engine: str, algorithm: str, block: dict[str, Any], launch: Callable[..., Any], tmp_path: Path
+) -> None:
+    recording = (turns if algorithm == "sft" else preferences)(tokeniser(ToolLookup(), seed=0), tmp_path, 40)
+    block = block | {"recording": recording, "learningRate": 0.005}
+    changes = {"algorithm": algorithm, "engine": engine, "hyperparameters": block, "totalSteps": 80}
+    (alone, one), (together, two) = (ended(changes, launch, tmp_path, size) for size in (1, 2))
+    difference = float(np.abs(one.astype(np.float64) - two).max())
+    print(f"largest difference of a weight: {difference:.2e}")
+    assert difference < TOLERANCE
+    if alone.reward_model is not None and together.reward_model is not None:
+        assert alone.reward_model.held_out_sha256 == together.reward_model.held_out_sha256
+        assert (alone.reward_model.pairs, alone.reward_model.held_out_pairs) == (28, 12)

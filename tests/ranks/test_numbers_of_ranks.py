@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import part, unpack
+from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
 from testing.servers.ports import held_port
 
 TOLERANCE = 1e-4  # of any weight, after a thousand environment steps

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from testing.servers.ports import held_port
 
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}

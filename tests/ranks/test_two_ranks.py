@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from learnloop_api.wire.training import Heartbeat, Manifest
-from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import part, unpack
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_training import begin
 from testing.servers.ports import held_port
@@ -112,11 +111,7 @@ def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
 
 @pytest.mark.parametrize("algorithm", ["cql", "iql-offline"])
 def test_two_ranks_that_share_a_log_end_with_the_weights_of_one(
-    launch: Launch,
-    small: Callable[..., dict[str, Any]],
-    tmp_path: Path,
-    ports: tuple[int, int],
-    algorithm: str,
+    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path, ports: tuple[int, int], algorithm: str
 ) -> None:
     store = tmp_path / "store"
     (store / "trajectories").mkdir(parents=True)

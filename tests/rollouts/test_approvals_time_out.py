@@ -63,9 +63,9 @@ def test_nobody_approves_in_time_and_the_canary_is_rolled_back() -> None:
     cluster.run(300)
     assert cluster.status["verdict"].rpartition("; ")[2] == said.rpartition("; ")[2], "the moment stays the same"
     cluster.run(320)
-    pin = cluster.status["blockedRevision"]
-    assert (pin["reason"], cluster.weight(uri(1))) == ("ApprovalOverdue", 0)
-    assert pin["message"] == "RolledBack at 10 %: no approval within 10m"
+    block = cluster.status["blockedRevision"]
+    assert (block["reason"], cluster.weight(uri(1))) == ("ApprovalOverdue", 0)
+    assert block["message"] == "RolledBack at 10 %: no approval within 10m"
 
 
 def test_or_it_holds_on_stalls_and_warns_once_and_an_approval_still_lets_it_on() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_operator.rollout.model.rollout_state import MOST, with_pin
+from learnloop_operator.rollout.model.rollout_state import MOST, with_block
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import BAD, BETTER, MODES, Cluster, digest, uri
 
@@ -20,7 +20,7 @@ def blocked(request: pytest.FixtureRequest) -> Cluster:
 
 
 def revisions(cluster: Cluster) -> list[str]:
-    return [pin["revision"] for pin in cluster.status.get("blockedRevisions", ())]
+    return [block["revision"] for block in cluster.status.get("blockedRevisions", ())]
 
 
 def retry(cluster: Cluster, what: str) -> None:
@@ -100,13 +100,13 @@ def test_other_pods_for_the_model_that_serves_are_tried_although_the_last_ones_w
 
 def test_the_list_is_bounded_and_the_oldest_leaves() -> None:
     """F7: the first of 39 bad models got users again, for 32 were remembered."""
-    pins: tuple[BlockedRevision, ...] = ()
+    blocks: tuple[BlockedRevision, ...] = ()
     for number in range(MOST + 2):
         named = {"revision": f"{number:08x}", "uri": uri(number % 9 + 1), "reason": "R", "message": "m" * 900}
-        pins = with_pin(pins, BlockedRevision.model_validate({**named, "at": "2026-01-31T12:00:00Z"}))
-    assert [pin.revision for pin in pins] == [f"{number:08x}" for number in range(2, MOST + 2)]
+        blocks = with_block(blocks, BlockedRevision.model_validate({**named, "at": "2026-01-31T12:00:00Z"}))
+    assert [block.revision for block in blocks] == [f"{number:08x}" for number in range(2, MOST + 2)]
     assert MOST >= 256
-    assert sum(len(pin.message) for pin in pins) < 48_000, "an object in etcd has a megabyte"
+    assert sum(len(block.message) for block in blocks) < 48_000, "an object in etcd has a megabyte"
 
 
 def test_what_is_blocked_does_not_come_back_as_a_guest_of_an_experiment() -> None:

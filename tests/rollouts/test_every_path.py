@@ -4,7 +4,7 @@ import pytest
 
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.rollout_cluster import Cluster, uri
-from testing.simulation.two_arm_world import World
+from testing.simulation.two_arm_rig import Rig
 from testing.state_walk.rollout_walk import explore
 
 from .test_orders import climbing, say
@@ -21,11 +21,11 @@ def test_no_path_passes_a_step_without_evidence_and_each_ends_where_everything_w
 
 def test_counters_of_stable_that_start_over_at_100_percent_do_not_hold_a_proven_canary() -> None:
     """Stable plays no more, so its counters stay at nothing."""
-    world = World(1, 0.9)
-    while world.status.get("weight") != 100:
-        world.run(1)
-    world.played["stable"] = Counts()
-    assert world.run(300) == "Guarding"
+    rig = Rig(1, 0.9)
+    while rig.status.get("weight") != 100:
+        rig.run(1)
+    rig.played["stable"] = Counts()
+    assert rig.run(300) == "Guarding"
 
 
 def test_the_last_step_waits_for_its_comparisons_where_they_can_be_made(climbing: Cluster) -> None:

@@ -101,9 +101,9 @@ def test_a_rejected_step_is_rolled_back_and_blocked_with_the_name() -> None:
     assert cluster.status["phase"] == "Paused"
     say(cluster, "reject", f"{cluster.status['canary']['revision']}/1")
     cluster.run(3)
-    pinned = cluster.status["blockedRevision"]
-    assert pinned["reason"] == "Rejected"
-    assert pinned["message"] == "RolledBack at 10 %: step 1 was rejected by alice (as claimed)"
+    block = cluster.status["blockedRevision"]
+    assert block["reason"] == "Rejected"
+    assert block["message"] == "RolledBack at 10 %: step 1 was rejected by alice (as claimed)"
     assert cluster.weight(uri(1)) == 0
 
 

@@ -1,7 +1,6 @@
 """Anything may happen to a rollout, in any order: what must hold between two writes holds, and every run ends."""
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from learnloop_api import names

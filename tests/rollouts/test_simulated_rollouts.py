@@ -72,11 +72,11 @@ def test_promotion_changes_nothing_but_replicas_on_any_deployment(serving: Clust
 def test_a_bad_model_is_rolled_back_at_its_first_step_with_numbers_in_the_sentence(either: Cluster) -> None:
     either.wish(1, BAD)
     either.run(90)
-    pinned = either.status["blockedRevision"]
+    block = either.status["blockedRevision"]
     found = "RolledBack at 10 %: return of the canary 9 vs 300 of stable at the same time over "
-    assert pinned["message"].startswith(found)
-    assert "; bar 0.8×; P(worse at the same time) 0.99" in pinned["message"]
-    assert pinned["message"].endswith(", 0.998333 needed")
+    assert block["message"].startswith(found)
+    assert "; bar 0.8×; P(worse at the same time) 0.99" in block["message"]
+    assert block["message"].endswith(", 0.998333 needed")
     assert either.status["phase"] == "RolledBack"
     assert either.weight(uri(0)) == 100
     assert len(either.deployments) == 1

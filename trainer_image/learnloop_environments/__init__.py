@@ -1,8 +1,8 @@
 """Environments, always many at a time."""
 
-from learnloop_environments.base import Bounds, Step, Team, VectorEnvironment
 from learnloop_environments.make import action_space, code_digest, make
 from learnloop_environments.simulation import Conditions, Simulation
+from learnloop_environments.spaces import Bounds, Step, Team, VectorEnvironment
 
 __all__ = [
     "Bounds",

@@ -5,8 +5,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Bounds, Observations, Step
 from learnloop_environments.randomness import Split, Starts
+from learnloop_environments.spaces import Bounds, Observations, Step
 
 GRAVITY, POLE_MASS, TOTAL_MASS, HALF_LENGTH, FORCE, SECONDS = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
 POLE_MOMENT = POLE_MASS * HALF_LENGTH

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-from learnloop_common import process_end
+from learnloop_common import termination_message
 
 EXIT_NEVER_RETRY = 2
 EXIT_COUNTED = 70  # EX_SOFTWARE: ends the whole attempt, which the operator counts
@@ -52,7 +52,7 @@ def on_abandon(listener: Callable[[str], None]) -> None:
 
 def abandon(error: TrainerError) -> NoReturn:
     """End this process from a thread: its main thread is stuck where no exception can reach it."""
-    process_end.leave(str(error))
+    termination_message.leave(str(error))
     for listener in _listeners:
         listener(str(error))
     os._exit(error.exit_code)

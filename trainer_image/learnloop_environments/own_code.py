@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from learnloop_api.names import ENV_ENVIRONMENT_DIRECTORY
 
@@ -36,7 +35,7 @@ def code(entry: object, directory: str | None) -> str:
 
 
 @functools.cache
-def _code(entry: Any, directory: str | None) -> str:
+def _code(entry: object, directory: str | None) -> str:
     files = {item for item in Path(directory).iterdir() if item.is_file()} if directory else set()
     kinds = inspect.getmro(entry) if inspect.isclass(entry) else (entry,)
     for kind in kinds if entry is not None else ():

@@ -11,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.reward_policy import ComponentType, RewardPolicySpec
-from learnloop_common.reward_rules.components import OF_PLAY, Episode, change, counting, described
-from learnloop_common.reward_rules.step_rewards import advance, whole
-from learnloop_environments.base import Observations, Step, VectorEnvironment, team_return
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.wrappers import Wrapper
+from learnloop_common.reward_rules import components, step_rewards
+from learnloop_environments import errors, wrappers
+from learnloop_environments.spaces import Observations, Step, VectorEnvironment, team_return
 
 PREFIX = "rewarded."
 
 
-class Rewarded(Wrapper):
+class Rewarded(wrappers.Seeing):
     """Rewards by a RewardPolicy. A simulator does not measure feedback of people or other agents: the policy's
     `missing` decides what that means.
 
@@ -36,31 +34,28 @@ class Rewarded(Wrapper):
         shaping = policy.shaping
         if shaping is not None and shaping.observation is None:
             fix = "set shaping.observation, or set spec.data.rewards to environment"
-            raise ConfigError(
+            raise errors.ConfigError(
                 "RewardPolicy shaping.milestones", shaping.milestones, "are of messages, not numbers", fix
             )
         if shaping is not None and shaping.observation is not None and shaping.observation >= inner.observations:
             problem = f"is not a number of the environment's observations, which have {inner.observations}"
             fix = "correct it in the RewardPolicy, or set spec.data.rewards to environment"
-            raise ConfigError("RewardPolicy shaping.observation", shaping.observation, problem, fix)
+            raise errors.ConfigError("RewardPolicy shaping.observation", shaping.observation, problem, fix)
         count = len(inner.members)
-        self._policy, self._success_return, self._given = policy, success_return, advance(policy)
+        self._policy, self._success_return, self._given = policy, success_return, step_rewards.advance(policy)
         self._success_alone = policy.shaping is None and shown_by_play(policy) == {"success"}
         self._smooth = any(component.type == "smoothness" for component in policy.components)
         self._return, self._advanced, self._changed = (np.zeros(count) for _ in range(3))
         self._steps = np.zeros(count, dtype=np.int64)
         self._before: NDArray[np.float64] | None = None
-        self._seen = inner.reset()
 
     def reset(self) -> Observations:
         self._forget(np.ones(len(self.members), dtype=np.bool_))
-        self._seen = self.inner.reset()
-        return self._seen
+        return super().reset()
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
         self._forget(np.ones(len(self.members), dtype=np.bool_))
-        self._seen = super().impose(parameters)
-        return self._seen
+        return super().impose(parameters)
 
     def step(self, actions: NDArray[Any]) -> Step:
         """Raises ConfigError where only success counts and is unknown."""
@@ -75,7 +70,7 @@ class Rewarded(Wrapper):
         self._steps += 1
         ended = step.terminated | step.truncated
         for number in np.flatnonzero(ended).tolist():
-            reward[number] += whole(self._policy, self._episode(number, step)) - self._advanced[number]
+            reward[number] += step_rewards.whole(self._policy, self._episode(number, step)) - self._advanced[number]
         if self._policy.shaping is not None:
             terms = self._potential(step.successor) * self._policy.shaping.discount
             terms[step.terminated] = 0.0
@@ -86,20 +81,20 @@ class Rewarded(Wrapper):
         rest = step.terminated, step.truncated, step.success
         return Step(step.observation, step.successor, reward.astype(np.float32), *rest)
 
-    def _episode(self, number: int, step: Step) -> Episode:
+    def _episode(self, number: int, step: Step) -> components.Episode:
         total, steps = float(self._return[number]), int(self._steps[number])
         success = None if step.success is None else bool(step.success[number])
         if success is None and self._success_return is not None:
             success = total >= self._success_return
         changed = self._changed[number] / (steps - 1) if self._smooth and steps > 1 else None
-        return Episode(total, success, steps, change=changed)
+        return components.Episode(total, success, steps, change=changed)
 
     def _compare(self, actions: NDArray[Any]) -> None:
         """Count how far each action is from the one before in its episode."""
         done = np.asarray(actions, dtype=np.float64)
         if self._before is not None:
             for number in np.flatnonzero(self._steps):
-                self._changed[number] += change(*(_plain(side[number]) for side in (self._before, done)))
+                self._changed[number] += components.change(*(_plain(side[number]) for side in (self._before, done)))
         self._before = done.copy()
 
     def _potential(self, seen: Observations) -> NDArray[np.float64]:
@@ -128,13 +123,12 @@ class Rewarded(Wrapper):
         self._steps = np.array(state[PREFIX + "steps"], dtype=np.int64)
         before = state.get(PREFIX + "before")
         self._before = None if before is None else np.array(before, dtype=np.float64)
-        self._seen = self.inner.restore({name: array for name, array in state.items() if not name.startswith(PREFIX)})
-        return self._seen
+        return super().restore({name: array for name, array in state.items() if not name.startswith(PREFIX)})
 
 
 def shown_by_play(policy: RewardPolicySpec) -> set[ComponentType]:
     """Types of the policy's components, those with a weight, whose value played episodes show."""
-    return {one.type for one in counting(policy)} & set(OF_PLAY)
+    return {one.type for one in components.counting(policy)} & set(components.OF_PLAY)
 
 
 def require_measured(policy: RewardPolicySpec) -> None:
@@ -143,12 +137,12 @@ def require_measured(policy: RewardPolicySpec) -> None:
         raise nothing_measured(policy)
 
 
-def nothing_measured(policy: RewardPolicySpec, also: str = "") -> ConfigError:
+def nothing_measured(policy: RewardPolicySpec, also: str = "") -> errors.ConfigError:
     """The refusal of a policy that rewards play with nothing; `also`: another fix."""
-    named = described(policy, (one.name for one in counting(policy)))
+    named = components.described(policy, (one.name for one in components.counting(policy)))
     problem = f"would reward every step with 0: played episodes of this environment have no value of {named}"
-    fix = f"{also}give the RewardPolicy a component of type {', '.join(OF_PLAY)}, or set it to environment"
-    return ConfigError("spec.data.rewards", "policy", problem, fix)
+    fix = f"{also}give the RewardPolicy a component of type {', '.join(components.OF_PLAY)}, or set it to environment"
+    return errors.ConfigError("spec.data.rewards", "policy", problem, fix)
 
 
 def _plain(action: NDArray[Any]) -> Any:

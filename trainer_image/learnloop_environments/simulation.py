@@ -14,9 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Bounds, Observations, Step
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Purpose, Split, Words, episode_seeds, uniforms
+from learnloop_environments import errors, randomness, spaces
 
 Floats64 = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -62,11 +60,11 @@ class Simulation(ABC):
 
     observations: int
     actions: int
-    bounds: Bounds | None = None
+    bounds: spaces.Bounds | None = None
     PARAMETERS: ClassVar[Mapping[str, float]] = {}  # physics at their nominal values; max_steps is the time limit
     LEVELS: ClassVar[tuple[Level, ...]] = ()
 
-    def __init__(self, split: Split, seed: int, members: range, conditions: Conditions = NOMINAL) -> None:
+    def __init__(self, split: randomness.Split, seed: int, members: range, conditions: Conditions = NOMINAL) -> None:
         """Environments `members` of the run with this seed; raises ConfigError for unknown levels or parameters."""
         self.members = members
         self._split, self._seed = split, seed
@@ -77,7 +75,9 @@ class Simulation(ABC):
             if name not in self.PARAMETERS or name == "max_steps":
                 names = ", ".join(sorted(set(self.PARAMETERS) - {"max_steps"}))
                 fix = f"choose one of {names}" if names else "leave it out: this environment has no parameters"
-                raise ConfigError("spec.data.randomise", name, f"is not a parameter of {type(self).__name__}", fix)
+                raise errors.ConfigError(
+                    "spec.data.randomise", name, f"is not a parameter of {type(self).__name__}", fix
+                )
         self.reset()
 
     def _level_number(self, name: str | None) -> int:
@@ -86,10 +86,10 @@ class Simulation(ABC):
             return 0
         if name not in names:
             fix = f"choose one of {', '.join(names)}" if names else "leave it out: this environment has one level only"
-            raise ConfigError("spec.data.level", name, f"is not a level of {type(self).__name__}", fix)
+            raise errors.ConfigError("spec.data.level", name, f"is not a level of {type(self).__name__}", fix)
         return names.index(name)
 
-    def reset(self) -> Observations:
+    def reset(self) -> spaces.Observations:
         count = len(self.members)
         self.age = np.zeros(count, dtype=np.int64)
         self.episode = np.zeros(count, dtype=np.int64)
@@ -100,7 +100,7 @@ class Simulation(ABC):
         self._restart(np.arange(count))
         return self._observe()
 
-    def impose(self, parameters: Mapping[str, Floats64]) -> Observations:
+    def impose(self, parameters: Mapping[str, Floats64]) -> spaces.Observations:
         """Begin new episodes everywhere, with these parameters [n] in all that follow, until others are imposed.
 
         None of them are part of `state`: impose them again after `restore`.
@@ -115,17 +115,19 @@ class Simulation(ABC):
         return dict(self.PARAMETERS) | (dict(self.LEVELS[self.level].parameters) if self.LEVELS else {})
 
     def _restart(self, which: NDArray[np.intp]) -> None:
-        seeds = episode_seeds(self._split, self._seed, self._numbers[which], self.episode[which])
+        seeds = randomness.episode_seeds(self._split, self._seed, self._numbers[which], self.episode[which])
         self.seeds[which], self.age[which] = seeds, 0
         for name, value in self.nominal().items():
             self.parameter[name][which] = value
         for number, (name, low, high) in enumerate(self.conditions.randomise):
-            self.parameter[name][which] = low + (high - low) * uniforms(Purpose.CONDITIONS, seeds, number)
+            self.parameter[name][which] = low + (high - low) * randomness.uniforms(
+                randomness.Purpose.CONDITIONS, seeds, number
+            )
         for name, values in self._imposed.items():
             self.parameter[name][which] = values[which]
         self._begin(which, seeds)
 
-    def step(self, actions: NDArray[Any]) -> Step:
+    def step(self, actions: NDArray[Any]) -> spaces.Step:
         """Numbers beyond the bounds are projected onto them."""
         if self.bounds is not None:
             actions = np.clip(np.asarray(actions, dtype=np.float64), self.bounds.low, self.bounds.high)
@@ -141,19 +143,21 @@ class Simulation(ABC):
             self._restart(which)
             observation = self._observe()
         reward = np.asarray(outcome.reward, dtype=np.float32)
-        return Step(observation, successor, reward, outcome.terminated, truncated, success)
+        return spaces.Step(observation, successor, reward, outcome.terminated, truncated, success)
 
     def _succeeded(self, truncated: Flags) -> Flags:
         """Flags [n] of episodes that run out of time now and have reached their aim."""
         return np.zeros_like(truncated)
 
-    def _draws(self, seeds: Words, count: int) -> Floats64:
+    def _draws(self, seeds: randomness.Words, count: int) -> Floats64:
         """Uniform numbers [m, count] for the start of episodes."""
-        return uniforms(Purpose.START, seeds[:, None], np.arange(count)[None, :])
+        return randomness.uniforms(randomness.Purpose.START, seeds[:, None], np.arange(count)[None, :])
 
     def _chance(self, count: int) -> Floats64:
         """Uniform numbers [n, count] for this step."""
-        return uniforms(Purpose.DYNAMICS, self.seeds[:, None], self.age[:, None], np.arange(count)[None, :])
+        return randomness.uniforms(
+            randomness.Purpose.DYNAMICS, self.seeds[:, None], self.age[:, None], np.arange(count)[None, :]
+        )
 
     def _normals(self, count: int) -> Floats64:
         """Standard normal numbers [n, count] for this step (Box & Muller, 1958)."""
@@ -165,7 +169,7 @@ class Simulation(ABC):
         """State arrays for `count` environments, axis 0 = environment; their values do not matter yet."""
 
     @abstractmethod
-    def _begin(self, which: NDArray[np.intp], seeds: Words) -> None:
+    def _begin(self, which: NDArray[np.intp], seeds: randomness.Words) -> None:
         """Begin episodes with these seeds in environments `which`."""
 
     @abstractmethod
@@ -173,7 +177,7 @@ class Simulation(ABC):
         """Take one step everywhere."""
 
     @abstractmethod
-    def _observe(self) -> Observations:
+    def _observe(self) -> spaces.Observations:
         """The present observations [n, observations], in memory of its own."""
 
     def state(self) -> dict[str, NDArray[np.generic]]:
@@ -182,7 +186,7 @@ class Simulation(ABC):
         state |= {f"body.{name}": array for name, array in self.body.items()}
         return {name: array.copy() for name, array in state.items()}
 
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> spaces.Observations:
         self.age, self.episode = (np.array(state[name], dtype=np.int64) for name in ("age", "episode"))
         self.seeds = np.array(state["seeds"], dtype=np.uint64)
         self.parameter = {name: np.array(state[f"parameter.{name}"], dtype=np.float64) for name in self.parameter}
@@ -204,5 +208,5 @@ class TeamSimulation(Simulation):
         return np.broadcast_to(np.eye(self.agents, dtype=np.float32), (count, self.agents, self.agents))
 
 
-def box(low: float, high: float, dimensions: int) -> Bounds:
-    return Bounds(np.full(dimensions, low, dtype=np.float32), np.full(dimensions, high, dtype=np.float32))
+def box(low: float, high: float, dimensions: int) -> spaces.Bounds:
+    return spaces.Bounds(np.full(dimensions, low, dtype=np.float32), np.full(dimensions, high, dtype=np.float32))

@@ -9,7 +9,7 @@ again, without end and without counting; 70 ends the whole gang, so that the ope
 import os
 import sys
 
-from learnloop_common import process_end
+from learnloop_common import termination_message
 from learnloop_trainer import thread_limits
 
 
@@ -25,16 +25,16 @@ def main() -> int:
         place = read_place(os.environ, order.shares)
         count = thread_limits.limit(order.widest_layer(os.environ), os.environ)
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # no C++ stack traces while a peer is awaited
+        from learnloop_trainer.engines.engine_run import run
         from learnloop_trainer.floating_point import settle  # torch reads the variables, too
-        from learnloop_trainer.training_run.rank import run
 
         settle(count)
         run(order, place, count)
     except (TrainerError, Terminated) as error:
-        process_end.leave(str(error))
+        termination_message.leave(str(error))
         return error.exit_code
     except Exception as error:
-        process_end.end(error, "unexpected ", "; please report this")
+        termination_message.end(error, "unexpected ", "; please report this")
         return EXIT_COUNTED
     return 0
 

@@ -13,31 +13,21 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.language_model import BASE_SCHEME, LanguageSampling
-from learnloop_environments import Bounds, VectorEnvironment
-from learnloop_environments.conversations.base import ConversationWorld
+from learnloop_environments import Bounds, VectorEnvironment, randomness
+from learnloop_environments.conversations.conversation_world import ConversationWorld
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Split
-from learnloop_trainer.distributed.torch_group import Alone, Group
-from learnloop_trainer.errors import StoreRefused, StoreUnavailable
-from learnloop_trainer.evaluation import Policy, Uniform
-from learnloop_trainer.export import Behaving, OnnxPolicy
+from learnloop_trainer import distributed, errors, evaluation, export, progress_reporter, training_order
 from learnloop_trainer.export.language import CONFIG, Trained, put_into, read
-from learnloop_trainer.language import lora
-from learnloop_trainer.language.base_model import Base
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import shared
-from learnloop_trainer.language.rows import Episode
-from learnloop_trainer.language.sampler import Draw, Limits, Rollouts, Sampler
-from learnloop_trainer.progress_reporter import say
+from learnloop_trainer.language import base_model, chat_experience, lora, rows, sampler
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, Store, digest
-from learnloop_trainer.training_order import Order
 
 FIELD = "baselineUri"
 FIX = "point it to a learnloop ONNX policy for the same environment, or leave it empty for uniform random actions"
 OF_AGENT = "an agent keeps what it sees and does: create another LearningAgent for an environment with other spaces"
 
 
-def artifact(order: Order, store: Store) -> bytes | None:
+def artifact(order: training_order.Order, store: Store) -> bytes | None:
     """The serving policy's file; None where actions are uniform. Raises ConfigError when it is not what was named."""
     uri = order.baseline_uri or "uniform://"
     if uri.startswith("uniform://"):
@@ -45,18 +35,22 @@ def artifact(order: Order, store: Store) -> bytes | None:
     return fetch(uri, store, FIELD, FIX, order.baseline_sha256)
 
 
-def policy(order: Order, body: bytes | None, observations: int, actions: int, bounds: Bounds | None = None) -> Policy:
+def policy(
+    order: training_order.Order, body: bytes | None, observations: int, actions: int, bounds: Bounds | None = None
+) -> evaluation.Policy:
     """The policy in `body`, acting as it is served; raises ConfigError when it does not fit these spaces."""
     if body is None:
-        return Uniform(actions, order.spec.seed, bounds)
+        return evaluation.Uniform(actions, order.spec.seed, bounds)
     try:
-        return Behaving(OnnxPolicy(body, observations, actions, continuous=bounds is not None), order.spec.seed)
+        return export.Behaving(
+            export.OnnxPolicy(body, observations, actions, continuous=bounds is not None), order.spec.seed
+        )
     except ValueError as error:
         fix = FIX if order.agent is None else OF_AGENT
         raise ConfigError(FIELD, order.baseline_uri or "", str(error), fix) from None
 
 
-def require_playable(order: Order, store: Store, environment: VectorEnvironment) -> None:
+def require_playable(order: training_order.Order, store: Store, environment: VectorEnvironment) -> None:
     """Raises ConfigError where the policy to beat cannot play the environment: better before a run than at its end."""
     policy(order, artifact(order, store), environment.observations, environment.actions, environment.bounds)
 
@@ -65,7 +59,7 @@ def fetch(uri: str, store: Store, field: str, fix: str, sha256: str | None = Non
     """The bytes behind a URI; raises ConfigError for `field`, with `fix`, without them or with another digest."""
     try:
         body = _read(uri, store)
-    except (StoreRefused, OSError) as error:
+    except (errors.StoreRefused, OSError) as error:
         raise ConfigError(field, uri, f"cannot be read ({error})", fix) from None
     if body is None:
         raise ConfigError(field, uri, "has a scheme the trainer cannot read", "use learnloop://, https:// or file://")
@@ -83,7 +77,7 @@ def _read(uri: str, store: Store) -> bytes | None:
     if scheme == "file":
         path = Path(unquote(urlsplit(uri).path))
         if path.stat().st_size > MAX_ARTIFACT:
-            raise StoreRefused(f"larger than {MAX_ARTIFACT} bytes")
+            raise errors.StoreRefused(f"larger than {MAX_ARTIFACT} bytes")
         return path.read_bytes()
     return _download(uri) if scheme in {"http", "https"} else None
 
@@ -94,15 +88,15 @@ def _download(uri: str) -> bytes:
     try:
         with httpx.stream("GET", uri, timeout=30.0, follow_redirects=True) as response:
             if response.status_code >= 500:
-                raise StoreUnavailable(f"{uri}: {response.status_code}")
+                raise errors.StoreUnavailable(f"{uri}: {response.status_code}")
             if response.status_code >= 400:
-                raise StoreRefused(f"{response.status_code} {response.reason_phrase}")
+                raise errors.StoreRefused(f"{response.status_code} {response.reason_phrase}")
             for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > MAX_ARTIFACT:
-                    raise StoreRefused(f"larger than {MAX_ARTIFACT} bytes")
+                    raise errors.StoreRefused(f"larger than {MAX_ARTIFACT} bytes")
     except httpx.HTTPError as error:
-        raise StoreUnavailable(f"{uri}: {type(error).__name__}: {error}") from None
+        raise errors.StoreUnavailable(f"{uri}: {type(error).__name__}: {error}") from None
     return bytes(body)
 
 
@@ -112,13 +106,13 @@ MODEL_FIX = (
 )
 
 
-def limits(sampling: LanguageSampling, chat: Chat, context: int, temperature: float | None = None) -> Limits:
+def limits(sampling: LanguageSampling, chat: Chat, context: int, temperature: float | None = None) -> sampler.Limits:
     """How to draw; `temperature` in place of the model's own."""
     heat = sampling.temperature if temperature is None else temperature
-    return Limits(heat, chat.stops, min(sampling.max_tokens, context), context)
+    return sampler.Limits(heat, chat.stops, min(sampling.max_tokens, context), context)
 
 
-def served(order: Order, store: Store, base: Base) -> tuple[str, str | None, Trained | None]:
+def served(order: training_order.Order, store: Store, base: base_model.Base) -> tuple[str, str | None, Trained | None]:
     """The model to beat: its address, digest and file; None: the base alone.
 
     A model of another base cannot be compared on this one: then the base alone is. Raises ConfigError for a file that
@@ -131,7 +125,7 @@ def served(order: Order, store: Store, base: Base) -> tuple[str, str | None, Tra
     body = fetch(uri, store, FIELD, MODEL_FIX, order.baseline_sha256)
     trained = read_model(body, FIELD, uri, MODEL_FIX)
     if trained.facts["learnloop.base_sha256"] != base.sha256:
-        say(f"{uri} was trained from another base model: the base alone is compared with")
+        progress_reporter.say(f"{uri} was trained from another base model: the base alone is compared with")
         return alone
     return uri, digest(body), trained
 
@@ -153,7 +147,7 @@ def scale_of(trained: Trained, field: str, uri: str) -> float:
         raise ConfigError(field, uri, f"has no {CONFIG} with r and lora_alpha ({error})", MODEL_FIX) from None
 
 
-def loaded(base: Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str) -> Any:
+def loaded(base: base_model.Base, trained: Trained | None, device: torch.device, dtype: torch.dtype, uri: str) -> Any:
     """A model that says what this file says; raises ConfigError where it does not fit the base.
 
     An adapter that cannot be added to the weights is attached to them, as where it was trained and where it is served.
@@ -176,25 +170,32 @@ class HeldOutTasks:
     """The conversations that prove a run: the same tasks and the same random numbers for every model."""
 
     def __init__(
-        self, order: Order, world: ConversationWorld, chat: Chat, seed: int, ranks: Group | None = None
+        self,
+        order: training_order.Order,
+        world: ConversationWorld,
+        chat: Chat,
+        seed: int,
+        ranks: distributed.Group | None = None,
     ) -> None:
         """`seed`: of the held-out episodes. `ranks`: who hold them together, each a part."""
-        self._group = ranks or Alone()
-        self._rollouts = Rollouts(order.environment, world, chat, seed, SIDE_BY_SIDE)
+        self._group = ranks or distributed.Alone()
+        self._rollouts = sampler.Rollouts(order.environment, world, chat, seed, SIDE_BY_SIDE)
 
-    def play(self, model: Any, limits: Limits, first: int, episodes: int) -> list[Episode]:
+    def play(self, model: Any, limits: sampler.Limits, first: int, episodes: int) -> list[rows.Episode]:
         """Tasks first to first + episodes - 1. Collective where several ranks hold them; each then has all."""
         with torch.no_grad():
             return self.hold(nullcontext(model), limits, first, episodes)
 
-    def hold(self, speaking: AbstractContextManager[Any], limits: Limits, first: int, episodes: int) -> list[Episode]:
+    def hold(
+        self, speaking: AbstractContextManager[Any], limits: sampler.Limits, first: int, episodes: int
+    ) -> list[rows.Episode]:
         """The same with the model of a context, which ends before ranks share what they have."""
         share = self._group.place.share(episodes)
-        draws = [Draw(task, task) for task in range(first + share.start, first + share.stop)]
+        draws = [sampler.Draw(task, task) for task in range(first + share.start, first + share.stop)]
         with speaking as speaker:
-            own = self._rollouts.play(draws, Split.HELD_OUT, Sampler(speaker), limits, 0)
-        return shared(own, self._group)
+            own = self._rollouts.play(draws, randomness.Split.HELD_OUT, sampler.Sampler(speaker), limits, 0)
+        return chat_experience.shared(own, self._group)
 
 
-def returns(episodes: Sequence[Episode]) -> NDArray[np.float64]:
+def returns(episodes: Sequence[rows.Episode]) -> NDArray[np.float64]:
     return np.asarray([episode.reward for episode in episodes], dtype=np.float64)

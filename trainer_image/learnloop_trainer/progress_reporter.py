@@ -17,11 +17,8 @@ import numpy as np
 
 from learnloop_api.wire.training import FIGURES, Heartbeat, Manifest, ReturnEstimate
 from learnloop_environments.errors import TrainerError
-from learnloop_trainer.statistics import estimate
+from learnloop_trainer import statistics, thread_limits, tracking, training_order
 from learnloop_trainer.store import Store
-from learnloop_trainer.thread_limits import cpu_quota
-from learnloop_trainer.tracking import LearningCurve, ProcessFigures, Tracker
-from learnloop_trainer.training_order import Order, Place
 
 BEAT_SECONDS = 1.0
 LINE_SECONDS = 5.0
@@ -60,16 +57,22 @@ class Speed:
         if not self._points or now - self._points[-1][0] >= 0.5:
             self._points.append((now, step))
         first_time, first_step = self._points[0]
-        return (step - first_step) / (now - first_time) if now - first_time > 0.05 else 0.0
+        return max(0, step - first_step) / (now - first_time) if now - first_time > 0.05 else 0.0
 
 
 class Reporter:
     """The voice of one rank; only rank 0 sends heartbeats and progress lines."""
 
-    def __init__(self, order: Order, place: Place, store: Store, tracker: Tracker | None = None) -> None:
+    def __init__(
+        self,
+        order: training_order.Order,
+        place: training_order.Place,
+        store: Store,
+        tracker: tracking.Tracker | None = None,
+    ) -> None:
         """Silent until `start`. `tracker`: where rank 0's curves go."""
         self._order, self._place, self._store = order, place, store
-        self._tracker = tracker if tracker is not None and place.rank == 0 else Tracker(())
+        self._tracker = tracker if tracker is not None and place.rank == 0 else tracking.Tracker(())
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._phase: Phase = "starting"
         self._message, self._busy, self._trouble, self._caution = "", "", "", ""
@@ -78,7 +81,7 @@ class Reporter:
         self._recent: ReturnEstimate | None = None
         self._trail: tuple[float, ...] = ()
         self._figures: dict[str, float] = {}
-        self._process, self._curve = ProcessFigures(cpu_quota()), LearningCurve()
+        self._process, self._curve = tracking.ProcessFigures(thread_limits.cpu_quota()), tracking.LearningCurve()
         self._alive = self._line_at = self._estimated_at = time.monotonic()
         self._speed = Speed()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -137,7 +140,7 @@ class Reporter:
             self._step, self._rate, self._alive, self._busy = step, self._speed.note(step), now, ""
         if now - self._estimated_at >= BEAT_SECONDS or self._recent is None:
             self._estimated_at = now
-            recent = estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
+            recent = statistics.estimate(np.asarray(returns), self._order.spec.seed, resamples=200)
             if recent is not None and recent.episodes:
                 self._curve.note(step, recent.mean)
             named = {name: value for name, value in {**self._losses, **(points or {})}.items() if name in FIGURES}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.trajectory import ExperienceRead
-from learnloop_environments.base import Observations
+from learnloop_environments.spaces import Observations
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Observations, Step
+from learnloop_environments.spaces import Observations, Step
 
 EPSILON = 1e-6
 Floats64 = NDArray[np.float64]

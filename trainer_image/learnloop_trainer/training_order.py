@@ -12,11 +12,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, ValidationError
 
 from learnloop_api import names
-from learnloop_api.kinds.base import Resource
-from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, Parameters
-from learnloop_api.kinds.training.evaluation import LOGGED_SHARE
-from learnloop_api.kinds.training_job import TrainingJobSpec
+from learnloop_api.kinds import base, language_model, training_job
+from learnloop_api.kinds.training import algorithms, evaluation
 from learnloop_api.wire.base import Name
 from learnloop_environments import own_code
 from learnloop_environments.errors import ConfigError
@@ -25,34 +22,34 @@ VARIABLE = "LEARNLOOP_TRAINING_SPEC"
 MAX_BYTES = 1 << 20
 
 
-class RewardPolicyRevision(Resource):
+class RewardPolicyRevision(base.Resource):
     """A published RewardPolicy."""
 
     name: Name
     revision: Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class Order(Resource):
+class Order(base.Resource):
     """One training run: the document in LEARNLOOP_TRAINING_SPEC."""
 
     job: Name
     agent: Name | None = None
     attempt: int = Field(default=0, ge=0)
-    spec: TrainingJobSpec
+    spec: training_job.TrainingJobSpec
     baseline_uri: Annotated[str, Field(max_length=2048)] | None = None
     baseline_sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] | None = None
     reward_policy: RewardPolicyRevision | None = None
 
     @property
-    def parameters(self) -> Parameters:
+    def parameters(self) -> algorithms.Parameters:
         """Hyperparameters of the chosen algorithm, defaults filled in."""
-        return ALGORITHMS[self.spec.algorithm].complete(self.spec.hyperparameters)
+        return algorithms.ALGORITHMS[self.spec.algorithm].complete(self.spec.hyperparameters)
 
     @property
     def logged_share(self) -> float:
         """Of the logged episodes, how many prove a run without an environment."""
         share = self.spec.evaluation.logged_share
-        return LOGGED_SHARE if share is None else share
+        return evaluation.LOGGED_SHARE if share is None else share
 
     @property
     def environment(self) -> str:
@@ -66,6 +63,8 @@ class Order(Resource):
     def shares(self) -> int:
         """Units of work that ranks divide: environments, groups of conversations, or pairs."""
         parameters: Any = self.parameters
+        if self.spec.trained_by in ("sb3", "image"):
+            return MOST_RANKS
         if not parameters.algorithm.language:
             return int(parameters.environments)
         if hasattr(parameters, "batch_pairs"):
@@ -76,6 +75,8 @@ class Order(Resource):
     def widest_layer(self, environ: Mapping[str, str]) -> int:
         """Width of the network's widest layer; of a language model as far as config.json says it, else a large one."""
         model = self.spec.data.language_model
+        if self.spec.trained_by in ("sb3", "image"):
+            return UNKNOWN_WIDTH
         if model is None:
             return max(self.parameters.hidden)
         folder = model_folder(model, environ)
@@ -100,15 +101,18 @@ def recipe_sha256(order: Order) -> str:
     """
     spec = order.spec.model_dump(mode="json", exclude=MAY_CHANGE | ELSEWHERE)
     spec["parameters"] = order.parameters.model_dump(mode="json")
+    if order.spec.trained_by == "image":
+        spec["program"] = [order.spec.pod.image, order.spec.pod.command]
     fields = order.model_dump(mode="json", exclude={"attempt", "spec"})
     facts = fields | {"spec": spec, "code": own_code.fingerprint(os.environ)}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 UNKNOWN_WIDTH = 4096
+MOST_RANKS = 4096
 
 
-def model_folder(model: LanguageModel, environ: Mapping[str, str]) -> Path | None:
+def model_folder(model: language_model.LanguageModel, environ: Mapping[str, str]) -> Path | None:
     """Folder of the base model in this pod; None where it has to be fetched first."""
     parts = urlsplit(model.base.uri)
     if parts.scheme == "file":
@@ -163,7 +167,7 @@ def _explain(error: ValidationError) -> ConfigError:
 
 
 def _refuse_foreign_parameters(order: Order) -> None:
-    given, taken = order.spec.hyperparameters.to_kube(), ALGORITHMS[order.spec.algorithm].fields
+    given, taken = order.spec.hyperparameters.to_kube(), algorithms.ALGORITHMS[order.spec.algorithm].fields
     for foreign in sorted(set(given) - set(taken)):
         raise ConfigError(
             f"spec.hyperparameters.{foreign}",
@@ -179,7 +183,10 @@ def _refuse_half_a_language_model(order: Order) -> None:
         problem, fix = f"is missing: {algorithm} trains a language model", "name the base model, or another algorithm"
         raise ConfigError("spec.data.languageModel", "", problem, fix)
     if spoken and not order.parameters.algorithm.language:
-        problem, fix = f"is nothing that {algorithm} trains", f"set algorithm to one of {', '.join(LANGUAGE)}"
+        problem, fix = (
+            f"is nothing that {algorithm} trains",
+            f"set algorithm to one of {', '.join(algorithms.LANGUAGE)}",
+        )
         raise ConfigError("spec.data.languageModel", "(set)", problem, fix)
 
 
@@ -201,7 +208,7 @@ def _number(environ: Mapping[str, str], name: str, default: int, low: int, high:
 
 def read_place(environ: Mapping[str, str], environments: int) -> Place:
     """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; raises ConfigError when they do not fit together."""
-    size = _number(environ, "WORLD_SIZE", 1, 1, 4096)
+    size = _number(environ, "WORLD_SIZE", 1, 1, MOST_RANKS)
     rank = _number(environ, "RANK", 0, 0, size - 1)
     if environments < size:
         raise ConfigError(

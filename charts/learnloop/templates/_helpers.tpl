@@ -15,8 +15,8 @@
 
 {{/* Labels that select one component's pods. Call: (dict "root" $ "component" "operator") */}}
 {{- define "learnloop.selector" -}}
-app.kubernetes.io/name: {{ include "learnloop.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "learnloop.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
@@ -31,7 +31,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* Name, namespace and labels of one object. Call: (dict "root" $ "component" "data-plane" "suffix" "data") */}}
 {{- define "learnloop.metadata" -}}
 name: {{ include "learnloop.fullname" .root }}-{{ .suffix }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "learnloop.labels" . | nindent 2 }}
 {{- end -}}
@@ -67,7 +67,7 @@ enableServiceLinks: false
 {{- with .root.Values.global.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 securityContext:
@@ -78,7 +78,7 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile: {type: RuntimeDefault}
 {{- with .options.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .options.nodeSelector }}
 nodeSelector:
@@ -173,7 +173,7 @@ volumeClaimTemplates:
       accessModes: [ReadWriteOnce]
       volumeMode: Filesystem
       {{- with .persistence.storageClassName }}
-      storageClassName: {{ . }}
+      storageClassName: {{ . | quote }}
       {{- end }}
       resources:
         requests:
@@ -216,7 +216,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "learnloop.fullname" .
 {{- define "learnloop.credentialsVolume" -}}
 - name: credentials
   secret:
-    secretName: {{ include "learnloop.credentials" .root }}
+    secretName: {{ include "learnloop.credentials" .root | quote }}
     defaultMode: 0440
     items:
       {{- range .keys }}
@@ -253,7 +253,7 @@ metadata:
     {{- include "learnloop.labels" $call | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $clusterName }}}
 subjects:
-  - {kind: ServiceAccount, name: {{ $name }}, namespace: {{ $root.Release.Namespace }}}
+  - {kind: ServiceAccount, name: {{ $name }}, namespace: {{ $root.Release.Namespace | quote }}}
 {{- else -}}
 {{- range (default $root.Values.watchNamespaces .namespaces) }}
 ---
@@ -261,7 +261,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
   name: {{ $name }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   labels:
     {{- include "learnloop.labels" $call | nindent 4 }}
 rules:
@@ -271,12 +271,12 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata:
   name: {{ $name }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   labels:
     {{- include "learnloop.labels" $call | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ $name }}}
 subjects:
-  - {kind: ServiceAccount, name: {{ $name }}, namespace: {{ $root.Release.Namespace }}}
+  - {kind: ServiceAccount, name: {{ $name }}, namespace: {{ $root.Release.Namespace | quote }}}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -12,6 +12,9 @@ from learnloop_common.acting import policy
 from learnloop_common.acting.policy import ModelError, Observations, PolicyError, Results
 
 INPUT = "observation"
+MEMORY, NEXT = "memory", "next_memory"
+"""Of a policy that remembers: an input and an output, zeros where an episode begins."""
+MOST_MEMORY = 16_384
 DISTRIBUTION = ("mean", "deviation")
 LARGEST_DEVIATION = 1e4
 
@@ -54,12 +57,19 @@ class OnnxPolicy:
             raise ModelError(
                 f"metadata {policy.BOUNDS}: missing, or not of {self.actions} numbers: what draws numbers needs it"
             )
+        self.memory = 0
+        if MEMORY in inputs:
+            self.memory = _remembered(inputs, outputs)
+            self._outputs.append(NEXT)
         self._check_once()
 
-    def run(self, observation: Observations) -> Results:
+    def run(self, observation: Observations, memory: Observations | None = None) -> Results:
         """See Policy.run; raises PolicyError when the graph fails or what it gives is not finite."""
+        given = {INPUT: observation}
+        if self.memory:
+            given[MEMORY] = np.zeros((len(observation), self.memory), np.float32) if memory is None else memory
         try:
-            result = self._session.run(self._outputs, {INPUT: observation})
+            result = self._session.run(self._outputs, given)
         except Exception as error:  # as above: no common base class
             raise PolicyError(f"onnxruntime refused the observation: {_first_line(error)}") from error
         results: Results = dict(zip(self._outputs, result, strict=True))
@@ -85,6 +95,7 @@ class OnnxPolicy:
             "action": (2, self.actions) if self.continuous else (2,),
             "logits": (2, self.actions) if not self.continuous else (2, choices),
             **dict.fromkeys(DISTRIBUTION, (2, self.actions - bool(choices))),
+            NEXT: (2, self.memory),
         }
         for name, values in results.items():
             expected = wanted[name]
@@ -105,8 +116,9 @@ def _signature(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], needed: list[str], facts: Mapping[str, str]
 ) -> tuple[int, int]:
     """(observations, actions) of a policy that keeps to the contract; raises ModelError."""
-    if set(inputs) != {INPUT}:
-        raise ModelError(f"inputs: the model takes {sorted(inputs)}, expected exactly ['{INPUT}']")
+    if set(inputs) - {MEMORY} != {INPUT}:
+        problem = f"inputs: the model takes {sorted(inputs)}, expected '{INPUT}'"
+        raise ModelError(f"{problem}, and '{MEMORY}' where it remembers")
     if missing := set(needed) - set(outputs):
         raise ModelError(f"outputs: {sorted(missing)} missing, the model gives {sorted(outputs)}")
     continuous = outputs["action"].type == "tensor(float)"
@@ -119,6 +131,20 @@ def _signature(
         _width(inputs[INPUT].shape, facts, INPUT, "learnloop.observations"),
         _width(outputs[which].shape, facts, which, "learnloop.actions"),
     )
+
+
+def _remembered(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> int:
+    """Numbers of the memory; raises ModelError."""
+    if NEXT not in outputs:
+        raise ModelError(f"outputs: ['{NEXT}'] missing, the model takes '{MEMORY}'")
+    for node in (inputs[MEMORY], outputs[NEXT]):
+        shape = node.shape
+        if node.type != "tensor(float)" or len(shape) != 2 or isinstance(shape[0], int):
+            raise ModelError(f"{node.name}: is {node.type} of shape {shape}, expected tensor(float) of [batch, n]")
+    size = inputs[MEMORY].shape[1]
+    if not isinstance(size, int) or not 1 <= size <= MOST_MEMORY:
+        raise ModelError(f"{MEMORY}: has {size} numbers, expected a fixed number from 1 to {MOST_MEMORY}")
+    return size
 
 
 def _width(shape: list[Any], facts: Mapping[str, str], tensor: str, key: str) -> int:

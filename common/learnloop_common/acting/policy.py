@@ -1,5 +1,6 @@
 """Policies: the metadata of their files, what a network advises, and the action that the behaviour draws from it."""
 
+import base64
 import json
 import math
 import struct
@@ -116,6 +117,7 @@ class Advice:
     logits: Sequence[float] | None = None  # of the choices
     mean: Sequence[float] | None = None  # of the numbers, before tanh; None: they are uniform within their bounds
     deviation: Sequence[float] | None = None
+    memory: NDArray[np.float32] | None = None  # for the episode's next observation, of a policy that remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,12 @@ class Decision:
     log_prob: float = 0.0
     drawn: bool = False
     q_value: float | None = None
+    memory: NDArray[np.float32] | None = None
 
 
 def decide(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, uniform: Uniform) -> Decision:
-    """One action."""
     if behaviour.kind == "greedy":
-        return Decision(advice.action)
+        return Decision(advice.action, memory=advice.memory)
     action: Action
     if behaviour.kind == "epsilon-greedy":
         action = _any(behaviour.epsilon or 0.0, advice, uniform)
@@ -144,7 +146,8 @@ def decide(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, unifor
     result = log_probability(behaviour, numbers, advice, action)
     assert result is not None  # what draws has a distribution
     valued = behaviour.kind == "epsilon-greedy" and isinstance(action, int) and advice.logits is not None
-    return Decision(action, result, True, float(_logits(advice)[int(action)]) if valued else None)  # type: ignore[arg-type]
+    value = float(_logits(advice)[int(action)]) if valued else None  # type: ignore[arg-type]
+    return Decision(action, result, True, value, advice.memory)
 
 
 def log_probability(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, action: Action) -> float | None:
@@ -251,7 +254,8 @@ def _float32(number: float) -> float:
 Observations = NDArray[np.float32]
 Results = dict[str, NDArray[Any]]
 """By name; leading axis [batch]: `action`, int64 [batch] or float32 [batch, numbers], greedy; `logits` of the choices;
-`mean` and `deviation` [batch, numbers] where numbers are drawn."""
+`mean` and `deviation` [batch, numbers] where numbers are drawn; `next_memory` [batch, memory] of a policy that
+remembers."""
 
 
 class PolicyError(RuntimeError):
@@ -286,32 +290,65 @@ class Policy(Protocol):
         ...
 
     @property
-    def behaviour(self) -> Behaviour:
-        """How it acts."""
-        ...
+    def behaviour(self) -> Behaviour: ...
 
     @property
     def numbers(self) -> Numbers | None:
         """Bounds of the numbers it draws; None where it draws none."""
         ...
 
-    def run(self, observation: Observations) -> Results:
-        """Output of the network for observations [batch, observations]; raises PolicyError."""
+    @property
+    def memory(self) -> int:
+        """How many numbers it remembers from one observation of an episode to the next; 0: none."""
+        ...
+
+    def run(self, observation: Observations, memory: Observations | None = None) -> Results:
+        """Output of the network for observations [batch, observations]; raises PolicyError.
+
+        `memory` [batch, memory]: of each row's episode; None: the episodes begin.
+        """
         ...
 
 
-def advise(policy: Policy, observation: Observations) -> list[Advice]:
+def advise(policy: Policy, observation: Observations, memory: Observations | None = None) -> list[Advice]:
     """Output of the network for each row; raises PolicyError."""
-    results = policy.run(observation)
+    results = policy.run(observation, memory) if policy.memory else policy.run(observation)
     actions = results["action"].tolist()
     columns = [results[name].tolist() if name in results else [None] * len(actions) for name in _DISTRIBUTION]
-    return [Advice(*row) for row in zip(actions, *columns, strict=True)]
+    remembered = results.get("next_memory", [None] * len(actions))
+    return [Advice(*row) for row in zip(actions, *columns, remembered, strict=True)]
+
+
+def written(memory: NDArray[np.float32]) -> str:
+    """A memory as it travels with an episode's requests."""
+    return base64.b64encode(memory.astype("<f4").tobytes()).decode()
+
+
+def read(text: str, size: int) -> NDArray[np.float32]:
+    """The memory [1, size] that `written` wrote; zeros for an episode that begins. Raises ValueError."""
+    try:
+        body = base64.b64decode(text, validate=True) if text else bytes(4 * size)
+    except ValueError:  # of letters beyond ASCII, too
+        body = b""
+    if len(body) != 4 * size:
+        raise ValueError(f"memory: is not one of {size} numbers: send back that of the episode's last answer")
+    memory = np.frombuffer(body, dtype="<f4").astype(np.float32).reshape(1, size)
+    if not np.isfinite(memory).all():
+        raise ValueError("memory: holds a number that is not finite: send back that of the episode's last answer")
+    return memory
 
 
 _DISTRIBUTION = ("logits", "mean", "deviation")
 
 
-def choose(policy: Policy, observation: Observations, uniform: Uniform, *, explore: bool = True) -> list[Decision]:
+def choose(
+    policy: Policy,
+    observation: Observations,
+    uniform: Uniform,
+    *,
+    explore: bool = True,
+    memory: Observations | None = None,
+) -> list[Decision]:
     """One decision for each row, as the policy behaves, or greedily; raises PolicyError."""
     behaviour = policy.behaviour if explore else GREEDY
-    return [decide(behaviour, policy.numbers, advice, uniform) for advice in advise(policy, observation)]
+    return [decide(behaviour, policy.numbers, advice, uniform) for advice in advise(policy, observation, memory)]

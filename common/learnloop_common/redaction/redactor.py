@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
-from learnloop_common.key_lines import KeyLines
+from learnloop_common.key_rotation import KeyLines
 from learnloop_common.redaction.rules import (
     GROUPED,
     MARKS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from learnloop_api.crd.kinds import KINDS, Kind
+from learnloop_api.crd.columns import KINDS, Kind
 from learnloop_api.kinds.base import PATTERN_MESSAGE, RULES, Resource, Rule
 from learnloop_api.names import CATEGORY, GROUP, VERSION
 
@@ -93,7 +93,8 @@ class _Converter:
     def _object(self, source: Schema, path: str) -> Schema:
         values = source.get("additionalProperties")
         if values is True:
-            return {OPAQUE: True}
+            fields = {key: self._field(field, f"{path}.{key}") for key, field in source.get("properties", {}).items()}
+            return {OPAQUE: True} | ({"properties": fields} if fields else {})
         if values:
             return {"additionalProperties": self.convert(values, f"{path}.*")}
         fields = source.get("properties", {})

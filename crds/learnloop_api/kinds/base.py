@@ -9,6 +9,7 @@ all fields next to it. In an object of thirty fields it is the look-ups that a w
 the field itself (`at`) is said there.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -141,6 +142,23 @@ HttpUrl = Annotated[
         json_schema_extra=dict(explained("must be http(s)://HOST[:PORT][/PATH]; keep passwords in a Secret")),
     ),
 ]
+Duration = Annotated[
+    str,
+    Field(
+        max_length=8,
+        pattern=r"^[1-9][0-9]{0,5}[smh]$",
+        json_schema_extra=dict(explained("must be a whole number of seconds, minutes or hours, e.g. 90s, 20m or 48h")),
+    ),
+]
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def seconds_of(duration: str) -> float:
+    match = re.fullmatch(r"([0-9]+)([smh])", duration)
+    assert match, "the API server checks the pattern"
+    return float(int(match[1]) * _UNITS[match[2]])
+
+
 URI_FORMS = (
     Rule(
         "!has(self.uri) || !self.uri.startsWith('uniform://')"
@@ -242,13 +260,14 @@ class Status(Resource):
     phase: ShortText | None = Field(
         default=None, description="One word for humans, derived from the conditions; never an input."
     )
+    brief: ShortText | None = Field(default=None, description="Beginning of the message of Ready, for `kubectl get`.")
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["type"]},
         description=(
             "Ready, Reconciling and Stalled as kstatus reads them, and the kind's own. The message of Ready is the "
-            "sentence `kubectl get` prints as Why."
+            "sentence `kubectl get -o wide` prints as Message."
         ),
     )
 

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from learnloop_api.kinds import memory_service, model_deployment, study, training_job
 from learnloop_api.kinds.base import (
     URI_FORMS,
     Digest,
@@ -18,13 +19,9 @@ from learnloop_api.kinds.base import (
     Uri,
     explained,
 )
-from learnloop_api.kinds.memory_service import AgentMemoryBudget
-from learnloop_api.kinds.model_deployment import DeploymentTemplate
-from learnloop_api.kinds.study import SearchDimension
 from learnloop_api.kinds.task import Task
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG, REWARD_MODELS
 from learnloop_api.kinds.training.evaluation import LoggedData
-from learnloop_api.kinds.training_job import SPOKEN, TrainingTemplate
 
 
 class Memory(Resource):
@@ -40,7 +37,7 @@ class Memory(Resource):
         "out, the agent is in none.",
     )
     recall: int = Field(default=0, ge=0, le=100, description="Memories the actors recall per episode; 0: none.")
-    budget: AgentMemoryBudget | None = Field(
+    budget: memory_service.AgentMemoryBudget | None = Field(
         default=None,
         description="How much the agent may remember: above, what is worth least by value and freshness is forgotten, "
         "within minutes; pinned memories stay. A MemoryService keeps to the smaller of this and its agentBudget. Left "
@@ -74,7 +71,7 @@ class Triggers(Resource):
 class Requests(Resource):
     """Limits of agent.rl.training.request.v1. It may always ask for less than the template, and for more proof."""
 
-    hyperparameters: list[SearchDimension] = Field(
+    hyperparameters: list[study.SearchDimension] = Field(
         default_factory=list,
         max_length=32,
         description="Hyperparameters that a request may set, each within its range or choices; a request that names "
@@ -88,7 +85,7 @@ class Training(Resource):
 
     triggers: Triggers = Field(default_factory=Triggers)
     requests: Requests = Field(default_factory=Requests, description="What a training request may choose.")
-    template: TrainingTemplate = Field(
+    template: training_job.TrainingTemplate = Field(
         description="Spec of each TrainingJob, less its data. `kubectl explain tjob.spec` describes the fields.",
         json_schema_extra={"embedded": True},
     )
@@ -115,8 +112,8 @@ class PinnedModel(Resource):
 class AgentDeployment(Resource):
     """How the agent's policy is served."""
 
-    template: DeploymentTemplate = Field(
-        default_factory=DeploymentTemplate,
+    template: model_deployment.DeploymentTemplate = Field(
+        default_factory=model_deployment.DeploymentTemplate,
         description="Spec of the ModelDeployment, less its model. `kubectl explain mdep.spec` describes the fields.",
         json_schema_extra={"embedded": True},
     )
@@ -134,7 +131,7 @@ class LearningAgentSpec(Resource):
             ".task.external.trainingEnvironment",
         ),
         Rule(
-            f"!has(self.training) || ({SPOKEN.replace('self.', 'self.training.template.')})"
+            f"!has(self.training) || ({training_job.SPOKEN.replace('self.', 'self.training.template.')})"
             " == has(self.task.languageModel)",
             f"{', '.join(LANGUAGE)} train task.languageModel, and nothing else does: set both, or neither",
             ".training.template.algorithm",

@@ -69,11 +69,8 @@ class Storage(Resource):
     """PostgreSQL with pgvector, run by learnloop on a volume."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
-            "a volume cannot shrink: keep the size, or move to a new MemoryService",
-            ".size",
-        ),
+        # A StatefulSet's claims cannot change, and the operator may not write claims.
+        *immutable("size", "resize the claim data-NAME-postgres-0, or move to a new MemoryService"),
         *immutable("storageClassName", "a volume cannot move; create a new MemoryService", optional=True),
     )
 
@@ -84,7 +81,10 @@ class Storage(Resource):
             max_length=16,
             json_schema_extra=dict(explained("must be a whole number of Mi, Gi or Ti, e.g. 10Gi")),
         ),
-    ] = Field(default="1Gi", description="Size of the volume. It may grow and never shrinks.")
+    ] = Field(
+        default="1Gi",
+        description="Size of the volume. To grow it later, resize its claim.",
+    )
     storage_class_name: KubeName | None = Field(
         default=None, description="StorageClass of the volume; left out, the cluster's default. Immutable."
     )
@@ -265,7 +265,8 @@ class MemoryServiceSpec(Resource):
         default=None, description="What makes vectors of memories; left out, memories are found by their words alone."
     )
     distiller: Distiller | None = Field(
-        default=None, description="A language model for consolidation; left out, episodes are counted."
+        default=None,
+        description="A language model for consolidation and for the kinds of memories. Left out: counts and rules.",
     )
     agent_budget: ServiceMemoryLimit | None = Field(
         default=None,

@@ -11,7 +11,7 @@ from learnloop_api.kinds.study import InitialPolicy, Study
 from learnloop_api.kinds.training.algorithms import FROM_LOG, LANGUAGE, READS_LOG
 from learnloop_api.kinds.training.environment_conditions import Curriculum, LevelName, Randomised, Safety, Shaping
 from learnloop_api.kinds.training.evaluation import Evaluation, LoggedData, TrainingGates
-from learnloop_api.kinds.training.recipe import Recipe
+from learnloop_api.kinds.training.recipe import BY_SB3, FOREIGN, Recipe
 from learnloop_api.uniform_policy import COARSE
 
 
@@ -174,10 +174,24 @@ class Export(Resource):
     )
 
 
+class TrainingPod(PodOptions):
+    """Settings of the ranks' pods."""
+
+    command: list[Annotated[str, Field(max_length=4096)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="engine image: the program in image, with its arguments; docs/reference/engines.md says what it "
+        "gets and hands in. The operator's own image proves what it has trained.",
+    )
+
+
 SPOKEN = f"self.algorithm in [{', '.join(repr(name) for name in LANGUAGE)}]"
 """CEL: the algorithm trains a language model."""
 OF_NUMBERS = ("curriculum", "shaping", "safety", "study")
 """Fields of TrainingTemplate that say nothing to a language model."""
+OF_OWN = ("curriculum", "shaping", "safety", "study", "evaluation.suite", "evaluation.whileTraining")
+"""Fields that learnloop's own learners alone know."""
 
 
 class TrainingTemplate(Recipe):
@@ -207,6 +221,24 @@ class TrainingTemplate(Recipe):
             f"{', '.join(OF_NUMBERS)}, evaluation.suite, export.formats and export.behaviour are for policies of "
             "numbers, as is evaluation.whileTraining: remove them, or choose another algorithm",
             ".algorithm",
+        ),
+        Rule(
+            f"!{FOREIGN} || !({' || '.join(f'has(self.{name})' for name in OF_OWN)} || self.export.formats.size() > 0"
+            " || has(self.initialPolicy) && !(has(self.engine) && self.engine == 'trl'))",
+            f"{', '.join(OF_OWN)}, initialPolicy and export.formats are engine own's: remove them, or choose an "
+            "algorithm of it; trl has initialPolicy, too",
+            ".engine",
+        ),
+        Rule(
+            f"!{BY_SB3} || self.workers == 0",
+            "engine sb3 trains in one process: set workers to 0, or leave engine out for an algorithm of engine own",
+            ".workers",
+        ),
+        Rule(
+            "(self.algorithm == 'custom') == has(self.pod.command)"
+            " && (self.algorithm != 'custom' || has(self.pod.image))",
+            "custom is what pod.command in pod.image trains: set all three, or remove pod.command",
+            ".pod.command",
         ),
     )
 
@@ -263,12 +295,14 @@ class TrainingTemplate(Recipe):
     ttl_seconds_after_finished: int | None = Field(
         default=None, ge=0, le=31_536_000, description="Delete the gang's object and its pods this long after the end."
     )
-    pod: PodOptions = Field(default_factory=PodOptions, description="The ranks' pods; here GPUs are asked for.")
+    pod: TrainingPod = Field(default_factory=TrainingPod, description="The ranks' pods; here GPUs are asked for.")
 
 
 # Field of TrainingJobSpec that never changes → whether it may be left out.
 FROZEN = (
     ("algorithm", False),
+    ("engine", True),
+    ("settings", True),
     ("hyperparameters", False),
     ("totalSteps", False),
     ("seed", False),

@@ -99,7 +99,6 @@ class GateReport(WireModel):
 
     @property
     def failed(self) -> int:
-        """Failures of all categories."""
         return sum(self.failures.values())
 
 

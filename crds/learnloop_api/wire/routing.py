@@ -161,12 +161,21 @@ class OpenedEpisode(WireModel):
     url: str
 
 
+MOST_MEMORY = 87_384
+"""Characters: 16,384 numbers in base64."""
+
+
 class ActRequest(WireModel):
     """POST /v1/episodes/{episode_id}/act"""
 
     observation: list[float] = Field(min_length=1, max_length=65_536)
     explore: bool = Field(
         default=True, description="act as the policy's file says it behaves; false: take the greedy action"
+    )
+    memory: str = Field(
+        default="",
+        max_length=MOST_MEMORY,
+        description="that of the episode's last answer; empty at its first observation",
     )
 
 
@@ -182,6 +191,11 @@ class ActResponse(WireModel):
     revision: str
     q_value: Real | None = Field(
         default=None, description="of an epsilon-greedy policy: what it thinks the action worth"
+    )
+    memory: str | None = Field(
+        default=None,
+        max_length=MOST_MEMORY,
+        description="of a policy that remembers: opaque, to be sent with the episode's next observation",
     )
     override: Literal["fixed"] | None = Field(
         default=None, description="true if a person fixed this action, so that it says nothing of the policy"

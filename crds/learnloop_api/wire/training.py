@@ -338,7 +338,8 @@ class Manifest(WireModel):
         default=None, max_length=2048, description="rank 0's audit record of them, JSON lines"
     )
     wall_seconds: float = Field(ge=0)
-    versions: dict[str, str] = Field(default_factory=dict, max_length=32)
+    engine: Literal["own", "sb3", "trl", "image"] = Field(default="own", description="the program that trained")
+    versions: dict[str, str] = Field(default_factory=dict, max_length=64)
     created_at: Timestamp
 
 

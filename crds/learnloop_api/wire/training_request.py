@@ -130,7 +130,6 @@ class TrainingStatus(RunProgress):
 
 
 def of_heartbeat(beat: Heartbeat) -> TrainingStatus:
-    """A heartbeat as an event."""
     share = min(1.0, beat.step / beat.total_steps)
     return TrainingStatus.model_validate({**dict(beat), "status": "running", "progress": share})
 

@@ -9,15 +9,11 @@ import orjson
 from sqlmodel import func
 
 from learnloop_api import names
-from learnloop_api.wire.deployment import AgentProgress, ModelDeployed, WeekOfAgent
-from learnloop_api.wire.reward import AgentStats, ArmReturns
-from learnloop_api.wire.training_request import TrainingOrder
+from learnloop_api.wire import deployment, reward, training_request
+from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.audit.chain import note, note_once
-from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.lifecycle.forgetting import drop_budget
-from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database
-from learnloop_dataplane.postgres.experience_tables import Agent
+from learnloop_dataplane.postgres import database, experience_tables
 
 # The newest hundred by index; averages of nothing are NULL. What is older than the registration is left out of them
 # afterwards: asked for within the hundred, it would have a new agent of an old name read all of its history.
@@ -37,7 +33,7 @@ WHERE received_at >= $3 AND status <> 'withdrawn' GROUP BY 1 ORDER BY max(seq) D
 _STEPS = f"""
 SELECT t.seq, t.trajectory_id, s.steps FROM (
     SELECT * FROM trajectories t WHERE t.namespace = $1 AND t.agent_id = $2 AND t.seq < $3
-    ORDER BY t.seq DESC LIMIT $4) t {STEPS_OF_EACH} ORDER BY t.seq DESC
+    ORDER BY t.seq DESC LIMIT $4) t {database.STEPS_OF_EACH} ORDER BY t.seq DESC
 """
 MAX_TRAJECTORIES_READ, PAGE = 2000, 20
 _NEWEST = 2**63 - 1
@@ -50,7 +46,9 @@ class AgentRegistry:
         arrived: called with a namespace in which episodes may wait for rewards.
     """
 
-    def __init__(self, db: Database, arrived: Callable[[str], None], cipher: StepCipher = PLAIN) -> None:
+    def __init__(
+        self, db: database.Database, arrived: Callable[[str], None], cipher: encryption.StepCipher = encryption.PLAIN
+    ) -> None:
         self._cipher = cipher
         self._db = db
         self._arrived = arrived
@@ -65,14 +63,14 @@ class AgentRegistry:
         """
         detail = {"reward_policy": policy, "reward_policy_revision": revision}
         async with self._db.session(namespace) as session:
-            row = await session.locked(Agent(namespace=namespace, name=agent))
+            row = await session.locked(experience_tables.Agent(namespace=namespace, name=agent))
             row.sqlmodel_update({**detail, "memory_group": group, "registered_at": row.registered_at or func.now()})
             if session.is_modified(row):
                 detail |= {"memory_group": group} if group is not None else {}
                 await note(session.raw, namespace, "agent.registered", f"agent/{agent}", detail)
         self._arrived(namespace)
 
-    async def ordered(self, namespace: str, identity: str, order: TrainingOrder) -> bool:
+    async def ordered(self, namespace: str, identity: str, order: training_request.TrainingOrder) -> bool:
         """Puts a person's order to train into the audit chain; False when it is there, among the newest records of the
         namespace.
         """
@@ -84,21 +82,21 @@ class AgentRegistry:
         """Removes the registration, its totals and its memory budget. Trajectories, rewards and memories stay until
         their time is over; an agent registered later under the same name starts counting from zero."""
         async with self._db.session(namespace) as session:
-            if row := await session.get(Agent, (namespace, agent), with_for_update=True):
+            if row := await session.get(experience_tables.Agent, (namespace, agent), with_for_update=True):
                 await session.delete(row)
                 await note(session.raw, namespace, "agent.deregistered", f"agent/{agent}")
             await drop_budget(session, namespace, agent)
 
-    async def stats(self, namespace: str, agent: str) -> AgentStats:
+    async def stats(self, namespace: str, agent: str) -> reward.AgentStats:
         """The running totals and the averages of the newest hundred episodes.
 
         Raises:
             ApiError: 404, the agent is not registered.
         """
         async with self._db.session(namespace) as session:
-            row = await session.get(Agent, (namespace, agent))
+            row = await session.get(experience_tables.Agent, (namespace, agent))
             if row is None or row.registered_at is None:
-                raise ApiError(
+                raise errors.ApiError(
                     404,
                     "this agent is not registered; register it with PUT /api/v1/agents/{agent}",
                     field="agent",
@@ -106,7 +104,7 @@ class AgentRegistry:
                 )
             recent = await session.raw.fetchrow(RECENT, namespace, agent, row.since)
             arms = await session.raw.fetch(_ARMS, namespace, agent, row.since)
-        return AgentStats(
+        return reward.AgentStats(
             agent=agent,
             **row.model_dump(include={"trajectories", "rewarded", "last_trajectory_at", "training_request"}),
             recent_episodes=recent["episodes"],
@@ -114,7 +112,7 @@ class AgentRegistry:
             recent_reward_mean=recent["reward"],
             recent_success_rate=recent["success"],
             first_return_mean=row.first_return_sum / row.first_episodes if row.first_episodes else None,
-            arms=[ArmReturns(revision=arm["policy_revision"], returns=arm["returns"][::-1]) for arm in arms],
+            arms=[reward.ArmReturns(revision=arm["policy_revision"], returns=arm["returns"][::-1]) for arm in arms],
             training_wish=orjson.loads(row.training_wish) if row.training_wish else None,
         )
 
@@ -125,7 +123,7 @@ class AgentRegistry:
             before = _NEWEST
             for _ in range(0, MAX_TRAJECTORIES_READ, PAGE):
                 rows = await connection.fetch(_STEPS, namespace, agent, before, PAGE)
-                stored = [StepLog(row["trajectory_id"], row["steps"]) for row in rows]
+                stored = [encryption.StepLog(row["trajectory_id"], row["steps"]) for row in rows]
                 for row, log in zip(rows, await self._cipher.open(connection, namespace, stored), strict=True):
                     before = row["seq"]
                     observations += _numeric(orjson.loads(log.steps or "[]"))
@@ -217,7 +215,7 @@ FEWEST = 10
 """Episodes of each side, below which nothing is said of a rollback."""
 
 
-async def progress(db: Database, namespace: str, agent: str, weeks: int) -> AgentProgress:
+async def progress(db: database.Database, namespace: str, agent: str, weeks: int) -> deployment.AgentProgress:
     """The figures of the newest `weeks` weeks, this one included."""
     figures_by_week: dict[date, dict[str, Any]] = defaultdict(lambda: {"episodes": 0})
     async with db.tenant(namespace) as connection:
@@ -230,7 +228,7 @@ async def progress(db: Database, namespace: str, agent: str, weeks: int) -> Agen
             figures_by_week[row["week"]] |= dict(row)
         subject = f"{names.SUBJECT_MODEL_DEPLOYED}.{namespace}."
         for row in await connection.fetch(_MOVES, namespace, agent, subject):
-            event = ModelDeployed.model_validate_json(row["payload"])
+            event = deployment.ModelDeployed.model_validate_json(row["payload"])
             if event.outcome is not None and event.deployed_at >= begins:
                 week = figures_by_week[_monday(event.deployed_at.astimezone(UTC).date())]
                 week[event.outcome] = week.get(event.outcome, 0) + 1
@@ -241,12 +239,13 @@ async def progress(db: Database, namespace: str, agent: str, weeks: int) -> Agen
         promoted, ended = week.get("promotions", 0), week.get("promotions", 0) + week.get("rollbacks", 0)
         week["deployment_success_rate"] = promoted / ended if ended else None
     weeks_of_agent = [
-        WeekOfAgent.model_validate({**figures, "week": week}) for week, figures in sorted(figures_by_week.items())
+        deployment.WeekOfAgent.model_validate({**figures, "week": week})
+        for week, figures in sorted(figures_by_week.items())
     ]
-    return AgentProgress(agent=agent, weeks=weeks_of_agent[-weeks:])
+    return deployment.AgentProgress(agent=agent, weeks=weeks_of_agent[-weeks:])
 
 
-async def _was_no_worse(connection: Any, namespace: str, event: ModelDeployed) -> bool:
+async def _was_no_worse(connection: Any, namespace: str, event: deployment.ModelDeployed) -> bool:
     """Whether a revision that was rolled back did as well as all others at the same time."""
     row = await connection.fetchrow(_COMPARED, namespace, event.model_deployment, event.revision)
     if row["episodes"] < FEWEST or row["other_episodes"] < FEWEST or row["mean"] < row["other_mean"]:

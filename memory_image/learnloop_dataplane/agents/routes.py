@@ -5,14 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
-from learnloop_api.wire.base import Name
-from learnloop_api.wire.deployment import MOST_WEEKS, AgentProgress
+from learnloop_api.wire import base, deployment, reward, training_request, trajectory
 from learnloop_api.wire.memory import MemoryBudget, MemoryUse
-from learnloop_api.wire.reward import AgentStats
-from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_api.wire.trajectory import ExplorationPage
 from learnloop_dataplane.agents.agent_registry import progress
-from learnloop_dataplane.api.requests import (
+from learnloop_dataplane.api.route_input import (
     Caller,
     Db,
     Experience,
@@ -32,9 +28,9 @@ router = APIRouter(prefix="/api/v1", tags=["agents"])
 class Registration(Input):
     """By which RewardPolicy revision new episodes of the agent are rewarded; without one they are only stored."""
 
-    reward_policy: Name | None = None
+    reward_policy: base.Name | None = None
     reward_policy_revision: str | None = Field(default=None, min_length=1, max_length=64)
-    memory_group: Name | None = Field(
+    memory_group: base.Name | None = Field(
         default=None, description="its agents may recall from one another; left out, the agent is in none"
     )
 
@@ -75,7 +71,7 @@ async def delete_budget(agent: NamePath, memory: Memory, caller: Caller) -> Resp
 async def put_training_order(
     agent: NamePath,
     order: Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")],
-    body: Annotated[TrainingOrder, json_body(TrainingOrder)],
+    body: Annotated[training_request.TrainingOrder, json_body(training_request.TrainingOrder)],
     experience: Experience,
     caller: Caller,
 ) -> Response:
@@ -91,21 +87,21 @@ async def delete_agent(agent: NamePath, experience: Experience, caller: Caller) 
     return Response(status_code=204)
 
 
-@router.get("/agents/{agent}/stats", response_model=AgentStats)
+@router.get("/agents/{agent}/stats", response_model=reward.AgentStats)
 async def get_stats(agent: NamePath, experience: Experience, caller: Caller) -> Response:
     """The figures the operator decides by."""
     return answer(await experience.agents.stats(caller.namespace, agent))
 
 
-@router.get("/agents/{agent}/progress", response_model=AgentProgress)
+@router.get("/agents/{agent}/progress", response_model=deployment.AgentProgress)
 async def get_progress(
-    agent: NamePath, db: Db, caller: Caller, weeks: Annotated[int, Query(ge=1, le=MOST_WEEKS)] = 8
+    agent: NamePath, db: Db, caller: Caller, weeks: Annotated[int, Query(ge=1, le=deployment.MOST_WEEKS)] = 8
 ) -> Response:
     """Progress of an agent by week: success, time, turns, satisfaction, trainings and deployments."""
     return answer(await progress(db, caller.namespace, agent, weeks))
 
 
-@router.get("/agents/{agent}/exploration", response_model=ExplorationPage)
+@router.get("/agents/{agent}/exploration", response_model=trajectory.ExplorationPage)
 async def get_exploration(
     agent: NamePath,
     experience: Experience,
@@ -120,7 +116,7 @@ async def get_exploration(
 
 @router.get("/experience/observations")
 async def get_observations(
-    agent: Annotated[Name, Query()],
+    agent: Annotated[base.Name, Query()],
     experience: Experience,
     caller: Caller,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,

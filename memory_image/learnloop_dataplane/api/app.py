@@ -17,12 +17,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common import http_server, telemetry
-from learnloop_dataplane import access, errors, privacy
+from learnloop_dataplane import errors, privacy
 from learnloop_dataplane.agents import routes as agents
-from learnloop_dataplane.api import requests as responses
-from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS, JsonBody, answer, data_plane, identify, refusal
+from learnloop_dataplane.api import route_input as responses
+from learnloop_dataplane.api.route_input import IDENTITY_PARAMETERS, JsonBody, answer, data_plane, identify, refusal
 from learnloop_dataplane.assembly.data_plane import DataPlane
 from learnloop_dataplane.audit import routes as audit
+from learnloop_dataplane.concurrency.limits import RequestShare
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.erasure import routes as erasure
 from learnloop_dataplane.experience import routes as experience
@@ -229,7 +230,7 @@ class RequestLimits:
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_body: int, max_upload: int, metrics: Metrics, requests: access.RequestShare
+        self, app: ASGIApp, *, max_body: int, max_upload: int, metrics: Metrics, requests: RequestShare
     ) -> None:
         self._app = app
         self._requests = requests
@@ -239,7 +240,6 @@ class RequestLimits:
         self._timers: dict[tuple[str, str, int], Histogram] = {}  # `labels` takes as long as a small route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,9 +1,11 @@
 """One process of the data plane: what callers may do, whether it is ready, and its parts, begun and ended in order."""
 
 from learnloop_common.http_server import Drain
-from learnloop_dataplane import access, errors, kubernetes
+from learnloop_dataplane import errors
+from learnloop_dataplane.access import kubernetes_api, pod_owners, tokens
+from learnloop_dataplane.assembly.experience_parts import ExperienceParts, SharedParts, TrainingParts
 from learnloop_dataplane.assembly.memory_parts import MemoryParts, PrivacyParts
-from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, TrainingParts
+from learnloop_dataplane.concurrency import limits
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.database import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
@@ -60,20 +62,22 @@ class CallerChecks:
         self.authenticator = shared.authenticator
         self.anonymous = config.auth == "none"
         self._operator = config.operator_subject
-        self._roles = kubernetes.Roles(config, shared.kube)
+        self._roles = kubernetes_api.Roles(config, shared.kube)
         ranks_only = not self.anonymous and config.run_writers == "ranks"
-        self._owners = kubernetes.PodOwners(shared.kube) if shared.kube and ranks_only else None
+        self._owners = pod_owners.PodOwners(shared.kube) if shared.kube and ranks_only else None
 
-    async def identify(self, authorization: str | None, namespace: str | None) -> access.Identity:
+    async def identify(self, authorization: str | None, namespace: str | None) -> tokens.Identity:
         """The caller; see `Authenticator.identify`."""
         return await self.authenticator.identify(authorization, namespace)
 
-    async def require(self, caller: access.Identity, verb: kubernetes.Verb, resource: kubernetes.Resource) -> None:
+    async def require(
+        self, caller: tokens.Identity, verb: kubernetes_api.Verb, resource: kubernetes_api.Resource
+    ) -> None:
         """Raises a 403 where the caller is an agent and the route is not an agent's."""
         await self._roles.require(caller, verb, resource)
 
     async def require_rank(
-        self, caller: access.Identity, job: str, attempt: int | None = None, *, fresh: bool = False
+        self, caller: tokens.Identity, job: str, attempt: int | None = None, *, fresh: bool = False
     ) -> int | None:
         """The attempt of the run that the caller reports; raises a 403 where it does not belong to the run's gang."""
         if self._owners is None:
@@ -81,15 +85,15 @@ class CallerChecks:
         current = await self._owners.require_rank(caller, job, attempt, fresh=fresh)
         return attempt if current is None else current
 
-    async def require_suite(self, caller: access.Identity, deployment: str, job: str) -> None:
+    async def require_suite(self, caller: tokens.Identity, deployment: str, job: str) -> None:
         """Raises a 403 where the caller is not a pod of this gate suite's Job."""
         if self._owners is not None:
             await self._owners.require_suite(caller, deployment, job)
 
-    def is_operator(self, caller: access.Identity) -> bool:
+    def is_operator(self, caller: tokens.Identity) -> bool:
         return not self.anonymous and caller.subject == self._operator
 
-    def require_operator(self, caller: access.Identity, message: str) -> None:
+    def require_operator(self, caller: tokens.Identity, message: str) -> None:
         """Raises a 403 with this message where the caller is not the operator's service account."""
         if not self.anonymous and caller.subject != self._operator:
             raise errors.ApiError(403, message, field="authorization")
@@ -105,7 +109,7 @@ class DataPlane:
     def __init__(self, config: Config) -> None:
         self.shared = SharedParts(config)
         self.callers = CallerChecks(self.shared)
-        self.requests = access.RequestShare(config.requests_per_namespace)
+        self.requests = limits.RequestShare(config.requests_per_namespace)
         self.experience = ExperienceParts(self.shared)
         self.memory = MemoryParts(self.shared)
         self.training = TrainingParts(self.shared)
@@ -115,7 +119,6 @@ class DataPlane:
         self._statistics = Statistics(self.shared.db, config.database_url)
 
     def start(self) -> None:
-        """Begins everything."""
         shared, again = self.shared, self.shared.background.repeat
         shared.db.start()
         again(self._statistics.refresh, "statistics", pause=LOOK_SECONDS)
@@ -141,3 +144,5 @@ class DataPlane:
         for store in (shared.bus, shared.warehouse, shared.kube, shared.db):
             if store is not None:
                 await store.close()
+        for blobs in {shared.blobs, shared.plain_blobs}:
+            blobs.close()

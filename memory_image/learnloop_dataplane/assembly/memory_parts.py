@@ -5,16 +5,16 @@ import time
 from pathlib import Path
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.assembly.parts import ExperienceParts, SharedParts, Step
+from learnloop_dataplane import model_servers, text
+from learnloop_dataplane.assembly.experience_parts import ExperienceParts, SharedParts, Step
 from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.embedding.embedder import Embedder, open_embedder
-from learnloop_dataplane.erasure import requests, rows
+from learnloop_dataplane.embedding.embedder import Embedder, QuestionVectors, open_embedder
+from learnloop_dataplane.erasure import erased_before_restore, erasure, rows_and_retention
 from learnloop_dataplane.lifecycle import consolidation, distillation, forgetting
-from learnloop_dataplane.memories import episode_summaries, indexing, memory_store
+from learnloop_dataplane.memories import episode_summaries, indexing, memory_store, model_kinds
 from learnloop_dataplane.recall import candidates, memory_groups, outcomes
 from learnloop_dataplane.recall.recall import FLUSH_SECONDS, Ask, Recall, Recaller, RecallLog
-from learnloop_dataplane.text import Analyzer
 from learnloop_dataplane.vectors.vector_store import Following, open_vectors
 
 CONSOLIDATION_SECONDS = 60.0  # between two looks for agents whose turn it is
@@ -30,7 +30,7 @@ class MemoryParts:
     def __init__(self, shared: SharedParts) -> None:
         config, db = shared.config, shared.db
         self._shared = shared
-        analyzer = Analyzer(config.language)
+        analyzer = text.Analyzer(config.language)
         embedder, before = _embedder(config, config.embedder), _embedder(config, config.embedder_before)
         self.vectors = open_vectors(config, db, embedder)
         self.following = Following(self.vectors, shared.metrics)
@@ -45,27 +45,31 @@ class MemoryParts:
         self.recalls = Recaller(
             db,
             analyzer,
-            self.indexing.embedder,
+            QuestionVectors(self.indexing.embedder, config.embedder_recall_ms / 1000),
             self.candidates,
-            memory_groups.Groups(db, file),
+            memory_groups.Groups(db, file.groups),
             self.recall_log,
-            embed_seconds=config.embedder_recall_ms / 1000,
         )
         self.places = FairPlaces(RECALLS_AT_ONCE, MOST_WAITING)
         self.outcomes = outcomes.Outcomes(db, self.recall_log, shared.metrics.agents.judged)
         arrived = shared.arrived
-        self.writes = memory_store.MemoryWrites(db, shared.users, analyzer, arrived)
+        model, seconds = _model(config), 2 * config.distiller_seconds
+        self._kinds = model_kinds.ModelKinds(db, model, seconds) if model else None
+        self.writes = memory_store.MemoryWrites(db, shared.users, analyzer, arrived, asks=model is not None)
         self.forgettings = OneEach("forgetting", HEAVY_AT_ONCE)
         self.rewrites = OneEach("a rollback", HEAVY_AT_ONCE)
+        distiller = distillation.ModelDistiller(model, seconds) if model else distillation.CountingDistiller()
         self.consolidation = consolidation.Consolidation(
-            db, _distiller(config), analyzer, shared.metrics, self.recall_log, config.consolidate_seconds, arrived
+            db, distiller, analyzer, shared.metrics, self.recall_log, config.consolidate_seconds, arrived
         )
         self.episodes = episode_summaries.EpisodeMemories(db, analyzer, shared.step_cipher)
 
     def start(self) -> None:
-        """Begins the background work."""
         shared, config = self._shared, self._shared.config
         again, sweep, check = shared.background.repeat, config.sweep_seconds, config.index_check_seconds
+        self._by_models = [shared.in_turns("embeddings", self.indexing.embed, every=sweep)]
+        if self._kinds is not None:
+            self._by_models += [shared.in_turns("kinds", self._kinds.run, every=sweep, at_once=HEAVY_AT_ONCE)]
         shared.in_turns("large agents", self.candidates.list_words, every=check)
         self.budgets.work = shared.in_turns("budgets", self.budgets.keep, every=check)
         if every := config.consolidate_seconds:
@@ -81,7 +85,6 @@ class MemoryParts:
             await self.vectors.close()
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
-        """As `Recaller.recall`, timed."""
         started = time.perf_counter()
         answer = await self.recalls.recall(namespace, ask)
         self._shared.metrics.recall(time.perf_counter() - started)
@@ -89,7 +92,13 @@ class MemoryParts:
 
     def steps(self) -> list[Step]:
         """Background work of a namespace where something arrived, in order."""
-        return [self.outcomes.run, self.episodes.run, self.indexing.restem, self.indexing.embed]
+        return [self.outcomes.run, self.episodes.run, self.indexing.restem, self._ask_models_soon]
+
+    async def _ask_models_soon(self, namespace: str) -> int:
+        """Slow models have turns of their own: no reward waits for them."""
+        for work in self._by_models:
+            work.changed(namespace)
+        return 0
 
 
 def _embedder(config: Config, setting: str) -> Embedder | None:
@@ -97,17 +106,15 @@ def _embedder(config: Config, setting: str) -> Embedder | None:
     return open_embedder(setting, config.embedder_dimensions, key, seconds=config.embedder_seconds)
 
 
-def _distiller(config: Config) -> distillation.Distiller:
+def _model(config: Config) -> model_servers.ChatModel | None:
+    """The distiller's language model, where one is set."""
     url, _, model = config.distiller.partition("#")
     if not model:
-        return distillation.CountingDistiller()
-    # What talks by HTTP is imported where a setting has it talk.
-    from learnloop_dataplane.lifecycle.distillation import MOST_ANSWER_BYTES, ModelDistiller
-    from learnloop_dataplane.model_servers import ModelServer, chat_probe
-
+        return None
     key = config.distiller_key.get_secret_value() if config.distiller_key else None
-    server = ModelServer(url, chat_probe(model), key, seconds=config.distiller_seconds, most_bytes=MOST_ANSWER_BYTES)
-    return ModelDistiller(server, model, seconds=2 * config.distiller_seconds)
+    probe, seconds, most = model_servers.chat_probe(model), config.distiller_seconds, distillation.MOST_ANSWER_BYTES
+    server = model_servers.ModelServer(url, probe, key, seconds=seconds, most_bytes=most)
+    return model_servers.ChatModel(server, model, distillation.MOST_TOKENS)
 
 
 RETENTION_SECONDS = 3600.0
@@ -121,10 +128,12 @@ class PrivacyParts:
         self._shared = shared
         self._looked_back = False
         self.users = shared.users
-        records = requests.LastingRecords(shared.plain_blobs)
+        records = erased_before_restore.LastingRecords(shared.plain_blobs)
         stores = (shared.users, experience.opinions, memory.recall_log, memory.vectors)
-        self.erasing = requests.Erasing(shared.db, shared.bus, *stores, shared.warehouse, shared.sealer, records)
-        self.retention = rows.Retention(shared.db, shared.config.retention_days, warehouse=shared.warehouse is not None)
+        self.erasing = erasure.Erasing(shared.db, shared.bus, *stores, shared.warehouse, shared.sealer, records)
+        self.retention = rows_and_retention.Retention(
+            shared.db, shared.config.retention_days, warehouse=shared.warehouse is not None
+        )
 
     def start(self) -> None:
         """Begins deleting what is older than the time of retention, and what a restored database has back."""

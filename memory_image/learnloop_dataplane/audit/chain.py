@@ -332,11 +332,9 @@ class VerificationReport:
 
     @property
     def ok(self) -> bool:
-        """True without a problem."""
         return self.problem is None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields and `ok`."""
         return {"ok": self.ok, **asdict(self)}
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from learnloop_dataplane.api.requests import Caller, Db, answer
+from learnloop_dataplane.api.route_input import Caller, Db, answer
 from learnloop_dataplane.audit.chain import page, verify
 
 router = APIRouter(prefix="/api/v1/audit", tags=["audit"])

@@ -1,4 +1,4 @@
-"""Limits: one heavy task per agent, slots fair by namespace, a rate of episodes, and threads for large work."""
+"""Limits: one heavy task per agent, slots and requests under way by namespace, a rate of episodes, large work."""
 
 import asyncio
 import math
@@ -7,12 +7,12 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
@@ -86,6 +86,44 @@ class FairPlaces:
             self._requests[namespace] -= 1
             if not self._requests[namespace]:
                 del self._requests[namespace], self._own[namespace]
+
+
+_KEY = "learnloop.namespace"
+
+
+class RequestShare:
+    """Counts requests by authenticated namespace; `most` 0: no limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._under_way: Counter[str] = Counter()
+
+    def enter(self, scope: MutableMapping[str, Any], namespace: str) -> None:
+        """Counts the request of this ASGI scope, once however often it is called.
+
+        Raises:
+            ApiError: 429, the namespace has as many under way as it may.
+        """
+        if _KEY in scope:
+            return
+        if self._most and self._under_way[namespace] >= self._most:
+            raise errors.ApiError(
+                429,
+                f"namespace {namespace} has {self._most} requests under way, the most it may have "
+                "(dataPlane.requestsPerNamespace of the chart); send fewer at a time",
+                retry_after=1,
+            )
+        scope[_KEY] = namespace
+        self._under_way[namespace] += 1
+
+    def leave(self, scope: MutableMapping[str, Any]) -> None:
+        """Ends the request; does nothing for one that was never counted."""
+        namespace = scope.pop(_KEY, None)
+        if namespace is None:
+            return
+        self._under_way[namespace] -= 1
+        if not self._under_way[namespace]:
+            del self._under_way[namespace]
 
 
 BURST_SECONDS = 10.0

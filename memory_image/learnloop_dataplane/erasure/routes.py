@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import ConfigDict, Field, model_validator
 
 from learnloop_api.wire import base, language
-from learnloop_dataplane.api.requests import (
+from learnloop_dataplane.api.route_input import (
     NOTHING_NEW,
     Caller,
     Experience,

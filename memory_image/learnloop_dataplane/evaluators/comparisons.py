@@ -28,7 +28,6 @@ class Exact(EvaluatorType):
     needs_expected: ClassVar[bool] = True
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
-        """1 or 0."""
         settings = spec.exact or ExactMatch()
         same = _form(case.output, settings) == _form(case.expected, settings)
         return Score(float(same), "the output is the expected one" if same else "the output differs from the expected")
@@ -141,7 +140,6 @@ class Regex(EvaluatorType):
     name: ClassVar[str] = "regex"
 
     def check(self, spec: Evaluator) -> None:
-        """Compiles the pattern."""
         pattern = spec.regex.pattern if spec.regex else ""
         try:
             _matcher(pattern)
@@ -153,7 +151,6 @@ class Regex(EvaluatorType):
             ) from None
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
-        """1 or 0."""
         if spec.regex is None:
             return Score(None, "regex.pattern is missing")
         try:
@@ -267,7 +264,6 @@ class JsonSchema(EvaluatorType):
     name: ClassVar[str] = "json-schema"
 
     def check(self, spec: Evaluator) -> None:
-        """Compiles the schema."""
         text = spec.json_schema.json_schema if spec.json_schema else ""
         try:
             _checked(text)
@@ -276,7 +272,6 @@ class JsonSchema(EvaluatorType):
             raise Invalid(f"not a usable JSON Schema: {why}", field="jsonSchema.schema", value=text) from None
 
     async def score(self, spec: Evaluator, case: Case, tools: Tools) -> Score:
-        """1 or 0."""
         output = case.output
         if isinstance(output, str):
             try:

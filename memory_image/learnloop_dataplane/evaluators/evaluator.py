@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from learnloop_api.kinds.evaluators import Evaluator
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.evaluators.judge import JudgeClient
+    from learnloop_dataplane.evaluators.llm_judge import JudgeClient
     from learnloop_dataplane.sandbox.limited_run import RunCase
 
 

@@ -2,7 +2,7 @@
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Unavailable
-from learnloop_dataplane.evaluators import code, comparisons, evaluator, judge, scorers
+from learnloop_dataplane.evaluators import code_checks, comparisons, evaluator, llm_judge, scorers
 
 EVALUATORS: dict[str, evaluator.EvaluatorType] = {
     kind.name: kind
@@ -12,9 +12,9 @@ EVALUATORS: dict[str, evaluator.EvaluatorType] = {
         comparisons.Numeric(),
         comparisons.JsonSchema(),
         comparisons.Regex(),
-        code.Linter(),
-        code.UnitTests(),
-        judge.Judged(),
+        code_checks.Linter(),
+        code_checks.UnitTests(),
+        llm_judge.Judged(),
         scorers.Preferred(),
     )
 }

@@ -73,7 +73,6 @@ class Scorer:
 
     @property
     def usable(self) -> bool:
-        """Whether it can be asked."""
         return self.process.returncode is None
 
     async def ask(self, sent: AsyncIterator[bytes], seconds: float) -> dict[str, Any]:
@@ -96,7 +95,6 @@ class Scorer:
             raise
 
     def kill(self) -> None:
-        """Ends it."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
 
@@ -147,7 +145,6 @@ class Scorers:
         return min(1.0, max(0.0, value))
 
     async def close(self) -> None:
-        """Ends all processes."""
         for key in list(self._alive):
             await self._end(key)
 

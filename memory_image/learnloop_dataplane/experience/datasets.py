@@ -20,9 +20,8 @@ import orjson
 from pydantic_core import to_json
 
 from learnloop_api.wire.trajectory import OPTED_IN, EpisodeSelection
+from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
-from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import STEPS_OF_EACH, Database
 from learnloop_dataplane.warehouse import ClickHouse
 
@@ -95,7 +94,9 @@ _WAREHOUSED = (
 class Datasets:
     """Both sources."""
 
-    def __init__(self, db: Database, warehouse: ClickHouse | None, cipher: StepCipher = PLAIN) -> None:
+    def __init__(
+        self, db: Database, warehouse: ClickHouse | None, cipher: encryption.StepCipher = encryption.PLAIN
+    ) -> None:
         self._db, self._warehouse, self._cipher = db, warehouse, cipher
 
     async def page(
@@ -114,7 +115,7 @@ class Datasets:
         if wanted.source == "clickhouse":
             return await self._from_warehouse(namespace, agent, wanted, limit, after)
         if after is not None and after[1] is not None:
-            raise Invalid("this page is of another source; begin without it", field="after", value=after)
+            raise errors.Invalid("this page is of another source; begin without it", field="after", value=after)
         place = _NEWEST if after is None else after[0]
         bounds = (wanted.since, wanted.until, wanted.tasks or None, wanted.model_revisions or None)
         given = (*bounds, wanted.min_reward, wanted.max_reward, wanted.success, wanted.opted_in)
@@ -132,9 +133,9 @@ class Datasets:
     ) -> tuple[bytes, Place | None]:
         if self._warehouse is None:
             fix = "this installation has no warehouse; set source to postgresql, or give the chart warehouse.dsn"
-            raise Invalid(fix, field="source", value=wanted.source)
+            raise errors.ApiError(409, fix, field="source", value=wanted.source)  # the request itself is valid
         if after is not None and after[1] is None:
-            raise Invalid("this page is of another source; begin without it", field="after", value=after)
+            raise errors.Invalid("this page is of another source; begin without it", field="after", value=after)
         since, until = (
             min(max(moment, _ALL_TIME[0]), _ALL_TIME[1])  # the warehouse refuses what no episode can be of
             for moment in (wanted.since or _ALL_TIME[0], wanted.until or _ALL_TIME[1])
@@ -231,7 +232,7 @@ async def note_explored(connection: Any, namespace: str, digests: Sequence[tuple
 class ExploredActions:
     """Reads them back."""
 
-    def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
+    def __init__(self, db: Database, cipher: encryption.StepCipher = encryption.PLAIN) -> None:
         self._db, self._cipher = db, cipher
 
     async def page(self, namespace: str, agent: str, limit: int, before: int | None) -> dict[str, Any]:
@@ -241,7 +242,7 @@ class ExploredActions:
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_EXPLORED, namespace, agent, _NEWEST_SEQ if before is None else before, limit)
             logs = await self._cipher.open(
-                connection, namespace, [StepLog(row["trajectory_id"], row["steps"]) for row in rows]
+                connection, namespace, [encryption.StepLog(row["trajectory_id"], row["steps"]) for row in rows]
             )
         episodes = [_explored_episode(agent, row, log) for row, log in zip(rows, logs, strict=True)]
         return {
@@ -250,7 +251,7 @@ class ExploredActions:
         }
 
 
-def _explored_episode(agent: str, row: Mapping[str, Any], log: StepLog) -> dict[str, Any]:
+def _explored_episode(agent: str, row: Mapping[str, Any], log: encryption.StepLog) -> dict[str, Any]:
     actions = explored(orjson.loads(log.steps or "[]"))
     at = row["ended_at"].isoformat()
     return {

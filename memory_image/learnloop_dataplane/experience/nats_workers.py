@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from learnloop_api import names
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane import access, encryption, errors, privacy, strict_json
-from learnloop_dataplane.concurrency import limits, loop
+from learnloop_dataplane import encryption, errors, privacy, strict_json
+from learnloop_dataplane.access import tokens
+from learnloop_dataplane.concurrency import background_loop, limits
 from learnloop_dataplane.config import Config, seed_from
 from learnloop_dataplane.experience.trajectories import Row, StoredTrajectories, prepare, safe_version, store
 from learnloop_dataplane.metrics import Metrics
@@ -275,7 +276,7 @@ class NatsSide:
         self,
         config: Config,
         db: Database,
-        auth: access.Authenticator,
+        auth: tokens.Authenticator,
         metrics: Metrics,
         rate: limits.EpisodeRate,
         cipher: encryption.StepCipher,
@@ -292,7 +293,9 @@ class NatsSide:
         self.room = Room(self.bus, metrics)
         metrics.nats(self.bus.connected)
 
-    def start(self, background: loop.Background, users: privacy.Users, arrived: Callable[[str], None]) -> None:
+    def start(
+        self, background: background_loop.Background, users: privacy.Users, arrived: Callable[[str], None]
+    ) -> None:
         """Begins connecting and reading.
 
         Args:

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from learnloop_api import events
 from learnloop_api.wire.base import Name
 from learnloop_api.wire.trajectory import EpisodePage, EpisodeSelection, Trajectory
-from learnloop_dataplane.api.requests import (
+from learnloop_dataplane.api.route_input import (
     Caller,
     Experience,
     JsonBody,

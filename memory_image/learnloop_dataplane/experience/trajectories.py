@@ -13,10 +13,9 @@ from learnloop_api import names
 from learnloop_api.wire.language import MAX_TEXT, Preference
 from learnloop_api.wire.trajectory import MAX_REVISION, MAX_TASK, Step, Trajectory
 from learnloop_common.redaction.redactor import safe_measurements
+from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
-from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
-from learnloop_dataplane.errors import Invalid, NoRoom, Unavailable
 from learnloop_dataplane.experience.datasets import digest, explored, note_explored
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import tenants_id
@@ -127,7 +126,9 @@ class StoredTrajectories:
     refused: set[str]
 
 
-async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepCipher = PLAIN) -> StoredTrajectories:
+async def store(
+    db: Database, namespace: str, rows: Sequence[Row], cipher: encryption.StepCipher = encryption.PLAIN
+) -> StoredTrajectories:
     """Stores the rows in one transaction, their steps as `cipher` makes them.
 
     Raises:
@@ -148,7 +149,7 @@ async def store(db: Database, namespace: str, rows: Sequence[Row], cipher: StepC
         new = {row["trajectory_id"] for row in await connection.fetch(_INSERT, namespace, *arrays)}
         fresh = [row for row in ordered if row.trajectory_id in new]
         if fresh:
-            plain = [StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
+            plain = [encryption.StepLog(row.trajectory_id, row.steps, row.last_observation) for row in fresh]
             logs = await cipher.seal(connection, namespace, plain)
             sealed = [(log.trajectory_id, log.steps, log.last_observation) for log in logs]
             await connection.execute(_INSERT_STEPS, namespace, *map(list, zip(*sealed, strict=True)))
@@ -188,7 +189,7 @@ class TrajectoryIntake:
 
     Args:
         stream: the connection to NATS and the room in its streams; None: episodes go straight into PostgreSQL.
-        arrived: called with a namespace in which an episode was stored.
+        arrived: called with a namespace in which an episode was stored: it wakes the reward worker (assembly/).
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class TrajectoryIntake:
         metrics: Metrics,
         stream: "tuple[Bus, Room] | None",
         arrived: Callable[[str], None],
-        cipher: StepCipher = PLAIN,
+        cipher: encryption.StepCipher = encryption.PLAIN,
     ) -> None:
         self._cipher = cipher
         self._db = db
@@ -220,22 +221,22 @@ class TrajectoryIntake:
             return Accepted(duplicate=False, stored=False)
         if self._stream is None:
             return await self._store(namespace, shielded)
-        # From here on the reader of the stream counts what becomes of it.
+        # From here on the consumer in nats_workers.py stores it and counts what becomes of it.
         bus, room = self._stream
         subject = f"{names.SUBJECT_TRAJECTORY}.{namespace}.{shielded.agent}"
         # What came by NATS already is known again: the SDK sends this id there.
         message_id = tenants_id(namespace, subject, f"{namespace}/{shielded.trajectory_id}")
         try:
             ack = await bus.publish(subject, await in_thread_if_large(namespace, redacted, shielded), message_id)
-        except NoRoom:  # it is an Unavailable, too
+        except errors.NoRoom:  # it is an Unavailable, too
             # Full of other namespaces' episodes: this one does not wait behind them.
             try:
                 room.admit(namespace)
-            except NoRoom:
+            except errors.NoRoom:
                 self._metrics.not_collected(namespace, "no_room")
                 raise
             return await self._store(namespace, shielded)
-        except Unavailable:
+        except errors.Unavailable:
             self._metrics.not_collected(namespace, "unavailable")
             raise
         return Accepted(duplicate=bool(ack.duplicate), stored=True)
@@ -244,7 +245,7 @@ class TrajectoryIntake:
         row = await in_thread_if_large(namespace, prepare, trajectory)
         try:
             stored = await store(self._db, namespace, [row], self._cipher)
-        except Unavailable:
+        except errors.Unavailable:
             self._metrics.not_collected(namespace, "unavailable")
             raise
         self._metrics.count("attempts", namespace)
@@ -335,7 +336,7 @@ class Preferences:
             Invalid: `after` is not the `next` of a page.
         """
         if after is not None and not (after.isascii() and after.isdigit() and len(after) <= 18):
-            raise Invalid("not the next of a page; send it as it was answered", field="after", value=after)
+            raise errors.Invalid("not the next of a page; send it as it was answered", field="after", value=after)
         async with self._db.tenant(namespace) as connection:
             before = _NEWEST if after is None else int(after)
             rows = await connection.fetch(_PAGE, namespace, agent, before, limit)

@@ -18,7 +18,7 @@ from learnloop_common.redaction.redactor import safe_origin
 from learnloop_dataplane import errors, privacy, text
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.limits import OneEach
-from learnloop_dataplane.lifecycle import distillation, retirement
+from learnloop_dataplane.lifecycle import distillation, quarantine
 from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, details
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.metrics import Metrics
@@ -34,11 +34,13 @@ ENOUGH = 20  # new memories of an agent: fewer hardly change anything, and each 
 MOST_AGENTS = 100  # of a namespace in one turn, so that other namespaces get theirs
 PAUSE_SECONDS = 0.5  # between two agents
 _HELD = """
-SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin,
+SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin, m.kind,
     extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned,
     CASE WHEN m.valid_from > now() THEN extract(epoch FROM m.valid_from)::float8 ELSE 0 END AS begins,
-    extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about
+    extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about,
+    extract(epoch FROM coalesce(v.said_at, m.created_at))::float8 AS said_at, m.position
 FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
+LEFT JOIN memory_index v ON v.namespace = m.namespace AND v.agent_id = m.agent_id AND v.memory_id = m.id
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 ORDER BY m.created_at DESC, m.id DESC LIMIT $3
 """
@@ -98,7 +100,7 @@ class Consolidation:
     def __init__(
         self,
         db: Database,
-        distiller: distillation.Distiller,
+        distiller: distillation.CountingDistiller,
         analyzer: text.Analyzer,
         metrics: Metrics,
         recall_log: recall.RecallLog,
@@ -183,9 +185,9 @@ class Consolidation:
         episodes = [each for each in episodes if UUID(each.id) not in gone]
         facts = _changed(distilled_before, await self._distiller.distil(agent, episodes))
         if not dry_run:
-            for kind in ("duplicate", "echo"):
+            for kind in ("echo", "duplicate"):  # an echo ends in favour of what may end as a duplicate itself
                 pairs = [(entry.id, entry.by) for entry in junk if entry.kind == kind]
-                await retirement.retire(
+                await quarantine.retire(
                     connection, namespace, agent, [one for one, _ in pairs], kind, [by for _, by in pairs]
                 )
             await note_memories(connection, namespace, "memory.consolidated", agent, list(gone))
@@ -211,7 +213,7 @@ class Consolidation:
         old = [row for row in before if row["origin"] in new]
         await insert(connection, namespace, facts, self._analyzer)
         ids, by = [row["id"] for row in old], [new[row["origin"]] for row in old]
-        await retirement.retire(connection, namespace, agent, ids, "superseded", by)
+        await quarantine.retire(connection, namespace, agent, ids, "superseded", by)
 
 
 def _recalled(row: Any) -> RecalledMemory:
@@ -240,6 +242,8 @@ def _read(
                     standing=row["importance"] + row["earned"],
                     # Each episode is an event of its own, however alike two of them read.
                     fixed=row["pinned"] or row["source"] in ("consolidation", "episode"),
+                    states=row["kind"] > 0,
+                    place=(row["said_at"], row["position"]),
                     begins=row["begins"],
                     ends=row["ends"],
                     about=row["about"],

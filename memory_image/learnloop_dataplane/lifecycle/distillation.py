@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from cachetools import LRUCache
@@ -21,7 +21,6 @@ FEWEST = 5
 WAYS = ("approach", "strategy", "action", "policy_revision")  # what an episode may say about how it was done
 MAX_SOURCES = 100
 MAX_PEOPLE = 1000
-"""Key in a distilled memory's provenance of the pseudonyms of those whose episodes it counts; erasures look there."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +34,6 @@ class Episode:
     way: tuple[str, str] | None
     person: str = ""
     text: str = ""
-
-
-class Distiller(Protocol):
-    """Turns the episodes of one agent into memories; each names its episodes and their people in `provenance`."""
-
-    async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
-        """New semantic and procedural memories. `origin` must be the same for the same subject: it replaces the old.
-
-        Args:
-            episodes: newest first.
-        """
-        ...
 
 
 def episode(identity: str, content: dict[str, Any], person: str = "") -> Episode | None:
@@ -72,10 +59,14 @@ def _text_of(content: dict[str, Any]) -> str:
 
 
 class CountingDistiller:
-    """Success rates with a lower confidence bound: one lucky episode makes none."""
+    """Turns the episodes of one agent into memories; each names its episodes and their people in `provenance`.
+
+    Success rates have a lower confidence bound: one lucky episode makes none.
+    """
 
     async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
-        """See Distiller. Tasks with fewer than five episodes say nothing yet."""
+        """New semantic and procedural memories of episodes, the newest first. The same subject has the same `origin`,
+        by which it replaces the old one. Tasks with fewer than five episodes say nothing yet."""
         return await asyncio.to_thread(self._counted, agent, episodes)
 
     def _counted(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
@@ -177,24 +168,21 @@ class Lessons(BaseModel):
     procedure: str | None = None
 
 
-class ModelDistiller:
+class ModelDistiller(CountingDistiller):
     """Counts, and asks a model.
 
     Args:
-        server: speaks OpenAI's /chat/completions.
-        model: name the server knows it by.
         seconds: for all answers of one pass; what was not asked by then is asked in the next.
     """
 
-    def __init__(self, server: model_servers.ModelServer, model: str, seconds: float) -> None:
-        self._model = model_servers.ChatModel(server, model, MOST_TOKENS)
+    def __init__(self, model: model_servers.ChatModel, seconds: float) -> None:
+        self._model = model
         self._seconds = seconds
-        self._counting = CountingDistiller()
         self._answers: LRUCache[bytes, Lessons | None] = LRUCache(REMEMBERED)
         """None: the model failed on these episodes."""
 
     async def distil(self, agent: str, episodes: Sequence[Episode]) -> list[NewMemory]:
-        memories = await self._counting.distil(agent, episodes)
+        memories = await super().distil(agent, episodes)
         tasks: dict[str, list[Episode]] = defaultdict(list)
         for item in episodes:
             if item.text and len(tasks[item.task]) < EPISODES:
@@ -237,22 +225,10 @@ class ModelDistiller:
         ]
         try:
             # Episodes may make the model say anything, which does not count as a failure of the server.
-            return read(await self._model.ask(messages, _message))
+            return read(await self._model.ask(messages, model_servers.message))
         except (model_servers.NotTaken, ValueError, LookupError, TypeError) as error:
             log.warning("agent %s has no new lessons of a task: %s", agent, str(error)[:200])
             return None
-
-
-def _message(answer: Any) -> Any:
-    """The message of an answer of /chat/completions; None where the model refused.
-
-    Raises:
-        LookupError, TypeError: the answer has another shape.
-    """
-    message = answer["choices"][0]["message"]
-    if not isinstance(message, dict):
-        raise TypeError("the answer's message is not an object")
-    return message.get("content")
 
 
 def read(text: Any) -> Lessons:

@@ -42,6 +42,8 @@ class Item:
 
     Attributes:
         fixed: pinned, or distilled: stays, even where another one says the same.
+        states: an instruction, preference or withdrawal: whether it holds depends on what was stated last.
+        place: when it was said first, and its position in the session.
         begins, ends: seconds since 1970 between which it is recalled.
         details: its other fields (see `details`).
     """
@@ -52,6 +54,8 @@ class Item:
     created: float
     standing: float
     fixed: bool = False
+    states: bool = False
+    place: tuple[float, int] = (0.0, 0)
     begins: float = 0.0
     ends: float = math.inf
     about: str = ""
@@ -113,6 +117,7 @@ class Comparison:
     def junk(self) -> list[Superfluous]:
         """Echoes, and all duplicates but the one with the best standing, the oldest of equals.
 
+        Of statements that say how to act the newest stays: it may come after a withdrawal of the first.
         Duplicates have the same fields besides the text. None ends in favour of a memory that begins later or ends
         sooner, and none in favour of an echo.
         """
@@ -128,7 +133,10 @@ class Comparison:
 
     def _source(self, text: str, item: Item) -> UUID | None:
         """The recalled memory that this text repeats; None where it says anything else."""
-        alike = self._texts.get(_unframed(text), ())
+        unframed = _unframed(text)
+        if item.states and unframed == text:  # said again by itself, it holds again
+            return None
+        alike = self._texts.get(unframed, ())
         return next((each.id for each in alike if each.covers(item)), None)
 
 
@@ -156,7 +164,8 @@ def details(content: dict[str, Any]) -> frozenset[str]:
 
 
 def _order(item: Item) -> tuple[Any, ...]:
-    return item.begins, -item.ends, not item.fixed, -item.standing, item.created, item.id.bytes
+    newest = (-item.place[0], -item.place[1], -item.id.int) if item.states else ()
+    return item.begins, -item.ends, newest, not item.fixed, -item.standing, item.created, item.id.bytes
 
 
 def _digest(value: Any) -> bytes:

@@ -16,12 +16,11 @@ from sqlmodel import col, select
 from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse, ToldAgent
 from learnloop_dataplane import errors, strict_json
 from learnloop_dataplane.audit.chain import note, note_memories
-from learnloop_dataplane.concurrency.loop import Work
-from learnloop_dataplane.lifecycle.retirement import retire
+from learnloop_dataplane.concurrency.background_loop import Work
+from learnloop_dataplane.lifecycle.quarantine import retire
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.postgres.database import Database, Session
-from learnloop_dataplane.postgres.memory_tables import MemoryBudgetRow
-from learnloop_dataplane.recall.memory_types import POLICIES
+from learnloop_dataplane.postgres import database, memory_tables
+from learnloop_dataplane.recall import kinds, memory_types
 
 log = logging.getLogger(__name__)
 UNLIMITED = MemoryBudget()
@@ -32,25 +31,28 @@ SIZE = "pg_column_size(m.content) + pg_column_size(m.text)"
 """The parts of a memory that the budget counts: neither is unpacked for it."""
 # Two processes that forgot by the same count would forget twice as many.
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('forget/' || $1 || '/' || $2, 0))"
-_HALF_LIVES = " ".join(f"WHEN '{name}' THEN {policy.half_life_days}" for name, policy in POLICIES.items())
+_HALF_LIVES = " ".join(f"WHEN '{name}' THEN {policy.half_life_days}" for name, policy in memory_types.POLICIES.items())
 # Value: importance as its writer judged it, raised by use (each doubling counts the same) and moved by what the rewards
 # say it did. Freshness halves every half-life since it was stored or last recalled, and never below a tenth: an old
-# memory that earned its place outlives a new one that did not.
+# memory that earned its place outlives a new one that did not. A standing instruction does not age, and what ends one
+# goes last while there is an earlier one: the instruction would hold again.
+_STATED = ", ".join(f"{kind:d}" for kind in (kinds.Kind.PREFERENCE, kinds.Kind.INSTRUCTION, kinds.Kind.REPLACEMENT))
 _SURPLUS = f"""
 WITH held AS (
-    SELECT m.id, m.pinned, {SIZE} AS size,
+    SELECT m.id, m.pinned, (m.kind > {kinds.Kind.INSTRUCTION:d} AND m.created_at >=
+            min(m.created_at) FILTER (WHERE m.kind IN ({_STATED})) OVER ()) IS TRUE AS ends, {SIZE} AS size,
         (m.importance * (1 + 0.25 * ln(1 + coalesce(u.access_count, 0)) / ln(2)) + greatest(i.outcome, 0))
         * (1 + 0.9 * least(i.outcome, 0)) * (0.1 + 0.9 * power(0.5, least(i.half_lives, 100))) AS value
     FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
     CROSS JOIN LATERAL (SELECT coalesce((u.helped - u.hurt) / (u.helped + u.hurt + 1), 0) AS outcome,
         greatest(extract(epoch FROM now() - greatest(m.created_at, u.last_accessed))::float8 / 86400, 0)
-        / CASE m.memory_type {_HALF_LIVES} END AS half_lives) i
+        / CASE m.memory_type {_HALF_LIVES} END * (m.kind < {kinds.Kind.INSTRUCTION:d})::int AS half_lives) i
     WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 ), ranked AS (
-    SELECT id, pinned, value, row_number() OVER best AS place, sum(size) OVER best AS total
-    FROM held WINDOW best AS (ORDER BY pinned DESC, value DESC, id ROWS UNBOUNDED PRECEDING)
+    SELECT id, pinned, ends, value, row_number() OVER best AS place, sum(size) OVER best AS total
+    FROM held WINDOW best AS (ORDER BY pinned DESC, ends DESC, value DESC, id ROWS UNBOUNDED PRECEDING)
 )
-SELECT id, value FROM ranked WHERE NOT pinned AND (place > $3 OR total > $4) ORDER BY value, id
+SELECT id, value FROM ranked WHERE NOT pinned AND (place > $3 OR total > $4) ORDER BY ends, value, id
 """
 _TEXTS = "SELECT id, left(text, 120) AS text FROM agent_memories WHERE namespace = $1 AND id = ANY($2::uuid[])"
 _FIGURES = {"memories", "bytes", "pinned", "pinned_above", "forgotten", "last_forgotten", "last_forgotten_at"}
@@ -89,13 +91,9 @@ class ForgottenMemories:
 
 
 async def forget(
-    db: Database, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool = False
+    db: database.Database, namespace: str, agent: str, budget: MemoryBudget, *, dry_run: bool = False
 ) -> ForgottenMemories:
-    """Brings one agent's memory down to its budget: the least valuable go, and pinned ones stay even above it.
-
-    Raises:
-        Unavailable: nothing was forgotten.
-    """
+    """Brings one agent's memory down to its budget: the least valuable go, and pinned ones stay even above it."""
     async with db.tenant(namespace) as connection:
         await connection.execute(_ALONE, namespace, agent, timeout=SECONDS)
         holding = (await held(connection, namespace, [agent])).get(agent) or Held()
@@ -182,7 +180,7 @@ class Budgets:
         file: read before each pass.
     """
 
-    def __init__(self, db: Database, metrics: Metrics, limit: MemoryBudget, file: BudgetFile) -> None:
+    def __init__(self, db: database.Database, metrics: Metrics, limit: MemoryBudget, file: BudgetFile) -> None:
         self._db = db
         self._metrics = metrics
         self._limit = limit
@@ -199,7 +197,7 @@ class Budgets:
         """Sets an agent's own budget; returns whether that is new. The same again starts no pass."""
         limits = budget.model_dump(mode="json", exclude_none=True)
         async with self._db.session(namespace) as session:
-            row = await session.locked(MemoryBudgetRow(namespace=namespace, agent_id=agent))
+            row = await session.locked(memory_tables.MemoryBudgetRow(namespace=namespace, agent_id=agent))
             if row.own == limits:
                 return False
             row.own = limits
@@ -210,7 +208,7 @@ class Budgets:
     async def use(self, namespace: str, agent: str) -> MemoryUse:
         """An agent's budget, and what it held when last measured. Raises ApiError: 404, it has no budget."""
         async with self._db.session(namespace) as session:
-            row = await session.get(MemoryBudgetRow, (namespace, agent))
+            row = await session.get(memory_tables.MemoryBudgetRow, (namespace, agent))
         own = MemoryBudget.model_validate(row.own) if row is not None and row.own is not None else None
         budget = (own or UNLIMITED).within(self._others(namespace, agent))
         if own is None and budget == UNLIMITED:
@@ -228,7 +226,11 @@ class Budgets:
         """One pass over a namespace; returns how many memories were forgotten."""
         await self._file.look()
         everyone = self._limit != UNLIMITED
-        budgets = select(MemoryBudgetRow).filter_by(namespace=namespace).where(col(MemoryBudgetRow.own).is_not(None))
+        budgets = (
+            select(memory_tables.MemoryBudgetRow)
+            .filter_by(namespace=namespace)
+            .where(col(memory_tables.MemoryBudgetRow.own).is_not(None))
+        )
         async with self._db.session(namespace) as session:
             own = {row.agent_id: MemoryBudget.model_validate(row.own) for row in await session.exec(budgets)}
             named = {*own, *self._file.of(namespace)}
@@ -256,9 +258,9 @@ class Budgets:
         return gone
 
 
-async def drop_budget(session: Session, namespace: str, agent: str) -> None:
+async def drop_budget(session: database.Session, namespace: str, agent: str) -> None:
     """Deletes the agent's own budget, and notes it if there was one."""
-    if row := await session.get(MemoryBudgetRow, (namespace, agent), with_for_update=True):
+    if row := await session.get(memory_tables.MemoryBudgetRow, (namespace, agent), with_for_update=True):
         await session.delete(row)
         if row.own is not None:
             await note(session.raw, namespace, "memory.budget.dropped", f"agent/{agent}")

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from learnloop_api.wire.base import Name, Timestamp
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane.api.requests import (
+from learnloop_dataplane.api.route_input import (
     UUID_KEY,
     Caller,
     Db,
@@ -27,7 +27,7 @@ from learnloop_dataplane.api.requests import (
     page_mark,
 )
 from learnloop_dataplane.errors import Invalid
-from learnloop_dataplane.lifecycle import forgetting, moving, retirement
+from learnloop_dataplane.lifecycle import export, forgetting, quarantine
 from learnloop_dataplane.memories.routes import MAX_BATCH
 
 router = APIRouter(prefix="/api/v1/memory", tags=["memory life"])
@@ -53,7 +53,7 @@ class Origin(Input):
     """One origin, or with a trailing * every origin that begins like this."""
 
     origin: Annotated[str, Field(min_length=2, max_length=256, pattern=r"^[^\x00]+$")]
-    action: retirement.Action
+    action: quarantine.Action
     agent_id: Name | None = Field(default=None, description="left out: every agent of the namespace")
     dry_run: bool = Field(default=False, description="only say how far it reached")
 
@@ -100,7 +100,7 @@ async def post_origin(
     if not body.dry_run:
         await administers(request, caller, "update", "memories")
     with memory.rewrites.turn(caller.namespace, body.agent_id or "*"):
-        done = await retirement.act_on_origin(
+        done = await quarantine.act_on_origin(
             db, caller.namespace, body.origin, body.action, agent=body.agent_id, dry_run=body.dry_run
         )
     return answer(asdict(done))
@@ -120,7 +120,7 @@ async def get_entries(
     if mark := begins_after(after):
         time, *keys = mark
         place = (time, UUID(keys[0]))
-    rows = await moving.page(db, caller.namespace, agent_id, limit=limit, after=place, ended=ended)
+    rows = await export.page(db, caller.namespace, agent_id, limit=limit, after=place, ended=ended)
     more = following(rows[-1]["created_at"], str(rows[-1]["id"])) if len(rows) == limit else None
     return answer({"memories": rows, "next": more})
 
@@ -128,7 +128,7 @@ async def get_entries(
 @router.post("/delete", dependencies=[only("delete", "memories")])
 async def post_delete(body: Annotated[Delete, json_body(Delete)], db: Db, caller: Caller) -> Response:
     """Deletes the named memories for good."""
-    deleted = await moving.delete(db, caller.namespace, body.agent_id, body.ids)
+    deleted = await export.delete(db, caller.namespace, body.agent_id, body.ids)
     return answer({"deleted": deleted})
 
 
@@ -147,7 +147,7 @@ async def get_export(
 ) -> Response:
     """One line of JSON for each memory."""
     only = None if user_id is None else await privacy.erasing.memories_of(caller.namespace, user_id)
-    lines = moving.export(db, caller.namespace, agent_id, as_of, only=only)
+    lines = export.export(db, caller.namespace, agent_id, as_of, only=only)
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
@@ -166,7 +166,7 @@ async def post_import(
     if not 1 <= len(lines) <= MAX_BATCH:
         raise Invalid(f"send 1 to {MAX_BATCH} lines at a time", field="body", value=len(lines))
     await quotas.room_for_memories(caller.namespace, len(lines))
-    given = [moving.read_line(agent_id, number, line) for number, line in enumerate(lines, 1)]
+    given = [export.read_line(agent_id, number, line) for number, line in enumerate(lines, 1)]
     memories = [each.memory() for each in given]
     users, sources = [each.user_id for each in given], [each.user_ids for each in given]
     done = await memory.writes.store_batch(caller.namespace, memories, users, sources)

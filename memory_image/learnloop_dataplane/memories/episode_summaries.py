@@ -43,11 +43,7 @@ class EpisodeMemories:
         self._db, self._analyzer, self._cipher = db, analyzer, cipher
 
     async def run(self, namespace: str) -> int:
-        """Handles everything pending in one namespace and returns how many that were.
-
-        Raises:
-            Unavailable: the rest stays pending.
-        """
+        """Handles everything pending in one namespace and returns how many that were."""
         done = 0
         while True:
             async with self._db.tenant(namespace) as connection:

@@ -6,6 +6,7 @@ as much with them as before. Naming the old embedder again switches back immedia
 """
 
 import logging
+import secrets
 from typing import Any
 
 import numpy as np
@@ -32,23 +33,25 @@ WHERE v.namespace = $1 AND v.analyzer <> $2 ORDER BY v.agent_id, v.memory_id LIM
 """
 _FORGET_WORDS = "SELECT forget_words($1, $2, $3::uuid[])"
 _RESTEM = """
-UPDATE memory_index v SET analyzer = $2, terms = t.terms, listed = false
-FROM unnest($3::text[], $4::uuid[], $5::bytea[]) AS t(agent, id, terms)
+UPDATE memory_index v SET analyzer = $2, terms = t.terms, named = t.named, listed = false
+FROM unnest($3::text[], $4::uuid[], $5::bytea[], $6::smallint[]) AS t(agent, id, terms, named)
 WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 """
-_IN_USE = "SELECT embedder, refused FROM memory_embedders WHERE namespace = $1"
+_IN_USE = "SELECT embedder, refused, before FROM memory_embedders WHERE namespace = $1"
 _USE = """
 INSERT INTO memory_embedders (namespace, embedder) VALUES ($1, $2)
-ON CONFLICT (namespace) DO UPDATE SET embedder = excluded.embedder, refused = NULL
+ON CONFLICT (namespace) DO UPDATE SET before = memory_embedders.embedder, embedder = excluded.embedder, refused = NULL
+WHERE memory_embedders.embedder <> excluded.embedder
 """
 _REFUSE = "UPDATE memory_embedders SET refused = $2 WHERE namespace = $1"
 _WITHOUT = """
 SELECT v.agent_id, v.memory_id, m.text FROM memory_index v
 JOIN agent_memories m ON m.namespace = v.namespace AND m.id = v.memory_id
 WHERE v.namespace = $1 AND v.embedder IS DISTINCT FROM $2 AND v.next_embedder IS DISTINCT FROM $2
-ORDER BY v.agent_id, v.memory_id LIMIT $3 FOR UPDATE OF v SKIP LOCKED
+ORDER BY hashtextextended(v.memory_id::text, $4) LIMIT $3
 """
-# Into the place that the embedder in use ($3) does not have.
+# Into the place that the embedder to keep ($3) does not have. Rows are locked in one order, so that
+# two replicas wait for one another and never in a circle.
 _EMBED = """
 UPDATE memory_index v SET
     embedder = CASE WHEN first THEN $2 ELSE v.embedder END,
@@ -58,7 +61,8 @@ UPDATE memory_index v SET
     copied = NULL
 FROM (SELECT t.*, m.embedder IS DISTINCT FROM $3 OR m.embedder IS NULL AS first
     FROM unnest($4::text[], $5::uuid[], $6::halfvec[]) AS t(agent, id, embedding)
-    JOIN memory_index m ON m.namespace = $1 AND m.agent_id = t.agent AND m.memory_id = t.id) t
+    JOIN memory_index m ON m.namespace = $1 AND m.agent_id = t.agent AND m.memory_id = t.id
+    ORDER BY m.agent_id, m.memory_id FOR UPDATE OF m) t
 WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 """
 # What was asked within a session, and what was said next; with both embedders' vectors.
@@ -98,6 +102,7 @@ class Indexing:
         self._before = before
         self._in_use: dict[str, str | None] = {}
         self._current_stems: set[str] = set()
+        self._order = secrets.randbits(62)
 
     async def embedder(self, namespace: str) -> Embedder | None:
         """The embedder whose vectors answer in this namespace; None: words alone.
@@ -118,11 +123,7 @@ class Indexing:
         return self._before
 
     async def restem(self, namespace: str) -> int:
-        """Cuts up to twenty batches of memories again that another analyzer cut; returns how many there were.
-
-        Raises:
-            Unavailable: the rest waits.
-        """
+        """Cuts up to twenty batches of memories again that another analyzer cut; returns how many there were."""
         done = 0
         while namespace not in self._current_stems and done < BATCHES * BATCH:
             async with self._db.tenant(namespace) as connection:
@@ -131,8 +132,10 @@ class Indexing:
                 for agent in sorted(set(agents)):
                     own = [row["memory_id"] for row in rows if row["agent_id"] == agent]
                     await connection.execute(_FORGET_WORDS, namespace, agent, own)
-                terms = [self._terms(row) for row in rows]
-                await connection.execute(_RESTEM, namespace, self._analyzer.name, agents, ids, terms)
+                columns = [(orjson.loads(row["content"]), row["speaker"], row["session_id"]) for row in rows]
+                cut = [index(*each, self._analyzer) for each in columns]
+                terms, named = [each.terms for each in cut], [each.named for each in cut]
+                await connection.execute(_RESTEM, namespace, self._analyzer.name, agents, ids, terms, named)
             done += len(rows)
             if not rows:
                 self._current_stems.add(namespace)
@@ -150,25 +153,34 @@ class Indexing:
             row = await connection.fetchrow(_IN_USE, namespace)
         in_use = row["embedder"] if row else None
         self._in_use[namespace] = in_use
-        done = 0
-        if self._before is not None and self._before.name == in_use:
-            done += await self._fill(namespace, self._before, in_use)
+        target, before = self._embedder.name, 0
+        failure: errors.Unavailable | None = None
+        if self._before is not None and self._before.name == in_use:  # its vectors answer: they come first
+            try:
+                before = await self._fill(namespace, self._before, target)
+            except errors.Unavailable as error:  # keeps the other from nothing
+                failure = error
         count = await self._fill(namespace, self._embedder, in_use)
-        target = self._embedder.name
         if count < BATCHES * BATCH and in_use != target and not (row and row["refused"] == target):
-            await self._switch(namespace, in_use)
-        return done + count
+            # The one before comes back whatever it finds: it answered here.
+            await self._switch(namespace, None if row and row["before"] == target else in_use)
+        if failure is not None and self._in_use[namespace] == in_use:
+            raise failure
+        return count + before
 
-    async def _fill(self, namespace: str, embedder: Embedder, in_use: str | None) -> int:
+    async def _fill(self, namespace: str, embedder: Embedder, keep: str | None) -> int:
+        """Puts vectors next to those of the embedder to keep, and over others.
+
+        No connection waits for the embedder. Replicas take the rows in orders of their own, and seldom the same.
+        """
         done = 0
         while done < BATCHES * BATCH:
             async with self._db.tenant(namespace) as connection:
-                rows = await connection.fetch(_WITHOUT, namespace, embedder.name, BATCH)
-                if rows:
-                    vectors = [HalfVector(vector) for vector in await embedder.embed([row["text"] for row in rows])]
-                    agents, ids = [row["agent_id"] for row in rows], [row["memory_id"] for row in rows]
-                    # Next to the vectors in use; over them only where they are this embedder's own.
-                    keep = None if in_use == embedder.name else in_use
+                rows = await connection.fetch(_WITHOUT, namespace, embedder.name, BATCH, self._order)
+            if rows:
+                vectors = [HalfVector(vector) for vector in await embedder.embed([row["text"] for row in rows])]
+                agents, ids = [row["agent_id"] for row in rows], [row["memory_id"] for row in rows]
+                async with self._db.tenant(namespace) as connection:
                     await connection.execute(_EMBED, namespace, embedder.name, keep, agents, ids, vectors)
             done += len(rows)
             if len(rows) < BATCH:
@@ -203,20 +215,14 @@ class Indexing:
                 continue
             places = np.array(row["asked"][:MOST_QUESTIONS])
             questions += len(places)
-            hits += [_hits(_matrix(row[name]), places) for name in ("old", "new")]
+            hits += [_hits(row[name], places) for name in ("old", "new")]
         before, after = hits / max(questions, 1)
         return float(before), float(after), questions
 
-    def _terms(self, row: Any) -> bytes:
-        return index(orjson.loads(row["content"]), row["speaker"], row["session_id"], self._analyzer).terms
 
-
-def _matrix(vectors: Any) -> NDArray[np.float32]:
-    return np.array([vector.to_numpy() for vector in vectors], np.float32)
-
-
-def _hits(vectors: NDArray[np.float32], places: NDArray[np.intp]) -> int:
+def _hits(given: Any, places: NDArray[np.intp]) -> int:
     """How many of the questions have their reply, the next row, among the ten nearest others."""
+    vectors = np.array([vector.to_numpy() for vector in given], np.float32)
     cosines = vectors[places] @ vectors.T
     cosines[np.arange(len(places)), places] = -np.inf
     replies = cosines[np.arange(len(places)), places + 1]

@@ -34,17 +34,17 @@ _INSERT = f"""
 WITH given AS (SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::float8[],
     $8::text[], $9::text[], $10::jsonb[], $11::text[], $12::text[], $13::bool[], $14::timestamptz[],
     $15::timestamptz[], $16::timestamptz[], $17::timestamptz[], $18::text[], $19::bigint[], $20::smallint[],
-    $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[])
-    AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms)
+    $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[], $26::smallint[])
+    AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms, named)
 ), stored AS (
     INSERT INTO agent_memories (namespace, {_COLUMNS}) SELECT $1, {_COLUMNS} FROM given
     ON CONFLICT DO NOTHING RETURNING agent_id, id, created_at, valid_from, ends_at, provenance
 )
 INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, speaker, person, session, position,
-    said_at, visible_from, visible_to, terms, analyzer)
+    said_at, visible_from, visible_to, terms, named, analyzer, kind_due)
 SELECT $1, n.agent_id, n.id, u.type_code, u.kind, u.speaker_hash, u.person, u.session, u.position,
     least(n.created_at, (n.provenance ->> 'remembered_at')::timestamptz), greatest(n.created_at, n.valid_from),
-    n.ends_at, u.terms, $26
+    n.ends_at, u.terms, u.named, $27, CASE WHEN $28 AND u.person AND u.kind <> {kinds.Kind.RESET:d} THEN now() END
 FROM stored n JOIN given u ON u.id = n.id RETURNING memory_id
 """
 _BY_KEY = """
@@ -55,8 +55,7 @@ WHERE namespace = $1 AND (agent_id, idempotency_key) = ANY(SELECT * FROM unnest(
 
 @dataclass(slots=True)
 class NewMemory:
-    """A memory to store; `content` and `origin` are redacted on the way in. `expires_at` goes before `ttl_seconds`.
-    `kind`: None: what its text says."""
+    """A memory to store; `content` and `origin` are redacted on the way in. `expires_at` precedes `ttl_seconds`."""
 
     agent: str
     memory_type: memory_types.MemoryType
@@ -74,12 +73,11 @@ class NewMemory:
     valid_to: datetime | None = None
     ttl_seconds: int | None = None
     expires_at: datetime | None = None
-    kind: kinds.Kind | None = None
     id: UUID = field(default_factory=uuid7)
 
 
 def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[Any, ...]:
-    """The values of $2 to $25, after redaction."""
+    """The values of $2 to $26, after redaction."""
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
     speaker = privacy.redact_text(questions.speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
@@ -103,12 +101,13 @@ def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[A
         ends,
         speaker,
         memory.position,
-        int(memory.kind if memory.kind is not None else columns.kind),
+        int(columns.kind),
         memory_types.CODES[memory.memory_type],
         columns.speaker,
         columns.person,
         columns.session,
         columns.terms,
+        columns.named,
     )
 
 
@@ -128,8 +127,14 @@ def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
     return expires, min(ends, default=FOREVER)
 
 
-async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory], analyzer: text.Analyzer) -> set[UUID]:
-    """Writes what is not there yet (by id and by idempotency key); returns the ids that were new."""
+async def insert(
+    connection: Any, namespace: str, memories: Sequence[NewMemory], analyzer: text.Analyzer, *, asks: bool = False
+) -> set[UUID]:
+    """Writes what is not there yet (by id and by idempotency key); returns the ids that were new.
+
+    Args:
+        asks: a distiller is asked for the kinds.
+    """
     if not memories:
         return set()
     now = datetime.now(UTC)
@@ -139,7 +144,7 @@ async def insert(connection: Any, namespace: str, memories: Sequence[NewMemory],
 
     # COPY would take half the time; PostgreSQL does not offer it under row-level security.
     arrays = await (asyncio.to_thread(columns) if len(memories) > FEW else in_thread_if_large(namespace, columns))
-    new = {row["memory_id"] for row in await connection.fetch(_INSERT, namespace, *arrays, analyzer.name)}
+    new = {row["memory_id"] for row in await connection.fetch(_INSERT, namespace, *arrays, analyzer.name, asks)}
     by_agent: dict[str, list[UUID]] = {}
     for memory in memories:
         if memory.id in new:
@@ -177,15 +182,6 @@ def _same(stored: str, content: dict[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMemory:
-    """Result of storing one memory. `id` is None, and `stored` false, where its person opted out."""
-
-    id: UUID | None
-    duplicate: bool
-    stored: bool
-
-
-@dataclass(frozen=True, slots=True)
 class StoredBatch:
     """Result of storing a batch; `ids` in the order of the batch, None where a person opted out."""
 
@@ -196,10 +192,11 @@ class StoredBatch:
 
 class MemoryWrites:
     """Stores memories of all agents. `users` are for each memory the person that it is about, as the application knows
-    them, or None; a pseudonym stays what it is. All methods store everything in one transaction, or nothing.
+    them, or None; a pseudonym stays what it is. Everything is stored in one transaction, or nothing.
 
     Args:
         stored: called with a namespace that has memories without a vector.
+        asks: a distiller is asked for their kinds.
 
     Raises:
         ApiError: 409, a key was used for something else.
@@ -212,16 +209,14 @@ class MemoryWrites:
         users: privacy.Users,
         analyzer: text.Analyzer,
         stored: Callable[[str], None],
+        *,
+        asks: bool = False,
     ) -> None:
         self._db = db
         self._users = users
         self._analyzer = analyzer
         self._stored = stored
-
-    async def store(self, namespace: str, memory: NewMemory, user: str | None) -> StoredMemory:
-        """Stores one memory; it is durable, and can be recalled, when this returns."""
-        batch = await self.store_batch(namespace, [memory], [user])
-        return StoredMemory(batch.ids[0], bool(batch.duplicates), stored=not batch.opted_out)
+        self._asks = asks
 
     async def store_batch(
         self,
@@ -230,7 +225,7 @@ class MemoryWrites:
         users: Sequence[str | None],
         sources: Sequence[Sequence[str]] | None = None,
     ) -> StoredBatch:
-        """Stores many memories; what is there already is not stored again.
+        """Stores memories: durable, and recalled, when this returns. What is there already is not stored again.
 
         Args:
             sources: for each memory the people from whose episodes it was distilled.
@@ -239,7 +234,7 @@ class MemoryWrites:
         async with self._db.tenant(namespace) as connection:
             out = await self.name_people(connection, namespace, given)
             ours = [memory for memory in memories if memory.id not in out]
-            new = await insert(connection, namespace, ours, self._analyzer)
+            new = await insert(connection, namespace, ours, self._analyzer, asks=self._asks)
             there = await known_ids(connection, namespace, [memory for memory in ours if memory.id not in new])
         self._stored(namespace)
         return StoredBatch(

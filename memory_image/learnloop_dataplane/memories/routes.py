@@ -7,8 +7,9 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_dataplane import access, privacy, text
-from learnloop_dataplane.api.requests import (
+from learnloop_dataplane import privacy, text
+from learnloop_dataplane.access import tokens
+from learnloop_dataplane.api.route_input import (
     NOTHING_NEW,
     Caller,
     Input,
@@ -73,21 +74,8 @@ class StoreMemory(Input):
         return self
 
     def memory(self) -> NewMemory:
-        return NewMemory(
-            self.agent_id,
-            self.memory_type,
-            dict(self.content),
-            importance=self.importance,
-            origin=self.origin,
-            session_id=self.session_id,
-            speaker=self.speaker,
-            position=self.position,
-            idempotency_key=self.idempotency_key,
-            pinned=self.pinned,
-            valid_from=self.valid_from,
-            valid_to=self.valid_to,
-            ttl_seconds=self.ttl_seconds,
-        )
+        given = {name: getattr(self, name) for name in StoreMemory.model_fields if name != "user_id"}
+        return NewMemory(agent=given.pop("agent_id"), **given)
 
 
 class StoreBatch(Input):
@@ -129,7 +117,7 @@ READ_BY_HAND: tuple[type[Input], ...] = (StoreMemory, StoreBatch, Retrieve)
 _BODIES = {model: JsonBody(model, mends=True) for model in READ_BY_HAND}
 
 
-async def _read(request: Request, caller: access.Identity, model: type[Input]) -> Any:
+async def _read(request: Request, caller: tokens.Identity, model: type[Input]) -> Any:
     return await _BODIES[model].receive(caller.namespace, await request.body())
 
 
@@ -140,8 +128,9 @@ async def store_memory(request: Request) -> Response:
     caller = await identify(request)
     body: StoreMemory = await _read(request, caller, StoreMemory)
     await data_plane(request).quotas.room_for_memories(caller.namespace, 1)
-    done = await data_plane(request).memory.writes.store(caller.namespace, body.memory(), body.user_id)
-    return quick(done, 201 if done.stored and not done.duplicate else 200)
+    done = await data_plane(request).memory.writes.store_batch(caller.namespace, [body.memory()], [body.user_id])
+    stored = {"id": done.ids[0], "duplicate": bool(done.duplicates), "stored": not done.opted_out}
+    return quick(stored, 200 if done.duplicates or done.opted_out else 201)
 
 
 @router.post("/store/batch", status_code=201, openapi_extra=by_hand(StoreBatch))

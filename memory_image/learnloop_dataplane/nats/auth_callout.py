@@ -24,8 +24,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from learnloop_api import names
-from learnloop_common.key_lines import KeyLines
-from learnloop_dataplane import access, config, errors
+from learnloop_common.key_rotation import KeyLines
+from learnloop_dataplane import config, errors
+from learnloop_dataplane.access import tokens
 
 log = logging.getLogger(__name__)
 SUBJECT = "$SYS.REQ.USER.AUTH"
@@ -64,7 +65,7 @@ class Issuer:
 class AuthCallout:
     """Answers the server's questions; replicas share them."""
 
-    def __init__(self, authenticator: access.Authenticator, issuers: Sequence[Issuer]) -> None:
+    def __init__(self, authenticator: tokens.Authenticator, issuers: Sequence[Issuer]) -> None:
         """`issuers`: the newest first. While they follow one another each server is answered by the one it names."""
         self._authenticator = authenticator
         self._issuers = {issuer.name: issuer for issuer in issuers}
@@ -122,7 +123,7 @@ def read_request(data: bytes) -> tuple[str, str, str, tuple[str, ...]]:
         raise ValueError(repr(error)[:200]) from None
 
 
-def user_claims(user: str, identity: access.Identity) -> dict[str, Any]:
+def user_claims(user: str, identity: tokens.Identity) -> dict[str, Any]:
     """The user of one connection: its namespace's subjects, and an inbox no other ServiceAccount can read."""
     namespace = identity.namespace
     account = identity.subject.rpartition(":")[2]

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 from nats.aio.client import Client
-from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError
+from nats.errors import Error as NatsError, MaxPayloadError
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, PubAck, RetentionPolicy, StorageType, StoreCompression, StreamConfig
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from learnloop_api import names
 from learnloop_common.tls import client_context
-from learnloop_dataplane.concurrency.loop import cancel
+from learnloop_dataplane.concurrency.background_loop import cancel
 from learnloop_dataplane.config import Config, newest_login
 from learnloop_dataplane.errors import ApiError, NoRoom, Unavailable
 from learnloop_dataplane.metrics import Metrics

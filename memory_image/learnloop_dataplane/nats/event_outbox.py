@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from learnloop_dataplane.concurrency import loop
+from learnloop_dataplane.concurrency import background_loop
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.privacy import hold_off
 
@@ -91,7 +91,7 @@ async def publish_pending(
     """
     done = 0
     mark, keys = published
-    while done < loop.TURN:
+    while done < background_loop.TURN:
         async with db.tenant(namespace) as connection:
             await hold_off(connection, namespace)
             rows = await connection.fetch(pending, namespace, BATCH)

@@ -14,10 +14,10 @@ from contextlib import suppress
 import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
+from nats.errors import Error as NatsError, NoRespondersError
 
 from learnloop_api import names
+from learnloop_common.log_throttle import LogThrottle
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ConfigError
@@ -46,7 +46,7 @@ class Relay:
     """
 
     def __init__(self, metrics: Metrics, rate: EpisodeRate) -> None:
-        self._metrics, self._rate = metrics, rate
+        self._metrics, self._rate, self._refusals = metrics, rate, LogThrottle()
         self._in_hand: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes = 0
@@ -73,21 +73,18 @@ class Relay:
         namespace = message.subject.removeprefix(f"{prefix}.").partition(".")[0]
         if not event_outbox.valid_namespace(namespace) or not answerable(message.reply, namespace):
             # Without an answer: no subject to send it to.
-            log.info("NATS: refused, the reply subject is not an inbox of the publisher: %r", message.reply[:MAX_REPLY])
-            self._metrics.count("relay_refusals", namespace, "reply")
+            self._refused(namespace, "reply", f"{message.reply[:MAX_REPLY]!r} is not an inbox of the publisher")
             return
         if self._in_hand[namespace] >= IN_HAND:
-            self._metrics.count("relay_refusals", namespace, "in_hand")
-            message_text = (
-                f"{IN_HAND} messages of namespace {namespace} wait for their acknowledgement; wait for some of them"
-            )
-            await self._answer(message.reply, _error(429, message_text))
+            why = f"{IN_HAND} messages of namespace {namespace} wait for their acknowledgement; wait for some of them"
+            self._refused(namespace, "in_hand", why)
+            await self._answer(message.reply, _error(429, why))
             return
         if prefix == names.SUBJECT_TRAJECTORY:
             try:
                 self._rate.admit(namespace)
             except ApiError as error:
-                self._metrics.count("relay_refusals", namespace, "over_quota")
+                self._refused(namespace, "over_quota", error.message)
                 await self._answer(message.reply, _error(429, error.message))
                 return
         self._in_hand[namespace] += 1
@@ -97,6 +94,11 @@ class Relay:
         task.add_done_callback(self._tasks.discard)
         while self._bytes > PENDING_BYTES:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    def _refused(self, namespace: str, why: str, sentence: str) -> None:
+        self._metrics.count("relay_refusals", namespace, why)
+        if (end := self._refusals.due(namespace, why)) is not None:
+            log.warning("NATS: a message of %r is refused: %s%s", namespace, sentence, end)
 
     async def _forward(self, message: Msg, namespace: str) -> None:
         assert self._own is not None
@@ -173,7 +175,6 @@ class TenantConnection:
         await self._callout.listen(own)
 
     async def close(self) -> None:
-        """Closes the connection."""
         client, self._client = self._client, None
         if client is not None and not client.is_closed:
             with suppress(NatsError, OSError, TimeoutError):

@@ -17,9 +17,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from learnloop_api import names
-from learnloop_api.kinds.rollouts.gates import seconds_of
-from learnloop_common.foreign_text import plain
-from learnloop_common.key_lines import KeyLines
+from learnloop_api.kinds.base import seconds_of
+from learnloop_common import key_rotation, untrusted_text
 from learnloop_dataplane.errors import ConfigError
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
@@ -91,7 +90,6 @@ class Sender:
         self._client = httpx.AsyncClient(timeout=SECONDS, trust_env=False, follow_redirects=False)
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._client.aclose()
 
     async def send(self, event: Mapping[str, Any]) -> None:
@@ -124,7 +122,7 @@ def signed(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[st
         ValueError: a key is missing or invalid; the message does not contain it.
     """
     content = f"{message_id}.{timestamp}.".encode() + body
-    marks = [hmac.digest(_key(line), content, "sha256") for line in KeyLines.parse(secret).values]
+    marks = [hmac.digest(_key(line), content, "sha256") for line in key_rotation.KeyLines.parse(secret).values]
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
@@ -179,19 +177,20 @@ def sentence(event: str, payload: Mapping[str, Any]) -> str:
     if event == "report.daily":
         return str(payload["text"])
     if event.startswith("training."):
-        job = plain(str(payload.get("job")))
+        job = untrusted_text.plain(str(payload.get("job")))
         outcome = "is validated" if event == "training.completed" else "failed"
         why = (payload.get("error") or {}).get("message") or payload.get("message") or ""
-        return f"{job} {outcome}: {plain(str(why))}"
-    rollout = plain(f"{payload.get('model_deployment')}: {payload.get('revision')}")
+        return f"{job} {outcome}: {untrusted_text.plain(str(why))}"
+    rollout = untrusted_text.plain(f"{payload.get('model_deployment')}: {payload.get('revision')}")
     if event.startswith("approval."):
         where = f"at step {payload['step']}" if payload.get("step") else "at its gates"
         still = "still waits" if event == "approval.escalated" else "waits"
         end = {"roll_back": "it is rolled back", "hold": "it stalls"}[str(payload.get("otherwise") or "hold")]
         until = f" By {payload['until']} {end}." if payload.get("until") else ""
-        return f"{rollout} {still} for approval {where}.{until} {plain(payload.get('message') or '')}".strip()
+        message = untrusted_text.plain(payload.get("message") or "")
+        return f"{rollout} {still} for approval {where}.{until} {message}".strip()
     done = "was rolled back" if event == "model.rolled_back" else "serves all requests"
-    return f"{rollout} {done}: {plain(str(payload.get('verdict')))}"
+    return f"{rollout} {done}: {untrusted_text.plain(str(payload.get('verdict')))}"
 
 
 def next_step(event: str, namespace: str, payload: Mapping[str, Any]) -> str:
@@ -255,7 +254,6 @@ class Notifications:
             await connection.execute(_PUT, namespace, message_id, event, payload.decode(), after)
 
     def wants(self, event: str) -> bool:
-        """The webhook gets this event."""
         return self.webhook is not None and event in self.webhook.events
 
     async def run(self, namespace: str) -> int:
@@ -290,6 +288,5 @@ class Notifications:
         return True
 
     async def close(self) -> None:
-        """Closes the connections."""
         if self._sender is not None:
             await self._sender.close()

@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlmodel import SQLModel
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from learnloop_dataplane.concurrency.loop import cancel
+from learnloop_dataplane.concurrency.background_loop import cancel
 from learnloop_dataplane.errors import Unavailable
 
 HEAD = "0001"  # the newest migration; a test compares it with the files
@@ -167,7 +167,6 @@ class Database:
         self._starting = asyncio.create_task(self._connect_forever(), name="database")
 
     async def close(self) -> None:
-        """Closes every connection."""
         await cancel([self._starting])
         if self._pool:
             try:

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Larg
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import Field, SQLModel
 
-from learnloop_dataplane.postgres.column_types import column, sequence_column, time_column
+from learnloop_dataplane.postgres.experience_tables import column, sequence_column, time_column
 
 
 class OutboxEvent(SQLModel, table=True):

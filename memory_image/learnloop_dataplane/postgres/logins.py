@@ -17,7 +17,7 @@ from alembic.config import Config as AlembicConfig
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from learnloop_common.key_lines import KeyLines
+from learnloop_common.key_rotation import KeyLines
 from learnloop_dataplane.config import with_login, with_password
 from learnloop_dataplane.postgres.database import APPEND_ONLY, SERVICE_ROLE
 

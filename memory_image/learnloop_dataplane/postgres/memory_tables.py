@@ -15,7 +15,9 @@ from sqlalchemy import REAL, BigInteger, Boolean, Double, Index, Integer, LargeB
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlmodel import SQLModel
 
-from learnloop_dataplane.postgres.column_types import column, time_column
+from learnloop_dataplane.postgres.experience_tables import column, time_column
+
+STANDING = 2  # the first of `recall.kinds.Kind` that stands: a rule, or what ends one
 
 
 class AgentMemory(SQLModel, table=True):
@@ -35,6 +37,7 @@ class AgentMemory(SQLModel, table=True):
         ),
         Index("ix_memories_origin", "namespace", "agent_id", "origin", postgresql_where=text("origin <> ''")),
         Index("ix_memories_ends", "namespace", "ends_at", postgresql_where=text("ends_at < 'infinity'")),
+        Index("ix_memories_superseded", "superseded_by", postgresql_where=text("superseded_by IS NOT NULL")),
     )
     namespace: str = column(Text, key=True)
     id: UUID = column(Uuid, key=True)
@@ -68,6 +71,7 @@ class MemoryIndex(SQLModel, table=True):
 
     `terms` is packed for numpy: little-endian uint32, 24 bits of a stem's hash and 8 bits of how often it occurs;
     `analyzer` says what cut the text into them. `session` and `speaker` are hashes, `kind` is a code of `kinds.Kind`.
+    A distiller is asked for it from `kind_due` on, where that is set.
     `said_at` is when it was said first: a copy's is that of the original. `listed`: its stems are in `memory_words`, so
     recall reads it only where they are looked for. `embedding` has any number of dimensions, and `embedder` says whose
     it is; `next_…` hold the vectors of another embedder that is not in use yet, or no longer. `copied` is the
@@ -78,13 +82,17 @@ class MemoryIndex(SQLModel, table=True):
     __table_args__ = (
         Index("ix_memory_index_said", "namespace", "agent_id", "listed", "session", "position", "said_at", "memory_id"),
         Index("ix_memory_index_neighbours", "namespace", "agent_id", "session", "position", "said_at", "memory_id"),
-        Index("ix_memory_index_standing", "namespace", "agent_id", "said_at", postgresql_where=text("kind >= 2")),
+        Index("ix_memory_index_kind_due", "namespace", "kind_due", postgresql_where=text("kind_due IS NOT NULL")),
+        Index(
+            "ix_memory_index_standing", "namespace", "agent_id", "said_at", postgresql_where=text(f"kind >= {STANDING}")
+        ),
     )
     namespace: str = column(Text, key=True)
     agent_id: str = column(Text, key=True)
     memory_id: UUID = column(Uuid, key=True)
     memory_type: int = column(SmallInteger)
     kind: int = column(SmallInteger, default="0")
+    kind_due: datetime | None = time_column(null=True)
     speaker: int = column(BigInteger, default="0")
     person: bool = column(Boolean, default="true")
     session: int = column(BigInteger, default="0")
@@ -93,6 +101,7 @@ class MemoryIndex(SQLModel, table=True):
     visible_from: datetime = time_column()
     visible_to: datetime = time_column(default="'infinity'")
     terms: bytes = column(LargeBinary)
+    named: int = column(SmallInteger, default="0")  # how many of the terms, the first, are its speaker's name
     analyzer: str = column(Text)
     outcome: float = column(REAL, default="0")
     listed: bool = column(Boolean, default="false")
@@ -104,12 +113,13 @@ class MemoryIndex(SQLModel, table=True):
 
 
 class MemoryEmbedder(SQLModel, table=True):
-    """The embedder whose vectors answer in a namespace, and the one that was refused because it finds less."""
+    """The embedder whose vectors answer in a namespace, the one before, and one that was refused: it finds less."""
 
     __tablename__ = "memory_embedders"
     namespace: str = column(Text, key=True)
     embedder: str = column(Text)
     refused: str | None = column(Text, null=True)
+    before: str | None = column(Text, null=True)
 
 
 class MemoryCopy(SQLModel, table=True):

@@ -33,9 +33,13 @@ CREATE FUNCTION forget_with_memory() RETURNS trigger LANGUAGE plpgsql AS $$ BEGI
     RETURN NULL;
 END $$
 """
-# Before their index rows go or change: these say which stems the memories have.
+# Before their index rows go or change: these say which stems the memories have. Their locks wait for the
+# statement that lists them. Counts are locked in one order, and compared with 0 after the update, when they are final.
 FORGET_WORDS = """
-CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE unused int[]; BEGIN
+    PERFORM 1 FROM memory_index v WHERE v.namespace = of_namespace AND v.agent_id = of_agent AND v.memory_id = ANY(ids)
+        ORDER BY v.memory_id FOR UPDATE;
     WITH stems AS (
         SELECT v.memory_id, get_byte(v.terms, 4 * i + 1) | (get_byte(v.terms, 4 * i + 2) << 8)
             | (get_byte(v.terms, 4 * i + 3) << 16) AS word, get_byte(v.terms, 4 * i) AS times
@@ -48,9 +52,15 @@ CREATE FUNCTION forget_words(of_namespace text, of_agent text, ids uuid[]) RETUR
         SELECT word, count(DISTINCT memory_id) AS n FROM stems GROUP BY word
         UNION ALL SELECT -1, count(DISTINCT memory_id) FROM stems
         UNION ALL SELECT -2, coalesce(sum(times), 0) FROM stems
+    ), held AS (
+        SELECT f.* FROM fewer f JOIN memory_word_counts c ON c.namespace = of_namespace AND c.agent_id = of_agent
+            AND c.word = f.word WHERE f.n > 0 ORDER BY f.word FOR UPDATE OF c
+    ), counted AS (
+        UPDATE memory_word_counts c SET memories = greatest(c.memories - f.n, 0) FROM held f
+        WHERE c.namespace = of_namespace AND c.agent_id = of_agent AND c.word = f.word RETURNING c.word, c.memories
     )
-    UPDATE memory_word_counts c SET memories = greatest(c.memories - f.n, 0) FROM fewer f
-    WHERE c.namespace = of_namespace AND c.agent_id = of_agent AND c.word = f.word AND f.n > 0;
+    SELECT array_agg(word) INTO unused FROM counted WHERE word >= 0 AND memories = 0;
+    DELETE FROM memory_word_counts WHERE namespace = of_namespace AND agent_id = of_agent AND word = ANY(unused);
 END $$
 """
 FORGET_TRIGGER = """

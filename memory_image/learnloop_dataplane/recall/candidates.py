@@ -4,36 +4,41 @@ A large agent's stems are listed in `memory_words`. Of its memories those are re
 question, those next to them, the nearest by vector, and all that are not listed yet.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 from pgvector import HalfVector
 
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.recall.memory_types import CODES, MemoryType
-from learnloop_dataplane.recall.ranking import Memories, Population, Question
-from learnloop_dataplane.vectors.vector_store import VectorStore
+from learnloop_dataplane.postgres.memory_tables import STANDING
+from learnloop_dataplane.recall import kinds, memory_types
+from learnloop_dataplane.recall.ranking import Memories, Population, Question, in_force
+from learnloop_dataplane.vectors.vector_store import Near, VectorStore
 
 ALL, STEMS = -1, -2  # words of `memory_word_counts` that stand for the number of memories, and of their stems
 MOST_POSTINGS = 20_000  # entries of `memory_words` that one question looks at
 BY_WORDS, AROUND, NEAREST = 400, 150, 200
 BATCH = 2000  # memories that are listed in one transaction
 AFTER = 500  # memories of a listed agent that may wait to be listed
+FEW = 2000  # memories that are compared and ranked in the event loop; more, in a thread
 MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
 _FACTS = np.dtype(
     [
         *(("session", ">i8"), ("said", ">f8"), ("speaker", ">i8"), ("kind", ">i2")),
-        *(("person", ">i2"), ("outcome", ">f4"), ("cosine", ">f4")),
+        *(("person", ">i2"), ("wanted", ">i2"), ("named", ">i2"), ("outcome", ">f4"), ("cosine", ">f4")),
     ]
 )
 
 # Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL part depends on the
 # row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
 SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
+_SEEN = "v.visible_from <= coalesce($6, now()) AND v.visible_to > coalesce($6, now())"
 # $5 and $6 are the embedder and the question's vector, or NULL.
 _READ = """
 SELECT x.*, l.large {scope}, LATERAL (SELECT EXISTS(SELECT 1 FROM memory_word_counts c
@@ -43,49 +48,57 @@ LATERAL (SELECT count(*)::int AS n,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
     string_agg(int8send(v.thread) || float8send(extract(epoch FROM v.said_at)::float8) || int8send(v.speaker)
-        || int2send(v.kind) || int2send(v.person::int::int2) || float4send(v.outcome)
+        || int2send(v.kind) || int2send(v.person::int::int2)
+        || int2send((v.memory_type = ANY($3::smallint[]))::int::int2) || int2send(v.named) || float4send(v.outcome)
         || CASE $5 WHEN v.embedder THEN float4send((-(v.embedding <#> $6))::real)
             WHEN v.next_embedder THEN float4send((-(v.next_embedding <#> $6))::real)
             ELSE '\\x7fc00000'::bytea END, '') AS facts
 FROM (SELECT m.*, CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.session
         ELSE m.session # hashtextextended(m.agent_id, 0) END AS thread
     FROM memory_index m
-    WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[]) AND m.memory_type = ANY($3::smallint[])
+    WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[])
+        AND (m.memory_type = ANY($3::smallint[]) OR m.kind >= {ends})
         AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) AND {which}
     ORDER BY m.agent_id, m.session, m.position, m.said_at, m.memory_id) v) x
 """
-_EVERYTHING = _READ.format(scope=SCOPE, which="NOT m.listed AND NOT l.large")
-_NAMED = _READ.format(scope=SCOPE, which="m.memory_id = ANY($7::uuid[])")
+_EVERYTHING = _READ.format(scope=SCOPE, ends=int(kinds.Kind.WITHDRAWAL), which="NOT m.listed AND NOT l.large")
+_NAMED = _READ.format(scope=SCOPE, ends=int(kinds.Kind.WITHDRAWAL), which="m.memory_id = ANY($7::uuid[])")
 _COUNTS = f"""
 SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
     WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) AND word = ANY($3::int[]) GROUP BY word) c
 """
+# What the question may not see takes no place: the best are looked at one by one until enough of them are seen.
 _CHOSEN = f"""
 WITH top AS MATERIALIZED (
     SELECT x.* {SCOPE}, LATERAL (
-        SELECT w.memory_id, sum(q.rarity) AS worth
-        FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
-        JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
-        GROUP BY w.memory_id ORDER BY worth DESC, w.memory_id LIMIT {BY_WORDS}) x
+        SELECT t.memory_id, t.worth, v.agent_id, v.session, v.position, v.said_at FROM (
+            SELECT w.agent_id, w.memory_id, sum(q.rarity) AS worth
+            FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
+            JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
+            GROUP BY w.agent_id, w.memory_id ORDER BY worth DESC, w.memory_id) t,
+        LATERAL (SELECT v.* FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = t.agent_id
+            AND v.memory_id = t.memory_id AND v.memory_type = ANY($5::smallint[]) AND {_SEEN} OFFSET 0) v
+        ORDER BY t.worth DESC, t.memory_id LIMIT {BY_WORDS}) x
 ), best AS MATERIALIZED (
-    SELECT v.agent_id, v.session, v.position, v.said_at, v.memory_id
-    FROM (SELECT * FROM top ORDER BY worth DESC, memory_id LIMIT {AROUND}) t
-    JOIN memory_index v ON v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND v.memory_id = t.memory_id
-    WHERE v.session <> 0
+    SELECT * FROM (SELECT * FROM top ORDER BY worth DESC, memory_id LIMIT {AROUND}) t WHERE session <> 0
 )
 SELECT memory_id FROM top
 UNION SELECT n.memory_id FROM best b, LATERAL (
     (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = b.agent_id
         AND v.session = b.session AND (v.position, v.said_at, v.memory_id) > (b.position, b.said_at, b.memory_id)
+        AND v.memory_type = ANY($5::smallint[]) AND {_SEEN}
         ORDER BY v.position, v.said_at, v.memory_id LIMIT 2)
     UNION ALL
     (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = b.agent_id
         AND v.session = b.session AND (v.position, v.said_at, v.memory_id) < (b.position, b.said_at, b.memory_id)
+        AND v.memory_type = ANY($5::smallint[]) AND {_SEEN}
         ORDER BY v.position DESC, v.said_at DESC, v.memory_id DESC LIMIT 2)) n
 UNION SELECT v.memory_id FROM memory_index v
     WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND NOT v.listed
 UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
-    AND v.kind >= 2 ORDER BY v.said_at DESC LIMIT {BY_WORDS})
+    AND v.kind >= {STANDING}
+    AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {kinds.Kind.WITHDRAWAL:d}) AND {_SEEN}
+    ORDER BY v.said_at DESC LIMIT {BY_WORDS})
 """
 _SIZES = f"""
 SELECT x.* {SCOPE}, LATERAL (SELECT agent_id, count(*)::int AS n FROM memory_index
@@ -128,7 +141,7 @@ class Wanted:
 
     namespace: str
     agents: list[str]
-    types: tuple[MemoryType, ...]
+    types: tuple[memory_types.MemoryType, ...]
     at: datetime | None = None
     vector: Any = None
     embedder: str | None = None
@@ -136,7 +149,11 @@ class Wanted:
     def arguments(self) -> tuple[Any, ...]:
         """$2 to $6 of the statements that read."""
         vector = None if self.vector is None else HalfVector(self.vector)
-        return self.agents, [CODES[name] for name in self.types], self.at, self.embedder, vector
+        return self.agents, self.codes(), self.at, self.embedder, vector
+
+    def codes(self) -> list[int]:
+        """The types, each once."""
+        return [memory_types.CODES[name] for name in self.types]
 
 
 class Candidates:
@@ -156,7 +173,7 @@ class Candidates:
         """The memories, and what they were chosen from; None for everything."""
         [row] = await self._db.fetch_as(wanted.namespace, _EVERYTHING, *wanted.arguments())
         if not row["large"]:
-            return memories_of(row), None
+            return await _decided(row, question), None
         words = question.stems.astype(np.int64).tolist()
         rows = await self._db.fetch_as(wanted.namespace, _COUNTS, wanted.agents, [*words, ALL, STEMS])
         counts = {each["word"]: each["n"] for each in rows}
@@ -172,16 +189,20 @@ class Candidates:
                 wanted.agents,
                 [words[place] for place in looked_at],
                 [float(rarity[place]) for place in looked_at],
+                wanted.codes(),
+                wanted.at,
             )
         ]
         ids += await self._nearest(wanted)
         length = counts.get(STEMS, 0.0) / max(counts.get(ALL, 0.0), 1.0)
-        return await self.named(wanted, ids), Population(size, frequency, max(length, 1.0))
+        [row] = await self._db.fetch_as(wanted.namespace, _NAMED, *wanted.arguments(), ids)
+        return await _decided(row, question), Population(size, frequency, max(length, 1.0))
 
-    async def named(self, wanted: Wanted, ids: Sequence[UUID]) -> Memories:
-        """Those of these ids that the question may see."""
-        [row] = await self._db.fetch_as(wanted.namespace, _NAMED, *wanted.arguments(), list(ids))
-        return memories_of(row)
+    async def named(self, wanted: Wanted, kinds: Mapping[UUID, int]) -> Memories:
+        """Those of these ids that the question may see, with the kinds that were decided among all of their agent."""
+        [row] = await self._db.fetch_as(wanted.namespace, _NAMED, *wanted.arguments(), list(kinds))
+        memories, _ = _columns(row)
+        return replace(memories, kinds=np.array([kinds[UUID(bytes=each.tobytes())] for each in memories.ids], np.int64))
 
     async def sizes(self, namespace: str, agents: Sequence[str]) -> dict[str, int]:
         """How many memories each of these agents has."""
@@ -189,11 +210,7 @@ class Candidates:
         return {row["agent_id"]: row["n"] for row in rows}
 
     async def list_words(self, namespace: str) -> int:
-        """Lists the stems of large agents' memories, a batch of each; returns how many memories those were.
-
-        Raises:
-            Unavailable: the rest is listed the next time.
-        """
+        """Lists the stems of large agents' memories, a batch of each; returns how many memories those were."""
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_WAITING, namespace, self._exact_up_to, AFTER)
         done = 0
@@ -205,9 +222,11 @@ class Candidates:
     async def _nearest(self, wanted: Wanted) -> list[UUID]:
         if wanted.vector is None or self._vectors is None:
             return []
+        types = None if len(wanted.types) == len(memory_types.CODES) else wanted.codes()
+        near = Near(wanted.embedder or "", wanted.vector, NEAREST, types, wanted.at)
         ids: list[UUID] = []
         for agent in wanted.agents:
-            ids += await self._vectors.nearest(wanted.namespace, agent, wanted.embedder or "", wanted.vector, NEAREST)
+            ids += await self._vectors.nearest(wanted.namespace, agent, near)
         return ids
 
 
@@ -225,13 +244,23 @@ def _rarest(frequency: Any) -> list[int]:
     return places
 
 
-def memories_of(row: Any) -> Memories:
-    """The columns of an answer."""
+async def _decided(row: Any, question: Question) -> Memories:
+    """The columns of an answer; withdrawals of other types than wanted end what they end, and go."""
+    memories, wanted = _columns(row)
+    given = memories, question.withdrawing
+    kinds = await asyncio.to_thread(in_force, *given) if len(memories) > FEW else in_force(*given)
+    memories = replace(memories, kinds=kinds)
+    return memories if wanted.all() else memories.only(wanted)
+
+
+def _columns(row: Any) -> tuple[Memories, NDArray[np.bool_]]:
+    """The memories, and which are of a type that is wanted."""
     facts = np.frombuffer(row["facts"] or b"", _FACTS)
-    return Memories(
+    memories = Memories(
         ids=np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16),
         words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
         distinct=(np.frombuffer(row["lengths"] or b"", ">i4") // 4).astype(np.int64),
+        named=facts["named"].astype(np.int64),
         sessions=facts["session"].astype(np.int64),
         said_at=facts["said"].astype(np.float64),
         speakers=facts["speaker"].astype(np.int64),
@@ -240,3 +269,4 @@ def memories_of(row: Any) -> Memories:
         outcomes=facts["outcome"].astype(np.float64),
         cosines=facts["cosine"].astype(np.float64),
     )
+    return memories, facts["wanted"].astype(bool)

@@ -1,7 +1,7 @@
 """Recognises what words of a question cannot find: standing instructions, preferences, and questions of another form.
 
-The rules are patterns in `kinds.toml`, of one sentence each, in a dozen languages; a distiller may say what rules miss.
-They prefer an ordinary statement: a wrong kind makes a memory 1.5 times as likely, a missed one leaves it as it is.
+The rules are patterns in `kinds.toml`, of one sentence each, in a dozen languages. They prefer an ordinary statement: a
+wrong kind makes a memory 1.5 times as likely, a missed one leaves it as it is.
 """
 
 import re
@@ -19,6 +19,7 @@ MOST_SENTENCE = 600
 YEARS = range(1900, 2100)  # numbers that may be years
 LATIN = ("en", "de", "fr", "es", "it", "pt", "nl")
 ASSISTANTS = frozenset("assistant ai bot chatbot agent model system developer tool function gpt llm".split())  # noqa: SIM905
+_IF = re.compile(r"(?:if|unless|wenn|falls|si|se|als|если) (?!(?:i|ich|je|yo|io|eu|ik|я)\b)")
 _SPLIT = re.compile(r"(?<=[.!?;])\s+|[\n\r]+|(?<=[。!?؟।])\s*")
 
 
@@ -29,6 +30,8 @@ class Kind(IntEnum):
     PREFERENCE = 1
     INSTRUCTION = 2
     WITHDRAWAL = 3  # ends an instruction or preference that was given before
+    REPLACEMENT = 4  # an instruction that ends one before it, too: "do not … any more"
+    RESET = 5  # ends all instructions that its speaker gave before
 
 
 class Form(IntEnum):
@@ -43,16 +46,21 @@ def kind_of(text: str, speaker: str = "") -> Kind:
     """The kind of a statement; an assistant's is always an ordinary one."""
     if not is_person(speaker):
         return Kind.STATEMENT
-    parts = _sentences(text)
     latin = text.isascii()
-    for kind, pattern in (
-        (Kind.WITHDRAWAL, _rules("withdrawals")),
-        (Kind.INSTRUCTION, _rules("instructions", latin=latin)),
-        (Kind.PREFERENCE, _rules("preferences", latin=latin)),
-    ):
-        if any(pattern.search(part) for part in parts):
-            return kind
-    return Kind.STATEMENT
+    parts = _sentences(text)
+    resets, withdrawals, exceptions = (_rules(name, latin=latin) for name in ("resets", "withdrawals", "exceptions"))
+    firm = [part for part in parts if not part.endswith(("?", "？", "؟")) and not _IF.match(part)]
+    withdraw = [part for part in firm if withdrawals.search(part) or resets.search(part)]
+    ends = [part for part in withdraw if not exceptions.search(part)]
+    rest = [part for part in parts if part not in ends]
+    if any(_rules("instructions", latin=latin).search(part) for part in rest):
+        others = [part for part in rest if part not in withdraw]
+        replaces = ends or any(_rules("prohibitions", latin=latin).search(part) for part in others)
+        return Kind.REPLACEMENT if replaces else Kind.INSTRUCTION
+    if ends:
+        return Kind.RESET if any(map(resets.search, ends)) else Kind.WITHDRAWAL
+    prefers = any(_rules("preferences", latin=latin).search(part) for part in rest)
+    return Kind.PREFERENCE if prefers else Kind.STATEMENT
 
 
 def is_person(speaker: str) -> bool:
@@ -62,9 +70,9 @@ def is_person(speaker: str) -> bool:
 
 def form_of(question: str) -> Form:
     """The form of a question."""
-    if _asks("summary", question):
+    if asks("summary", question):
         return Form.SUMMARY
-    return Form.ORDER if _asks("order", question) else Form.FACT
+    return Form.ORDER if asks("order", question) else Form.FACT
 
 
 def about(question: str, form: Form) -> str:
@@ -72,31 +80,19 @@ def about(question: str, form: Form) -> str:
     return question if form == Form.FACT else _question_rules("asking").sub(" ", _plain(question))
 
 
-def asks_assistant(question: str) -> bool:
-    """Whether the question is about what the assistant said."""
-    return _asks("assistant", question)
-
-
-def says_i(question: str) -> bool:
-    """Whether the question is about the person who asks."""
-    return _asks("first_person", question)
-
-
-def asks_amount(question: str) -> bool:
-    """Whether the answer names a time or an amount."""
-    return _asks("amount", question)
-
-
-def _asks(rules: str, question: str) -> bool:
-    """Whether the rules find something: of a long question in its first and last words, for some look far ahead."""
+def asks(rules: str, question: str) -> bool:
+    """Whether the rules (`assistant`: what it said; `first_person`: of who asks; `amount`: a time or an amount) find
+    something: of a long question in its first and last words, for some look far ahead."""
     if len(question) > MOST_TEXT:
         question = f"{question[: MOST_TEXT // 2]}\n{question[-MOST_TEXT // 2 :]}"
     return bool(_question_rules(rules).search(_plain(question)))
 
 
-def amounts() -> str:
-    """Words of times and amounts."""
-    return " ".join([*_patterns()["questions"]["amounts"], *map(str, chain(range(100), YEARS))])
+@cache
+def vocabulary(name: str) -> str:
+    """Words of times and `amounts`, or those of `withdrawing` that do not say what is withdrawn."""
+    numbers = chain(range(100), YEARS) if name == "amounts" else ()
+    return " ".join([*_patterns()["questions"][name], *map(str, numbers)])
 
 
 def _sentences(text: str) -> list[str]:

@@ -5,8 +5,8 @@ in the file by which it configures a MemoryService. No group reaches further tha
 a statement no other one.
 """
 
-from collections.abc import Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.postgres.database import Database
@@ -29,18 +29,14 @@ From one agent's first row to the next agent's: a look-up in the index for each,
 _EVERYBODY = f"WITH RECURSIVE {AGENTS} SELECT agent_id FROM agents WHERE agent_id IS NOT NULL LIMIT $2"
 
 
-class FileGroups(Protocol):
-    """Groups that came by a file."""
-
-    def groups(self, namespace: str) -> Mapping[str, str]:
-        """By agent."""
-        ...
-
-
 class Groups:
-    """Members of groups and namespaces."""
+    """Members of groups and namespaces.
 
-    def __init__(self, db: Database, file: FileGroups) -> None:
+    Args:
+        file: groups of a namespace that came by a file, by agent.
+    """
+
+    def __init__(self, db: Database, file: Callable[[str], Mapping[str, str]]) -> None:
         self._db = db
         self._file = file
 
@@ -70,7 +66,7 @@ class Groups:
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_DECLARED, namespace)
         # What the file says of an agent goes before: it is the LearningAgent's own word.
-        groups = {row["name"]: row["memory_group"] for row in rows} | dict(self._file.groups(namespace))
+        groups = {row["name"]: row["memory_group"] for row in rows} | dict(self._file(namespace))
         group = groups.get(agent)
         if group is None:
             raise Invalid(

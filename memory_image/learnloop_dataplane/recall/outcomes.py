@@ -106,9 +106,6 @@ class Outcomes:
         """Gives each rewarded episode's reward to its recalls; returns how many episodes that were.
 
         The recalls of one episode teach together, so it waits for those that are not logged yet.
-
-        Raises:
-            Unavailable: the rest stays for the next time.
         """
         done: list[str] = []
         gained: Gains = {}

@@ -4,7 +4,6 @@ import re
 import zlib
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +19,17 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The columns of a memory that recall reads: packed stems, session, speaker, who that is, and kind."""
+    """The columns of a memory that recall reads: packed stems, how many name the speaker, session, and so on."""
 
     terms: bytes
+    named: int
     session: int
     speaker: int
     person: bool
     kind: kinds.Kind
 
 
-def speaker_of(content: dict[str, Any], given: str | None, *, prefixed: bool = True) -> str:
+def speaker_of(content: dict[str, object], given: str | None, *, prefixed: bool = True) -> str:
     """The speaker: as given, as the content has it, or as the text begins (`Ann: hello`); empty for unknown."""
     for name in (given, content.get("speaker"), content.get("role")):
         if isinstance(name, str) and name.strip():
@@ -39,7 +39,7 @@ def speaker_of(content: dict[str, Any], given: str | None, *, prefixed: bool = T
     return match[1][:MOST_NAME] if match else ""
 
 
-def index(content: dict[str, Any], speaker: str, session: str | None, analyzer: Analyzer) -> Indexed:
+def index(content: dict[str, object], speaker: str, session: str | None, analyzer: Analyzer) -> Indexed:
     """The columns of one memory; its speaker's name can be searched, too."""
     text = text_of(content)
     spoken = text
@@ -49,8 +49,10 @@ def index(content: dict[str, Any], speaker: str, session: str | None, analyzer: 
             spoken = text[text.index(":" if ":" in text[: prefix.end()] else "：") + 1 :]
         else:
             text = f"{speaker}: {text}"
+    terms, name = analyzer.terms(text), analyzer.terms(speaker)
     return Indexed(
-        pack(analyzer.terms(text)),
+        pack(terms),
+        len(set(name)) if terms[: len(name)] == name else 0,
         thread_of(session),
         name_hash(speaker),
         kinds.is_person(speaker),
@@ -71,20 +73,29 @@ def question_of(text: str, analyzer: Analyzer) -> ranking.Question:
     if len(stems) > MOST_STEMS:
         stems = stems[: MOST_STEMS // 2] + stems[-MOST_STEMS // 2 :]
     names = {name_hash(word) for word in words(text) if len(word) > 1}
+    roles = names & _roles()  # a question about a user interface names no person
+    names -= roles
     for run in _UNSPACED.findall(text):
         names |= {name_hash(run[i : i + n]) for n in (2, 3, 4) for i in range(len(run) - n + 1)}
-    speakers = [name_hash("user")] if kinds.says_i(text) else []
-    if form == kinds.Form.FACT and kinds.asks_assistant(text):
+    speakers = [*roles, *([name_hash("user")] if kinds.asks("first_person", text) else [])]
+    if asks_assistant := kinds.asks("assistant", text):
         speakers.append(name_hash("assistant"))
     return ranking.Question(
         np.array(list(dict.fromkeys(map(term_hash, stems))), np.uint32),
         np.array(sorted(names), np.int64),
         np.array(speakers, np.int64),
-        _amounts(analyzer) if kinds.asks_amount(text) else np.zeros(0, np.uint32),
+        _stems(kinds.vocabulary("amounts"), analyzer) if kinds.asks("amount", text) else np.zeros(0, np.uint32),
+        _stems(kinds.vocabulary("withdrawing"), analyzer),
         form,
+        of_all=asks_assistant,
     )
 
 
 @cache
-def _amounts(analyzer: Analyzer) -> NDArray[np.uint32]:
-    return np.unique(np.array([term_hash(stem) for stem in analyzer.terms(kinds.amounts())], np.uint32))
+def _stems(text: str, analyzer: Analyzer) -> NDArray[np.uint32]:
+    return np.unique(np.array([term_hash(stem) for stem in analyzer.terms(text)], np.uint32))
+
+
+@cache
+def _roles() -> frozenset[int]:
+    return frozenset(map(name_hash, ("user", "human", *kinds.ASSISTANTS)))

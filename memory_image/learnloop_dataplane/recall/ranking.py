@@ -5,20 +5,23 @@
    by the stem's rarity, and is added up: BM25F over a memory and its neighbours.
 2. Times 1 + 2 × the share of the question's stems that the memory itself has.
 3. Times 1.5 where the question names the speaker, says I and the user speaks, or asks what the assistant said.
-4. Times 1.5 where a person states a preference or a standing instruction, unless the question names somebody else.
+4. Times 1.5 where a person states a preference or a standing instruction, unless the question names a speaker by name.
 5. Times 1.5 where the question asks for a time or an amount and the memory names one.
 6. Divided by the square root of 1 + length / 100 stems.
 7. Plus 0.3 × the best score of the memory's session.
 8. Times 0.8 to 1.25, by what came of earlier recalls of the memory.
 9. With an embedder: plus 0.75 × the z-score of the cosine above the lowest one, in units of the scores' own deviation,
-   times 1.5 for the speaker as in 3.
+   times 1.5 for the speaker as in 3. A memory without a vector counts as one of the mean cosine.
 
-A fifth of k goes to the standing instructions that share most with the question and with the memories that answer it:
-"when is it due?" shares no word with "format dates like this when I ask about deadlines". Questions of order and for a
-summary spread over the conversation; an order is answered as it was said, a summary with the replies to what was said.
+Questions for a summary leave out 4 and 6. Of memories that score alike the newest comes first.
+A fifth of k, one at least where k is 2 or more, goes to standing instructions, unless the question names a speaker.
+They are those that share most with the question and with the memories that answer it: "when is it due?" shares no word
+with "format dates like this when I ask about deadlines". Questions of order and for a summary spread over what people
+said, and over everything where they ask what the assistant said or people's words do not suffice. An order is answered
+as it was said. A summary prefers short memories and words that are new in it, and takes the replies to what was said.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +48,7 @@ TOPIC = 0.3  # weight of stems that an instruction shares with the best memories
 APART, REACH = 0.3, 30.0  # of an order or a summary: how much a chosen memory lowers those around it, and how far
 NEW_WORDS = 1.0  # of a summary: weight of stems that no chosen memory has
 WITHDRAWN = 0.5  # share of the stems of the shorter of two statements
+MOST_STATED = 2000  # instructions, preferences and withdrawals that are compared
 NOBODY = 0  # the hash of an unknown speaker
 
 
@@ -56,10 +60,11 @@ class Memories:
         ids: bytes [n, 16].
         words: hash << 8 | count of every distinct stem, memory by memory, uint32 [m].
         distinct: how many distinct stems each memory has, int64 [n].
+        named: how many of these, the first, are its speaker's name, int64 [n].
         sessions: int64 [n]; 0 where a memory belongs to no session.
         said: seconds since 1970, float64 [n].
         speakers: hash of the speaker's name, int64 [n].
-        kinds: codes of `Kind`, int64 [n].
+        kinds: codes of `Kind`, int64 [n]; of what is ranked, after `in_force`.
         persons: whether a person and not an assistant speaks, bool [n].
         outcomes: from -1 to 1, float64 [n].
         cosines: with the question's vector, float64 [n]; NaN for a memory without a vector of the same embedder.
@@ -68,6 +73,7 @@ class Memories:
     ids: NDArray[np.uint8]
     words: NDArray[np.uint32]
     distinct: NDArray[np.int64]
+    named: NDArray[np.int64]
     sessions: NDArray[np.int64]
     said_at: Floats
     speakers: NDArray[np.int64]
@@ -79,6 +85,12 @@ class Memories:
     def __len__(self) -> int:
         return len(self.distinct)
 
+    def only(self, rows: NDArray[np.bool_]) -> "Memories":
+        """These rows alone."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        rest = {name: column[rows] for name, column in columns.items() if name != "words"}
+        return Memories(words=self.words[np.repeat(rows, self.distinct)], **rest)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -89,14 +101,18 @@ class Question:
         names: hashes of what may be a speaker's name, int64.
         speakers: hashes of `user` or `assistant`, where the question is about what one of them said, int64.
         amounts: hashes of the stems of times and amounts, where the question asks for one, uint32, ascending.
+        withdrawing: hashes of stems that do not say what a withdrawal or an instruction is about, uint32, ascending.
         form: of the answer.
+        of_all: of an order or a summary: whether what the assistant said belongs to it as much as what people said.
     """
 
     stems: NDArray[np.uint32]
     names: NDArray[np.int64]
     speakers: NDArray[np.int64]
     amounts: NDArray[np.uint32]
+    withdrawing: NDArray[np.uint32]
     form: Form = Form.FACT
+    of_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +128,18 @@ class Population:
     size: int
     frequency: Floats
     length: float
+
+    @classmethod
+    def of(cls, memories: Memories, question: Question) -> "Population":
+        """These memories, where they are all."""
+        counts, lengths = _counts(memories, question.stems)
+        length = float(lengths.mean()) if len(lengths) else 0.0
+        return cls(len(memories), (counts > 0).sum(axis=1).astype(np.float64), max(length, 1.0))
+
+    def __add__(self, other: "Population") -> "Population":
+        size = self.size + other.size
+        length = (self.size * self.length + other.size * other.length) / max(size, 1)
+        return Population(size, self.frequency + other.frequency, max(length, 1.0))
 
 
 @dataclass(frozen=True)
@@ -146,8 +174,7 @@ class _Ranking:
         self.rarity = np.log1p((np.maximum(size - frequency, 0) + 0.5) / (frequency + 0.5))
         mean = population.length if population else float(lengths.mean())
         self.named = bool(np.isin(question.names, memories.speakers[memories.speakers != NOBODY]).any())
-        self.kinds = _in_force(memories)
-        self.standing = np.flatnonzero(self.kinds == Kind.INSTRUCTION)
+        self.standing = np.flatnonzero(memories.kinds == Kind.INSTRUCTION)
         meant = np.isin(memories.speakers, np.append(question.names, question.speakers))
         self.speaker = np.where(meant & (memories.speakers != NOBODY), SPEAKER, 1.0)
         words = self._words(1 - B + B * lengths / max(mean, 1.0))
@@ -174,7 +201,7 @@ class _Ranking:
             score *= 1 + COVERAGE * self.has.mean(axis=0)
         score *= self.speaker
         if self.question.form != Form.SUMMARY and not self.named:
-            stated = (self.kinds == Kind.PREFERENCE) | (self.kinds == Kind.INSTRUCTION)
+            stated = (self.memories.kinds == Kind.PREFERENCE) | (self.memories.kinds == Kind.INSTRUCTION)
             score *= np.where(stated, KIND, 1.0)
         if len(self.question.amounts):
             score *= np.where(_with_any(self.memories, self.question.amounts), AMOUNT, 1.0)
@@ -187,8 +214,9 @@ class _Ranking:
         if self.question.form == Form.SUMMARY:
             return self._spread(k)
         rows: list[int] = np.lexsort((-self.memories.said_at, -self.scores))[:k].tolist()  # of equal ones the newest
-        if len(self.standing) and not self.named:
-            fitting = self._fitting(rows)[: max(k // INSTRUCTIONS, 1)]
+        places = min(max(k // INSTRUCTIONS, 1), k - 1)
+        if places and len(self.standing) and not self.named:
+            fitting = self._fitting(rows)[:places]
             for row in [row for row in fitting if row not in rows]:
                 others = [place for place, other in enumerate(rows) if other not in fitting]
                 if others:
@@ -222,19 +250,21 @@ class _Ranking:
         """
         memories, summary = self.memories, self.question.form == Form.SUMMARY
         scores = self.scores / (1 + _lengths(memories) / LONG) ** 0.25 if summary else self.scores
-        left = np.where(self._candidates(), scores, -np.inf)
-        places = np.arange(len(left))
+        first = memories.persons | self.question.of_all
+        places = np.arange(len(scores))
+        apart = np.ones(len(scores))
         covered = np.zeros(len(self.rarity), bool)
         total = max(float(self.rarity.sum()), 1e-9)
         rows: list[int] = []
-        while len(rows) < k and np.isfinite(left).any():
-            new = NEW_WORDS * (self.rarity * ~covered) @ self.has / total if summary else 0.0
-            row = int(np.argmax(left * (1 + new)))
+        while len(rows) < min(k, len(scores)):
+            left = np.delete(places, rows)
+            left = left[first[left]] if first[left].any() else left
+            new = NEW_WORDS * (self.rarity * ~covered) @ self.has[:, left] / total if summary else 0.0
+            row = int(left[np.argmax(scores[left] * apart[left] * (1 + new))])
             rows.append(row)
             covered |= self.has[:, row]
-            left *= 1 - APART * np.exp(-np.abs(places - row) / REACH)
-            left[row] = -np.inf
-            if summary and len(rows) < k and self._is_reply(row + 1):
+            apart *= 1 - APART * np.exp(-np.abs(places - row) / REACH)
+            if summary and len(rows) < k and self._is_reply(row + 1) and row + 1 not in rows:
                 rows.append(row + 1)
         return rows
 
@@ -243,20 +273,15 @@ class _Ranking:
         sessions = self.memories.sessions
         return row < len(sessions) and sessions[row - 1] == sessions[row] != 0 and not self.memories.persons[row]
 
-    def _candidates(self) -> NDArray[np.bool_]:
-        """People's words; everything where no person speaks."""
-        persons = self.memories.persons
-        return persons if persons.any() else np.ones(len(persons), bool)
-
     def why(self, row: int) -> str:
         """The reason for a memory in the answer, in one word."""
         if self.question.form == Form.ORDER:
             return "order"
         if self.question.form == Form.SUMMARY:
             return "cover"
-        if self.kinds[row] == Kind.INSTRUCTION and not self.named:
+        if self.memories.kinds[row] == Kind.INSTRUCTION and not self.named:
             return "instruction"
-        if self.kinds[row] == Kind.PREFERENCE and not self.named:
+        if self.memories.kinds[row] == Kind.PREFERENCE and not self.named:
             return "preference"
         if self.meaning[row] > 0:
             return "meaning"
@@ -299,22 +324,52 @@ def _best_of_session(scores: Floats, sessions: NDArray[np.int64]) -> Floats:
     return best
 
 
-def _in_force(memories: Memories) -> NDArray[np.int64]:
-    """The kinds, without instructions and preferences that were withdrawn later."""
-    ends = np.flatnonzero(memories.kinds == Kind.WITHDRAWAL)
-    stated = np.flatnonzero((memories.kinds == Kind.PREFERENCE) | (memories.kinds == Kind.INSTRUCTION))
-    if not len(ends) or not len(stated):
-        return memories.kinds
-    bounds = np.append(0, np.cumsum(memories.distinct))
-    stems = {int(row): set((memories.words[bounds[row] : bounds[row + 1]] >> 8).tolist()) for row in (*ends, *stated)}
-    kinds = memories.kinds.copy()
-    for row in map(int, stated):
-        for end in map(int, ends):
-            least = min(len(stems[row]), len(stems[end]))
-            later = (memories.said_at[end], end) > (memories.said_at[row], row)
-            if later and least and len(stems[row] & stems[end]) >= WITHDRAWN * least:
-                kinds[row] = Kind.STATEMENT
+def in_force(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The kinds, without instructions and preferences that were withdrawn later.
+
+    A withdrawal ends those before it, of its speaker or of no named one, that share most with it: half of the stems at
+    least that the shorter one is about. A reset ends all instructions of its speaker. Of very many only the newest
+    count, and older ones are statements.
+    """
+    kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
+    rows = np.flatnonzero(kinds)
+    rows = rows[np.argsort(memories.said_at[rows], kind="stable")]  # as they were said
+    kinds[rows[:-MOST_STATED]] = Kind.STATEMENT
+    rows, places = rows[-MOST_STATED:], np.full(len(memories), -1)
+    places[rows] = np.arange(len(rows))
+    ends = np.flatnonzero(memories.kinds[rows] >= Kind.WITHDRAWAL)
+    if not len(ends):
+        return kinds
+    stated = (kinds[rows] == Kind.PREFERENCE) | (kinds[rows] == Kind.INSTRUCTION)
+    owners, stems = _subjects(memories, places, withdrawing)
+    sizes = np.bincount(owners, minlength=len(rows))
+    subjects = np.split(stems, np.cumsum(sizes)[:-1])
+    by_stem = np.argsort(stems[stated[owners]], kind="stable")
+    holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
+    for place in ends.tolist():
+        before = rows[:place]
+        same = memories.speakers[before] == memories.speakers[rows[place]]
+        if memories.kinds[rows[place]] == Kind.RESET:
+            kinds[before[same & (kinds[before] == Kind.INSTRUCTION)]] = Kind.STATEMENT
+            continue
+        firsts, lasts = np.searchsorted(index, subjects[place]), np.searchsorted(index, subjects[place], "right")
+        runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
+        shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
+        shared = np.where(same | (memories.speakers[before] == NOBODY), shared, 0)
+        shares = shared / np.maximum(np.minimum(sizes[:place], sizes[place]), 1)
+        gone = (shares >= WITHDRAWN) & (shares == shares.max(initial=0))
+        kinds[before[gone & (shared == shared.max(where=gone, initial=0))]] = Kind.STATEMENT
     return kinds
+
+
+def _subjects(memories: Memories, places: Rows, withdrawing: NDArray[np.uint32]) -> tuple[Rows, NDArray[np.uint32]]:
+    """The stems that memories with a place are about, place by place: not their speaker's name, which comes first."""
+    few, place = memories.only(places >= 0), places[places >= 0]
+    stems, owners = few.words >> np.uint32(8), np.repeat(place, few.distinct)
+    firsts = np.repeat(np.cumsum(few.distinct) - few.distinct, few.distinct)
+    about = ~np.isin(stems, withdrawing) & (np.arange(len(stems)) - firsts >= np.repeat(few.named, few.distinct))
+    order = np.argsort(owners[about], kind="stable")
+    return owners[about][order], stems[about][order]
 
 
 def _z_scores(values: Floats) -> Floats:

@@ -2,23 +2,22 @@
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections import ChainMap, Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from functools import reduce
+from operator import add
+from typing import Literal
 from uuid import UUID
 
-import numpy as np
 import orjson
-from cachetools import LRUCache
 
-from learnloop_common.circuit_breaker import Breaker
-from learnloop_dataplane.embedding.embedder import Embedder
+from learnloop_dataplane.embedding.embedder import QuestionVectors
 from learnloop_dataplane.errors import StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.recall import memory_groups, memory_types, questions, ranking
-from learnloop_dataplane.recall.candidates import MOST_TOGETHER, SCOPE, Candidates, Wanted
+from learnloop_dataplane.recall.candidates import FEW, MOST_TOGETHER, SCOPE, Candidates, Wanted
 from learnloop_dataplane.text import Analyzer
 
 FLUSH_SECONDS = 1.0
@@ -103,8 +102,6 @@ class RecallLog:
 
 log = logging.getLogger(__name__)
 AT_ONCE = 4  # agents whose own best are looked for at a time
-EmbedderOf = Callable[[str], Awaitable[Embedder | None]]
-TOO_SLOW = 3  # questions of a namespace in a row, after which its next ones do without the embedder for a while
 OWN_BEST = 30  # of each agent, where several have too many to rank them all
 _TEXTS = f"""
 SELECT m.* {SCOPE}, LATERAL (SELECT id, memory_type, content, importance, created_at, session_id, origin, pinned,
@@ -165,29 +162,24 @@ class Recaller:
     """Answers recalls of all agents.
 
     Args:
-        embedder: of a namespace: adds the meaning of texts; None: words alone.
-        embed_seconds: that a recall waits for the question's vector.
+        vectors: add the meaning of questions.
     """
 
     def __init__(
         self,
         db: Database,
         analyzer: Analyzer,
-        embedder: EmbedderOf,
+        vectors: QuestionVectors,
         candidates: Candidates,
         groups: memory_groups.Groups,
         log: RecallLog,
-        *,
-        embed_seconds: float = 0.5,
     ) -> None:
         self._db = db
         self._analyzer = analyzer
-        self._embedder = embedder
+        self._vectors = vectors
         self._candidates = candidates
         self._groups = groups
         self._log = log
-        self._embed_seconds = embed_seconds
-        self._slow: LRUCache[str, Breaker] = LRUCache(1000)
 
     async def recall(self, namespace: str, ask: Ask) -> Recall:
         """The k best memories of one agent, or of several, for a text.
@@ -200,15 +192,15 @@ class Recaller:
         if ask.scope != "agent":
             agents = await self._groups.members(namespace, ask.agent, ask.scope)
         question = questions.question_of(ask.text, self._analyzer)
-        name, vector, degraded = await self._vector(namespace, ask.text)
+        name, vector, degraded = await self._vectors.of(namespace, ask.text)
         wanted = Wanted(namespace, agents, ask.types, ask.at, vector, name)
         try:
-            memories, population = await self._read(wanted, question)
+            memories, population = await self._read(wanted, question, ask.k)
         except StoreAway as error:
             log.warning("the vector store does not answer, words choose the memories to rank: %s", error)
             degraded.append("vector store")
-            memories, population = await self._read(Wanted(namespace, agents, ask.types, ask.at), question)
-        best = ranking.rank(memories, question, ask.k, population)
+            memories, population = await self._read(Wanted(namespace, agents, ask.types, ask.at), question, ask.k)
+        best = await _ranked(memories, question, ask.k, population)
         ids = [UUID(bytes=memories.ids[row].tobytes()) for row in best.rows]
         rows = {row[0]: row for row in await self._db.fetch_as(namespace, _TEXTS, agents, ids)}
         hits = [
@@ -222,53 +214,38 @@ class Recaller:
         searched = population.size if population else len(memories)
         return Recall(retrieval_id, "chosen" if population else "exact", searched, hits, degraded)
 
-    async def _vector(self, namespace: str, text: str) -> tuple[str | None, Any, list[str]]:
-        """The embedder's name, the question's vector, and what is missing."""
-        slow = self._slow.setdefault(namespace, Breaker(after=TOO_SLOW, longest_rest=10.0))
-        try:
-            embedder = await self._embedder(namespace)
-            if embedder is None:
-                return None, None, []
-            if not slow.allows():
-                return None, None, ["embedder"]
-            try:
-                async with asyncio.timeout(self._embed_seconds):
-                    [vector] = await embedder.embed([text])
-                slow.worked()
-            except TimeoutError:
-                slow.failed()
-                raise
-            finally:
-                slow.gave_up()
-        except (Unavailable, TimeoutError) as error:
-            log.warning("recall goes by words only: %s", error or "the embedder takes too long")
-            return None, None, ["embedder"]
-        return embedder.name, vector, []
-
     async def _read(
-        self, wanted: Wanted, question: ranking.Question
+        self, wanted: Wanted, question: ranking.Question, k: int
     ) -> tuple[ranking.Memories, ranking.Population | None]:
         if len(wanted.agents) > 1:
             sizes = await self._candidates.sizes(wanted.namespace, wanted.agents)
             if sum(sizes.values()) > MOST_TOGETHER:
-                return await self._best_of_each(wanted, question, list(sizes), sum(sizes.values()))
+                return await self._best_of_each(wanted, question, list(sizes), k)
         return await self._candidates.read(wanted, question)
 
     async def _best_of_each(
-        self, wanted: Wanted, question: ranking.Question, agents: Sequence[str], size: int
+        self, wanted: Wanted, question: ranking.Question, agents: Sequence[str], k: int
     ) -> tuple[ranking.Memories, ranking.Population]:
         """Each agent's own best, to be ranked together."""
         turns = asyncio.Semaphore(AT_ONCE)
+        most = max(OWN_BEST, k)
 
-        async def best(agent: str) -> list[UUID]:
+        async def best(agent: str) -> tuple[dict[UUID, int], ranking.Population]:
             async with turns:
                 own = Wanted(wanted.namespace, [agent], wanted.types, wanted.at, wanted.vector, wanted.embedder)
                 memories, population = await self._candidates.read(own, question)
-            rows = ranking.rank(memories, question, OWN_BEST, population).rows
-            return [UUID(bytes=memories.ids[row].tobytes()) for row in rows]
+                rows = (await _ranked(memories, question, most, population)).rows
+            kinds = {UUID(bytes=memories.ids[row].tobytes()): int(memories.kinds[row]) for row in rows}
+            return kinds, population or ranking.Population.of(memories, question)
 
-        ids = [identity for own in await asyncio.gather(*map(best, agents)) for identity in own]
-        memories = await self._candidates.named(wanted, ids)
-        frequency = np.array([np.count_nonzero(memories.words >> 8 == stem) for stem in question.stems], float)
-        length = float((memories.words & 255).sum()) / max(len(memories), 1)
-        return memories, ranking.Population(size, frequency, max(length, 1.0))
+        each = await asyncio.gather(*map(best, agents))
+        memories = await self._candidates.named(wanted, dict(ChainMap(*(kinds for kinds, _ in each))))
+        return memories, reduce(add, (population for _, population in each))
+
+
+async def _ranked(
+    memories: ranking.Memories, question: ranking.Question, k: int, population: ranking.Population | None
+) -> ranking.Answer:
+    if len(memories) > FEW:
+        return await asyncio.to_thread(ranking.rank, memories, question, k, population)
+    return ranking.rank(memories, question, k, population)

@@ -6,18 +6,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from cachetools import TTLCache
 from sqlmodel import func, update
 
+from learnloop_dataplane import config, errors
 from learnloop_dataplane.audit.chain import Detail, note
 from learnloop_dataplane.blobs import Blobs, Spooled, spooled
-from learnloop_dataplane.config import Quotas
-from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.metrics import Metrics
-from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.postgres.experience_tables import Artifact
+from learnloop_dataplane.postgres import database, experience_tables
 
 LOOK_SECONDS = 10.0
 
@@ -38,7 +35,7 @@ class Artifacts:
         max_bytes: what an upload may have at most.
     """
 
-    def __init__(self, db: Database, blobs: Blobs, max_bytes: int) -> None:
+    def __init__(self, db: database.Database, blobs: Blobs, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._db = db
         self._blobs = blobs
@@ -50,7 +47,7 @@ class Artifacts:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._blobs.ping()
-        except Unavailable as error:
+        except errors.Unavailable as error:
             self.problem = error.message
         except TimeoutError:
             self.problem = f"the artifact store does not answer within {LOOK_SECONDS:.0f} s"
@@ -73,11 +70,15 @@ class Artifacts:
         await self.use(namespace, upload.sha256)
         await self._blobs.put(artifact_key(namespace, upload.sha256), upload.path)
         async with self._db.session(namespace) as session:
-            await session.insert(Artifact(namespace=namespace, sha256=upload.sha256, size_bytes=upload.size))
+            await session.insert(
+                experience_tables.Artifact(namespace=namespace, sha256=upload.sha256, size_bytes=upload.size)
+            )
 
     async def use(self, namespace: str, sha256: str) -> None:
         """Marks the artifact as used: its retention begins again."""
-        used = update(Artifact).filter_by(namespace=namespace, sha256=sha256).values(used_at=func.now())
+        used = (
+            update(experience_tables.Artifact).filter_by(namespace=namespace, sha256=sha256).values(used_at=func.now())
+        )
         async with self._db.session(namespace) as session:
             await session.exec(used)
 
@@ -88,10 +89,10 @@ class Artifacts:
             ApiError: 404, this namespace has no such artifact.
         """
         async with self._db.session(namespace) as session:
-            row = await session.get(Artifact, (namespace, sha256))
+            row = await session.get(experience_tables.Artifact, (namespace, sha256))
         chunks = await self._blobs.open(artifact_key(namespace, sha256)) if row else None
         if row is None or chunks is None:
-            raise ApiError(
+            raise errors.ApiError(
                 404, "this namespace has no such artifact; check the URI or upload it", field="sha256", value=sha256
             )
         return Content(sha256, row.size_bytes, chunks)
@@ -106,7 +107,7 @@ async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) 
     content = await artifacts.get(namespace, sha256)
     if content.size > most:
         message = f"it has {content.size} bytes, and {most} is the most that is read here; train a smaller one"
-        raise ApiError(413, message, field="sha256", value=sha256)
+        raise errors.ApiError(413, message, field="sha256", value=sha256)
     await artifacts.use(namespace, sha256)
     return content
 
@@ -149,7 +150,7 @@ class DeletedArtifacts:
 class Keeping:
     """Deletes old artifacts of one namespace at a time, when the operator names those in use."""
 
-    def __init__(self, db: Database, blobs: Blobs, days: int) -> None:
+    def __init__(self, db: database.Database, blobs: Blobs, days: int) -> None:
         self._db, self._blobs, self._days = db, blobs, days
 
     async def run(self, namespace: str, used: Sequence[str], jobs: Sequence[str]) -> DeletedArtifacts:
@@ -181,14 +182,14 @@ class Keeping:
     async def _checkpoints(self, namespace: str, job: str) -> int:
         async with self._db.tenant(namespace) as connection:
             await connection.fetchrow(_LOCK, namespace, job)
-            rows: list[Any] = await connection.fetch(_DELETE_CHECKPOINTS, namespace, job, self._days)
+            rows = await connection.fetch(_DELETE_CHECKPOINTS, namespace, job, self._days)
             if rows:
                 detail: Detail = {"count": len(rows), "days": self._days}
                 await note(connection, namespace, "checkpoints.deleted", f"training-job/{job}", detail)
         for row in rows:
             try:
                 await self._blobs.delete(row["checkpoint_path"])
-            except Unavailable:
+            except errors.Unavailable:
                 log.warning("checkpoint blob %s could not be removed", row["checkpoint_path"])
         return len(rows)
 
@@ -207,7 +208,11 @@ class StorageQuotas:
     """Checks before anything is kept. Two uploads at the same moment may both use the last bytes."""
 
     def __init__(
-        self, db: Database, quotas: Quotas, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        db: database.Database,
+        quotas: config.Quotas,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._db, self._quotas, self._metrics = db, quotas, metrics
         self._counted: TTLCache[str, int] = TTLCache(MOST_NAMESPACES, COUNT_SECONDS, clock)
@@ -224,7 +229,7 @@ class StorageQuotas:
         used = await self._bytes(namespace)
         if used + size > limit:
             self._metrics.count("quota_refusals", namespace, "artifact_bytes")
-            raise ApiError(
+            raise errors.ApiError(
                 413,
                 f"artifacts and checkpoints of namespace {namespace} have {used} of {limit} bytes "
                 f"(dataPlane.quotas.artifactBytes of the chart), and this has {size}; delete runs, or ask for more",
@@ -244,7 +249,7 @@ class StorageQuotas:
         used = await self._memories(namespace)
         if used + number > limit:
             self._metrics.count("quota_refusals", namespace, "memories")
-            raise ApiError(
+            raise errors.ApiError(
                 429,
                 f"namespace {namespace} has {used} of {limit} memories (dataPlane.quotas.memories of the chart), and "
                 f"these are {number} more; forget some, give its agents budgets, or ask for more",
@@ -253,7 +258,7 @@ class StorageQuotas:
             )
         self._counted[namespace] = used + number
 
-    async def shown(self, namespace: str) -> dict[str, Any]:
+    async def shown(self, namespace: str) -> dict[str, object]:
         """Used and allowed amounts; `limit` is null where there is none."""
         limits = self._quotas.of(namespace)
         return {

@@ -1,33 +1,31 @@
 """Models that serve and that were rolled back, by the operator's account: a record and an event of every change."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic import ValidationError
 from sqlmodel import col, func, select, tuple_
 
 from learnloop_api import names
 from learnloop_api.wire.deployment import (
+    DeploymentOutcomes,
     GateReport,
     GateReports,
     JudgedGates,
     ModelDeployed,
+    RevisionOutcomes,
     RolloutDecision,
     ServedModel,
     StoredReport,
     Validation,
 )
+from learnloop_dataplane import blobs, errors, strict_json
 from learnloop_dataplane.audit.chain import note, note_once
-from learnloop_dataplane.blobs import Spooled
-from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.nats.event_outbox import EventOutbox
-from learnloop_dataplane.postgres.database import Database, Session, uuid7
+from learnloop_dataplane.postgres import database, experience_tables
 from learnloop_dataplane.postgres.event_tables import GateReportRow, GateVerdictRow, OutboxEvent, ServedModelRow
-from learnloop_dataplane.postgres.experience_tables import TrainingRunRow
 from learnloop_dataplane.registry.artifacts import Artifacts
-from learnloop_dataplane.strict_json import StrictReader
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _NEWEST = (datetime(9999, 12, 31, tzinfo=UTC), "")
@@ -40,7 +38,7 @@ class Deployments:
         arrived: called with a namespace in whose outbox an event waits.
     """
 
-    def __init__(self, db: Database, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
+    def __init__(self, db: database.Database, outbox: EventOutbox, arrived: Callable[[str], None]) -> None:
         self._db = db
         self._outbox = outbox
         self._arrived = arrived
@@ -53,7 +51,7 @@ class Deployments:
             serving = _read(row.serving) if row else None
             if serving and serving.revision == event.revision:
                 return False
-            new = await self._keep(session, namespace, event, f"{namespace}/deployed/{uuid7()}", "serving")
+            new = await self._keep(session, namespace, event, f"{namespace}/deployed/{database.uuid7()}", "serving")
         if new:
             self._arrived(namespace)
         return new
@@ -77,7 +75,9 @@ class Deployments:
         async with self._db.tenant(namespace) as connection:
             return await note_once(connection, namespace, "rollout.decision", subject, detail, **key)
 
-    async def _keep(self, session: Session, namespace: str, event: ModelDeployed, identity: str, column: str) -> bool:
+    async def _keep(
+        self, session: database.Session, namespace: str, event: ModelDeployed, identity: str, column: str
+    ) -> bool:
         event = event.model_copy(update={"validation": await _validation(session, namespace, event.sha256)})
         body = event.model_dump_json()
         if not await self._outbox.put(session.raw, namespace, _subject(namespace, event), identity, body.encode()):
@@ -115,7 +115,7 @@ class Deployments:
                 await session.delete(row)
 
     async def history(
-        self, namespace: str, deployment: str, limit: int, before: tuple[Any, ...] | None = None
+        self, namespace: str, deployment: str, limit: int, before: tuple[object, ...] | None = None
     ) -> tuple[list[ModelDeployed], tuple[datetime, str] | None]:
         """The newest changes of one ModelDeployment, newest first, those before a time and message; and the time and
         message of the last one where there may be more."""
@@ -129,13 +129,13 @@ class Deployments:
         return [ModelDeployed.model_validate_json(row.payload) for row in rows], more
 
 
-async def _validation(session: Session, namespace: str, sha256: str | None) -> Validation | None:
+async def _validation(session: database.Session, namespace: str, sha256: str | None) -> Validation | None:
     """The proof of the artifact's own training run, as long as the run is on record."""
     if not sha256:
         return None
-    made_it = col(TrainingRunRow.manifest)["artifact_sha256"].astext == sha256
-    runs = select(TrainingRunRow).filter_by(namespace=namespace).where(made_it)
-    run = (await session.exec(runs.order_by(col(TrainingRunRow.created_at).desc()).limit(1))).first()
+    made_it = col(experience_tables.TrainingRunRow.manifest)["artifact_sha256"].astext == sha256
+    runs = select(experience_tables.TrainingRunRow).filter_by(namespace=namespace).where(made_it)
+    run = (await session.exec(runs.order_by(col(experience_tables.TrainingRunRow.created_at).desc()).limit(1))).first()
     if run is None or run.manifest is None:
         return None
     proof = {name: run.manifest.get(name) for name in ("evaluation", "baseline", "difference")}
@@ -151,17 +151,17 @@ def _subject(namespace: str, event: ModelDeployed) -> str:
 
 
 MOST = 64
-_READER = StrictReader(GateReport)
+_READER = strict_json.StrictReader(GateReport)
 
 
 class GateRecords:
     """The reports and verdicts of one data plane."""
 
-    def __init__(self, db: Database, artifacts: Artifacts) -> None:
+    def __init__(self, db: database.Database, artifacts: Artifacts) -> None:
         self._db = db
         self._artifacts = artifacts
 
-    async def put(self, namespace: str, deployment: str, job: str, upload: Spooled) -> bool:
+    async def put(self, namespace: str, deployment: str, job: str, upload: blobs.Spooled) -> bool:
         """Keeps a report as an artifact, and what it says; False when the same one is there already.
 
         Invalid bytes are kept too, with the reason.
@@ -185,7 +185,7 @@ class GateRecords:
                 first = await session.get_one(GateReportRow, (namespace, job))
                 if first.sha256 != upload.sha256:
                     message = f"this Job has sent another report ({first.sha256}): a suite reports once"
-                    raise ApiError(409, message, field="x-learnloop-sha256", value=upload.sha256)
+                    raise errors.ApiError(409, message, field="x-learnloop-sha256", value=upload.sha256)
                 return False
             detail = {"job": job, "sha256": upload.sha256, "suite": report.suite if report else "", "problem": problem}
             await note(session.raw, namespace, "gate.reported", f"model-deployment/{deployment}", detail)
@@ -230,3 +230,33 @@ def read_report(content: bytes) -> tuple[GateReport | None, str]:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "report.json"
         return None, f"{where}: {first['msg']}"[:1024]
+
+
+# Normalisation would hide what both arms share, so raw rewards count; what a constraint took away stays taken away. The
+# opinions are read from where each person's is: an episode's outcome value `feedback` may be its agent's own invention.
+_OUTCOMES = """
+SELECT w.revision, count(t.trajectory_id) AS episodes, count(r.value) AS rewarded,
+    coalesce(sum(r.value), 0)::float8 AS reward_sum, count(f.value) AS rated,
+    coalesce(sum(f.value), 0)::float8 AS feedback_sum
+FROM unnest($3::text[]) AS w(revision)
+LEFT JOIN trajectories t ON t.namespace = $1 AND t.model_deployment = $2 AND t.policy_revision = w.revision
+    AND t.received_at >= now() - make_interval(secs => $4) AND t.status <> 'withdrawn'
+LEFT JOIN LATERAL (
+    SELECT CASE WHEN h.violated = '[]'::jsonb THEN h.raw_reward ELSE least(h.raw_reward, h.reward) END AS value
+    FROM reward_history h WHERE h.namespace = $1 AND h.trajectory_id = t.trajectory_id AND t.reward IS NOT NULL
+        AND h.reward_policy_revision = t.reward_policy_revision
+    ORDER BY h.created_at DESC LIMIT 1) r ON true
+LEFT JOIN LATERAL (
+    SELECT avg(u.value) AS value FROM user_feedback u
+    WHERE u.namespace = $1 AND u.trajectory_id = t.trajectory_id) f ON true
+GROUP BY w.revision ORDER BY w.revision
+"""
+
+
+async def revision_outcomes(
+    db: database.Database, namespace: str, deployment: str, revisions: Sequence[str], seconds: int
+) -> DeploymentOutcomes:
+    """Counts of each revision, also of those without an episode, over episodes that arrived in the last `seconds`."""
+    async with db.tenant(namespace) as connection:
+        rows = await connection.fetch(_OUTCOMES, namespace, deployment, sorted(set(revisions)), float(seconds))
+    return DeploymentOutcomes(seconds=seconds, revisions=[RevisionOutcomes.model_validate(dict(row)) for row in rows])

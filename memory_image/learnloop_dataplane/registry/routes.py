@@ -7,8 +7,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.convertors import Convertor, register_url_convertor
 
-from learnloop_api.wire.base import Identifier, Name, Sha256
-from learnloop_api.wire.base import Name as NameRule
+from learnloop_api.wire.base import Identifier, Name, Name as NameRule, Sha256
 from learnloop_api.wire.deployment import (
     LONGEST_SECONDS,
     MOST_REPORT_BYTES,
@@ -20,7 +19,8 @@ from learnloop_api.wire.deployment import (
     ModelDeployed,
     RolloutDecision,
 )
-from learnloop_dataplane.api.requests import (
+from learnloop_api.wire.trajectory import MAX_REVISION
+from learnloop_dataplane.api.route_input import (
     Caller,
     Callers,
     Db,
@@ -38,10 +38,10 @@ from learnloop_dataplane.api.requests import (
     page_mark,
     same,
 )
-from learnloop_dataplane.registry.artifacts import Content
-from learnloop_dataplane.rewards.reward_worker import revision_outcomes
+from learnloop_dataplane.registry import artifacts, deployments
 
 router = APIRouter(prefix="/api/v1/artifacts", tags=["artifacts"])
+Revision = Annotated[Identifier, Field(max_length=MAX_REVISION)]
 BYTES: dict[str, Any] = {
     "description": "The bytes; their SHA-256 is in the header x-learnloop-sha256.",
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -105,7 +105,7 @@ async def get_artifact(sha256: DigestPath, training: Training, caller: Caller) -
     return send(await training.artifacts.get(caller.namespace, sha256))
 
 
-def send(content: Content, headers: dict[str, str] | None = None) -> Response:
+def send(content: artifacts.Content, headers: dict[str, str] | None = None) -> Response:
     """Streams a blob with its digest and length in the headers."""
     return StreamingResponse(
         content.chunks,
@@ -212,13 +212,13 @@ async def get_deployed(
 @models.get("/{deployment}/outcomes", response_model=DeploymentOutcomes)
 async def get_outcomes(
     deployment: NamePath,
-    revision: Annotated[list[Identifier], Query(min_length=1, max_length=MOST_REVISIONS)],
+    revision: Annotated[list[Revision], Query(min_length=1, max_length=MOST_REVISIONS)],
     seconds: Annotated[int, Query(ge=1, le=LONGEST_SECONDS)],
     db: Db,
     caller: Caller,
 ) -> Response:
     """Rewards and people's opinions of the episodes of each revision that arrived in the last seconds."""
-    return answer(await revision_outcomes(db, caller.namespace, deployment, revision, seconds))
+    return answer(await deployments.revision_outcomes(db, caller.namespace, deployment, revision, seconds))
 
 
 gates = APIRouter(prefix="/api/v1/models", tags=["models"])

@@ -23,7 +23,7 @@ from learnloop_common.reward_rules.components import Episode, evaluate, needs_lo
 from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards import policies, reward_hacking, reward_tables
+from learnloop_dataplane.rewards import reward_hacking, reward_tables
 
 Outcome = Literal["success", "failure", "unsaid"]
 OUTCOMES: dict[Outcome, str] = {
@@ -239,7 +239,7 @@ class BiasReader:
         """
         if spec.bias is None:
             raise errors.Invalid("left out; name at least bias.groupBy", field="policy.bias", value=None)
-        policies.check_evaluators(spec)
+        reward_tables.check_evaluators(spec)
         question = f"{spec.model_dump_json()}\n{query!r}".encode()
         key = (namespace, sha256(question).hexdigest())
         if (fresh := self._answers.get(key)) is not None:

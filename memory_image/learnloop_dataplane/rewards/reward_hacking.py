@@ -20,11 +20,9 @@ from numpy.typing import NDArray
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
 from learnloop_common.reward_rules.components import LIMIT, Episode, asked_values, evaluate, needs_log
-from learnloop_dataplane.encryption import PLAIN, StepCipher
-from learnloop_dataplane.errors import ApiError
+from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
-from learnloop_dataplane.rewards.policies import Policies
-from learnloop_dataplane.rewards.reward_tables import Window, pages, read_episode
+from learnloop_dataplane.rewards.reward_tables import Policies, Window, pages, read_episode
 
 Floats = NDArray[np.float64]
 
@@ -309,7 +307,7 @@ WHERE a.namespace = $1 AND a.registered_at IS NOT NULL AND ($2::text[] IS NULL O
 class DryRun:
     """Compares policies over the episodes that PostgreSQL still has; one at a time in a process."""
 
-    def __init__(self, db: Database, cipher: StepCipher = PLAIN) -> None:
+    def __init__(self, db: Database, cipher: encryption.StepCipher = encryption.PLAIN) -> None:
         self._cipher = cipher
         self._db = db
         self._lock = asyncio.Lock()
@@ -321,7 +319,9 @@ class DryRun:
             ApiError: 429, another one is running.
         """
         if self._lock.locked():
-            raise ApiError(429, "another dry-run is at work in this process; send it again later", retry_after=10)
+            raise errors.ApiError(
+                429, "another dry-run is at work in this process; send it again later", retry_after=10
+            )
         async with self._lock:
             agents = list(window.agents) if window.agents is not None else None
             async with self._db.tenant(namespace) as connection:

@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from learnloop_api import names
-from learnloop_api.wire.deployment import DeploymentOutcomes, RevisionOutcomes
 from learnloop_common.reward_rules import components, step_rewards
-from learnloop_dataplane.concurrency import loop
+from learnloop_dataplane.concurrency import background_loop
 from learnloop_dataplane.encryption import PLAIN, StepCipher
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import Event, publish_pending
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.policies import Policies
 from learnloop_dataplane.rewards.reward_tables import (
     LOG,
     NO_LOG,
     SCORES,
     STATE,
+    Policies,
     Policy,
     Running,
     as_reward,
@@ -41,6 +40,7 @@ from learnloop_dataplane.telemetry.agent_metrics import Recent
 if TYPE_CHECKING:
     from learnloop_dataplane.nats.connection import Bus
 
+log = logging.getLogger(__name__)
 _SCORED = """AND (SELECT count(*) FROM task_scores c WHERE c.namespace = t.namespace
     AND c.trajectory_id = t.trajectory_id AND c.reward_policy = $3 AND c.reward_policy_revision = $4) >= $6::int"""
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
@@ -145,16 +145,15 @@ async def waiting(db: Database, namespace: str) -> list[Weigher]:
 
 
 async def pending(
-    db: Database, namespace: str, whose: Weigher, limit: int, *, log: bool, evaluators: int = 0
+    db: Database, namespace: str, whose: Weigher, limit: int, *, with_steps: bool, evaluators: int = 0
 ) -> tuple[list[Any], Running]:
     """The first episodes without a reward in the order of their arrival, and the statistics before them.
 
     Args:
-        log: with their steps.
         evaluators: how many score an output; only episodes that all of them have scored are ready.
     """
     scores = SCORES.format(policy="$3", revision="$4") if evaluators else NO_LOG
-    statement = _PENDING.format(log=LOG if log else NO_LOG, scores=scores, scored=_SCORED if evaluators else "")
+    statement = _PENDING.format(log=LOG if with_steps else NO_LOG, scores=scores, scored=_SCORED if evaluators else "")
     arguments = (whose.agent, whose.policy, whose.revision, limit, *([evaluators] if evaluators else []))
     rows = await db.fetch_as(namespace, statement, *arguments)
     if not rows or rows[0]["count"] is None:
@@ -186,7 +185,6 @@ async def recent(db: Database, namespace: str, agent: str) -> list[Recent]:
     return [Recent(**row) for row in rows if row["errors"] is not None]
 
 
-log = logging.getLogger(__name__)
 BATCH = 200
 ATTEMPTS = 5
 """At one batch, when replicas or late feedback come in between; what is left waits for the next pass."""
@@ -225,12 +223,12 @@ class RewardWorker:
             here = 0
             while count := await self._batch(namespace, whose):
                 here += count
-                if count < self._size or done + here >= loop.TURN:
+                if count < self._size or done + here >= background_loop.TURN:
                     break
             if here:
                 played.add(whose.agent)
             done += here
-            if done >= loop.TURN:
+            if done >= background_loop.TURN:
                 break
         agents = self._metrics.agents
         for agent in sorted(played):
@@ -246,7 +244,7 @@ class RewardWorker:
         by_steps = components.needs_log(policy.spec) or policy.spec.credit.method == "environment"
         for _ in range(ATTEMPTS):
             stored, before = await pending(
-                self._db, namespace, whose, self._size, log=by_steps, evaluators=evaluated(policy)
+                self._db, namespace, whose, self._size, with_steps=by_steps, evaluators=evaluated(policy)
             )
             if not stored:
                 return 0
@@ -333,33 +331,3 @@ def _event(namespace: str, row: Any) -> Event:
     reward = as_reward(row)
     message_id = f"{namespace}/{reward.trajectory_id}:{reward.reward_policy}:{reward.reward_policy_revision}"
     return f"{names.SUBJECT_REWARD}.{namespace}.{reward.agent}", reward.model_dump_json().encode(), message_id
-
-
-# Normalisation would hide what both arms share, so raw rewards count; what a constraint took away stays taken away. The
-# opinions are read from where each person's is: an episode's outcome value `feedback` may be its agent's own invention.
-_COUNT = """
-SELECT w.revision, count(t.trajectory_id) AS episodes, count(r.value) AS rewarded,
-    coalesce(sum(r.value), 0)::float8 AS reward_sum, count(f.value) AS rated,
-    coalesce(sum(f.value), 0)::float8 AS feedback_sum
-FROM unnest($3::text[]) AS w(revision)
-LEFT JOIN trajectories t ON t.namespace = $1 AND t.model_deployment = $2 AND t.policy_revision = w.revision
-    AND t.received_at >= now() - make_interval(secs => $4) AND t.status <> 'withdrawn'
-LEFT JOIN LATERAL (
-    SELECT CASE WHEN h.violated = '[]'::jsonb THEN h.raw_reward ELSE least(h.raw_reward, h.reward) END AS value
-    FROM reward_history h WHERE h.namespace = $1 AND h.trajectory_id = t.trajectory_id AND t.reward IS NOT NULL
-        AND h.reward_policy_revision = t.reward_policy_revision
-    ORDER BY h.created_at DESC LIMIT 1) r ON true
-LEFT JOIN LATERAL (
-    SELECT avg(u.value) AS value FROM user_feedback u
-    WHERE u.namespace = $1 AND u.trajectory_id = t.trajectory_id) f ON true
-GROUP BY w.revision ORDER BY w.revision
-"""
-
-
-async def revision_outcomes(
-    db: Database, namespace: str, deployment: str, revisions: Sequence[str], seconds: int
-) -> DeploymentOutcomes:
-    """Counts of each revision, also of those without an episode, over episodes that arrived in the last `seconds`."""
-    async with db.tenant(namespace) as connection:
-        rows = await connection.fetch(_COUNT, namespace, deployment, sorted(set(revisions)), float(seconds))
-    return DeploymentOutcomes(seconds=seconds, revisions=[RevisionOutcomes.model_validate(dict(row)) for row in rows])

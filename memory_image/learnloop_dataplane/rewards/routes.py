@@ -9,8 +9,8 @@ from pydantic import Field
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_dataplane import errors, task_rewards
-from learnloop_dataplane.api.requests import (
+from learnloop_dataplane import errors
+from learnloop_dataplane.api.route_input import (
     Caller,
     Db,
     Experience,
@@ -29,9 +29,8 @@ from learnloop_dataplane.api.requests import (
     page_mark,
     quick,
 )
-from learnloop_dataplane.rewards import reward_tables
+from learnloop_dataplane.rewards import evaluator_scores, reward_tables
 from learnloop_dataplane.rewards.bias import BiasQuery
-from learnloop_dataplane.rewards.reward_tables import Running, Window
 
 router = APIRouter(prefix="/api/v1/rewards", tags=["rewards"])
 RevisionPath = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -48,7 +47,7 @@ class Calculate(Input):
     agent_id: Name | None = None
     reward_policy: Name | None = None
     reward_policy_revision: str | None = Field(default=None, max_length=64)
-    result: task_rewards.Result
+    result: evaluator_scores.Result
 
 
 _CALCULATE = JsonBody(Calculate)
@@ -114,7 +113,7 @@ async def calculate(request: Request) -> Response:
     caller = await identify(request)
     body: Calculate = await _CALCULATE.receive(caller.namespace, await request.body())
     agent, namespace = body.agent_id or "", caller.namespace
-    policy, running = None, Running()
+    policy, running = None, reward_tables.Running()
     if body.reward_policy is not None:
         policy, running = await experience.policies.named(
             namespace, body.reward_policy, body.reward_policy_revision, body.agent_id
@@ -125,7 +124,9 @@ async def calculate(request: Request) -> Response:
         field = "reward_policy" if body.reward_policy is not None else "agent_id"
         raise not_found(field, body.reward_policy or agent, "no published reward policy; publish it")
     tools = experience.tools(namespace)
-    return quick(await task_rewards.calculated(tools, body.result, policy, running, agent=agent, task_id=body.task_id))
+    return quick(
+        await evaluator_scores.calculated(tools, body.result, policy, running, agent=agent, task_id=body.task_id)
+    )
 
 
 @router.get("/history")
@@ -173,7 +174,7 @@ async def get_agent_credits(
 @router.post("/dry-run")
 async def dry_run(body: Annotated[AskDryRun, json_body(AskDryRun)], experience: Experience, caller: Caller) -> Response:
     """Ranks the logged history by a policy that is not in force and compares; keeps nothing. One at a time."""
-    window = Window(body.limit, body.agent_ids, body.since, body.until)
+    window = reward_tables.Window(body.limit, body.agent_ids, body.since, body.until)
     return answer(asdict(await experience.dry_run.run(caller.namespace, body.policy, window)))
 
 

@@ -18,7 +18,7 @@ from learnloop_dataplane.postgres.database import uuid7
 from learnloop_dataplane.sandbox.limited_run import VARIABLE, RunCase
 
 if TYPE_CHECKING:
-    from learnloop_dataplane.kubernetes import KubeApi
+    from learnloop_dataplane.access.kubernetes_api import KubeApi
 
 MOST_CASES = 200
 CLOSE = 1e-9  # numbers may differ by so much of the larger one

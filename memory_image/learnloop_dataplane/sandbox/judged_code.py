@@ -11,7 +11,6 @@ import os
 import resource
 import sys
 import types
-from typing import Any
 
 NAME = "solution"
 PROCESSES, FILES, WRITTEN_BYTES = 16, 64, 2**20
@@ -56,7 +55,7 @@ def _limit(seconds: int, memory: int) -> None:
         resource.setrlimit(kind, (most, most))
 
 
-def _called(module: types.ModuleType, name: str, args: list[Any], named: dict[str, Any]) -> str:
+def _called(module: types.ModuleType, name: str, args: list[object], named: dict[str, object]) -> str:
     try:
         value = getattr(module, name)(*args, **named)
         if inspect.iscoroutine(value):

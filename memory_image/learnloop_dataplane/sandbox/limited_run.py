@@ -54,7 +54,6 @@ class RunCase:
 
     @classmethod
     def read(cls, text: str) -> "RunCase":
-        """Reads what `written` wrote."""
         return cls(**json.loads(zlib.decompress(base64.b64decode(text))))
 
 
@@ -108,7 +107,6 @@ def _read(written: bytes, calls: int) -> dict[int, Any]:
 
 
 def main() -> None:
-    """Prints the answer."""
     print(json.dumps(run(RunCase.read(os.environ.pop(VARIABLE)))), flush=True)
 
 

@@ -9,7 +9,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -141,7 +140,6 @@ class AgentMetrics:
         self._played: defaultdict[str, set[str]] = defaultdict(set)
 
     def trajectory(self, namespace: str, agent: str, version: str) -> None:
-        """One more trajectory is stored."""
         labels = self._version(namespace, agent, version)
         self._trajectories.labels(*labels).inc()
         if OTHER not in labels:
@@ -152,7 +150,6 @@ class AgentMetrics:
         return self._played.pop(namespace, set())
 
     def reward(self, namespace: str, agent: str, version: str, raw: float) -> None:
-        """One more reward is computed."""
         self._rewards.labels(*self._version(namespace, agent, version)).observe(raw)
 
     def stale(self, namespace: str) -> list[str]:
@@ -228,7 +225,7 @@ def _tell(gauge: Gauge, labels: Labels, value: float | None) -> None:
         gauge.labels(*labels).set(value)
 
 
-def _remove(collectors: Sequence[Any], labels: Labels) -> None:
+def _remove(collectors: Sequence[Counter | Gauge | Histogram], labels: Labels) -> None:
     for collector in collectors:
         with suppress(KeyError):
             collector.remove(*labels)

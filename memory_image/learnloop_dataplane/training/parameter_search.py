@@ -157,7 +157,6 @@ class Studies:
             return _trial(order, study.get_trials(deepcopy=False)[number])
 
     def delete(self, namespace: str, job: str) -> None:
-        """Deletes a study. Idempotent."""
         name = _name(namespace, job)
         with exclusive(self._storage, name):
             if self._find(name) is not None:

@@ -17,7 +17,7 @@ from learnloop_api.wire.training_request import (
     TrialProgress,
     TrialResult,
 )
-from learnloop_dataplane.api.requests import (
+from learnloop_dataplane.api.route_input import (
     NOTHING_NEW,
     Caller,
     Callers,
@@ -32,8 +32,8 @@ from learnloop_dataplane.api.requests import (
     same,
 )
 from learnloop_dataplane.registry.routes import BYTES, RAW_BODY, send
-from learnloop_dataplane.training.jobs import described
 from learnloop_dataplane.training.runs import KEEP_CHECKPOINTS
+from learnloop_dataplane.training.training_jobs import described
 
 router = APIRouter(prefix="/api/v1/training", tags=["training"])
 JobName = Annotated[str, Field(min_length=1, max_length=52, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]

@@ -7,6 +7,8 @@ costs recall, never truth.
 
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -23,11 +25,25 @@ T = TypeVar("T")
 GRPC_PORT = 50051
 _NEAREST = """
 SELECT memory_id FROM memory_index
-WHERE namespace = $1 AND agent_id = $2 AND $3 IN (embedder, next_embedder) AND visible_to > now()
+WHERE namespace = $1 AND agent_id = $2 AND $3 IN (embedder, next_embedder)
+    AND visible_from <= coalesce($7, now()) AND visible_to > coalesce($7, now())
+    AND ($6::smallint[] IS NULL OR memory_type = ANY($6))
 ORDER BY CASE WHEN embedder = $3 THEN embedding ELSE next_embedding END <#> $4 LIMIT $5
 """
 # Planned for the agent: a large one is worth parallel workers.
 _PLANNED = "SET LOCAL plan_cache_mode = force_custom_plan"
+
+
+@dataclass(frozen=True)
+class Near:
+    """A question's vector and its embedder, how many memories may be proposed, and of which types and when (None: any,
+    now)."""
+
+    embedder: str
+    vector: Any
+    k: int
+    types: list[int] | None = None
+    at: datetime | None = None
 
 
 class VectorStore(Protocol):
@@ -36,28 +52,26 @@ class VectorStore(Protocol):
     All raise Unavailable when PostgreSQL does not answer, and StoreAway when the store itself does not.
     """
 
-    async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
+    async def nearest(self, namespace: str, agent: str, near: Near) -> list[UUID]:
         """At most k memories, nearest first."""
         ...
 
     async def follow(self, namespace: str) -> int:
         """Takes in what was written for large agents, and removes what went; returns how many memories that were."""
-        ...
+        return 0
 
     async def erased(self, namespace: str, agent: str | None) -> None:
         """The store has nothing of an erased agent, nor (None) any other memory that PostgreSQL no longer has."""
-        ...
+        return
 
     async def ping(self) -> None:
-        """The store answers."""
-        ...
+        return
 
     async def close(self) -> None:
-        """Closes its connections."""
-        ...
+        return
 
 
-class PgVectors:
+class PgVectors(VectorStore):
     """pgvector: PostgreSQL looks at every vector of the agent. Exact, and half a microsecond for each.
 
     Never one index for all agents: filtered afterwards by `WHERE agent_id`, a global HNSW has a recall@10 of 0.04.
@@ -66,23 +80,14 @@ class PgVectors:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
+    async def nearest(self, namespace: str, agent: str, near: Near) -> list[UUID]:
         async with self._db.tenant(namespace) as connection:
             await connection.execute(_PLANNED)
-            rows = await connection.fetch(_NEAREST, namespace, agent, embedder, HalfVector(vector), k)
+            vector = HalfVector(near.vector)
+            rows = await connection.fetch(
+                _NEAREST, namespace, agent, near.embedder, vector, near.k, near.types, near.at
+            )
         return [row["memory_id"] for row in rows]
-
-    async def follow(self, namespace: str) -> int:
-        return 0
-
-    async def erased(self, namespace: str, agent: str | None) -> None:
-        """Vectors go with their rows."""
-
-    async def ping(self) -> None:
-        """Nothing to do: every request notices that PostgreSQL is away."""
-
-    async def close(self) -> None:
-        """The connections are the database's."""
 
 
 def open_vectors(config: Config, db: Database, embedder: Embedder | None) -> VectorStore | None:

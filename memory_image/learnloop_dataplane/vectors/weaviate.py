@@ -25,7 +25,7 @@ from weaviate.exceptions import WeaviateBaseError
 
 from learnloop_dataplane.errors import StoreAway, StoreLost
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.vectors.vector_store import PgVectors
+from learnloop_dataplane.vectors.vector_store import Near, PgVectors
 
 PAGE = 500
 PAGES = 40  # of one agent in one pass
@@ -46,12 +46,15 @@ GROUP BY agent_id HAVING count(*) > $3 ORDER BY agent_id
 _NOT_COPIED = f"""
 SELECT memory_id, CASE WHEN embedder = $3 THEN embedding ELSE next_embedding END AS embedding FROM memory_index
 WHERE namespace = $1 AND agent_id = $2 AND $3 IN (embedder, next_embedder) AND copied IS DISTINCT FROM $4
+    AND visible_to > now()
 ORDER BY memory_id LIMIT {PAGE}
 """
 _COPIED = """
 UPDATE memory_index SET copied = $3 WHERE namespace = $1 AND agent_id = $2 AND memory_id = ANY($4::uuid[])
 """
-_IDS = "SELECT memory_id FROM memory_index WHERE namespace = $1 AND agent_id = $2 AND copied = $3"
+_IDS = """
+SELECT memory_id FROM memory_index WHERE namespace = $1 AND agent_id = $2 AND copied = $3 AND visible_to > now()
+"""
 _AGAIN = """
 UPDATE memory_index SET copied = NULL WHERE namespace = $1 AND agent_id = $2 AND copied = $3
     AND ($4::uuid[] IS NULL OR memory_id = ANY($4))
@@ -87,7 +90,6 @@ class WeaviateTenants:
         self._made: set[str] = set()
 
     async def ping(self) -> None:
-        """Weaviate takes requests."""
         async with self._request():
             if not await self._client.is_ready():
                 raise StoreAway("Weaviate is not ready")
@@ -151,7 +153,6 @@ class WeaviateTenants:
                         raise StoreAway(f"Weaviate still has tenant {tenant} of collection {name}")
 
     async def close(self) -> None:
-        """Gives the connections back."""
         await self._client.close()
 
     def _of(self, collection: str, tenant: str) -> Any:
@@ -223,17 +224,19 @@ class WeaviateVectors:
         self._held: set[tuple[str, str]] = set()
         self._away_until = 0.0
 
-    async def nearest(self, namespace: str, agent: str, embedder: str, vector: Any, k: int) -> list[UUID]:
-        """From PostgreSQL while Weaviate does not answer."""
-        if embedder == self._embedder and (namespace, agent) in self._held and time.monotonic() >= self._away_until:
+    async def nearest(self, namespace: str, agent: str, near: Near) -> list[UUID]:
+        """From PostgreSQL while Weaviate does not answer, and of types or an instant, which Weaviate does not know."""
+        has_it = near.embedder == self._embedder and (namespace, agent) in self._held
+        if has_it and near.types is None and near.at is None and time.monotonic() >= self._away_until:
+            tenant = tenant_of(namespace, agent)
             try:
                 async with asyncio.timeout(NEAREST_SECONDS):
-                    return await self._tenants.nearest(self._collection, tenant_of(namespace, agent), vector, k)
+                    return await self._tenants.nearest(self._collection, tenant, near.vector, near.k)
             except StoreLost:
                 self._held.discard((namespace, agent))
             except (StoreAway, TimeoutError):
                 self._away_until = time.monotonic() + PAUSE_SECONDS
-        return await self._rows.nearest(namespace, agent, embedder, vector, k)
+        return await self._rows.nearest(namespace, agent, near)
 
     async def follow(self, namespace: str) -> int:
         """One agent after the other; agents that are large no longer go."""

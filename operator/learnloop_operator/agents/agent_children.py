@@ -6,12 +6,10 @@ import json
 from pydantic.alias_generators import to_camel
 
 from learnloop_api import names
-from learnloop_api.kinds.task import EnvironmentTask, Task
-from learnloop_api.kinds.task import World as PlayedWorld
+from learnloop_api.kinds.task import EnvironmentTask, Task, World as PlayedWorld
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingData, TrainingJobSpec, TrainingTemplate
-from learnloop_operator.agents import model_to_serve, narrowing, triggers
-from learnloop_operator.agents.agent_snapshot import AgentSnapshot
+from learnloop_operator.agents import agent_snapshot, model_to_serve, narrowing, triggers
 from learnloop_operator.core import plan, pod_templates, workload_network
 
 SEEDS = 2**31
@@ -50,13 +48,13 @@ CONDITIONS = frozenset(to_camel(name) for name in PlayedWorld.model_fields)
 """Settings that actors and ranks share besides the environment's name."""
 CODE_VOLUME = "learnloop-environment"
 CODE_MOUNT = {"name": CODE_VOLUME, "mountPath": names.ENVIRONMENT_DIRECTORY, "readOnly": True}
-PLAYS, CONVERSES = "learnloop_sdk.actor", "learnloop_sdk.conversing_actor"
+PLAYS, CONVERSES = "learnloop_sdk.environment_actor", "learnloop_sdk.conversation_actor"
 """Modules that actors run: one acts by numbers, the other speaks."""
 ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(snapshot: AgentSnapshot, number: int, trigger: triggers.Trigger) -> plan.Manifest:
+def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: triggers.Trigger) -> plan.Manifest:
     training, task = snapshot.spec.training, snapshot.spec.task
     assert training is not None
     wish = snapshot.stats.training_wish if snapshot.stats else None
@@ -72,7 +70,7 @@ def training_job(snapshot: AgentSnapshot, number: int, trigger: triggers.Trigger
         result["languageModel"] = task.language_model.to_kube()
     data = TrainingData.model_validate({**result, "learningAgentRef": {"name": snapshot.name}})
     template = seeded(training.template, str(snapshot.object["metadata"]["uid"]), number)
-    if training.warm_start:
+    if training.warm_start and training.template.trained_by in ("own", "trl"):
         template = {"initialPolicy": {"serving": True, "required": False}, **template}
     spec = TrainingJobSpec.model_validate({**template, "data": data.to_kube()})
     request = granted(snapshot, trigger)
@@ -95,7 +93,7 @@ def training_job(snapshot: AgentSnapshot, number: int, trigger: triggers.Trigger
     )
 
 
-def granted(snapshot: AgentSnapshot, trigger: triggers.Trigger) -> str | None:
+def granted(snapshot: agent_snapshot.AgentSnapshot, trigger: triggers.Trigger) -> str | None:
     """The training request that this run answers: its own, or one that asks for no other run than this."""
     stats = snapshot.stats
     if stats is None:
@@ -114,7 +112,7 @@ def _world(task: Task) -> plan.Manifest:
     return {"spaces": text.uri()}
 
 
-def model_deployment(snapshot: AgentSnapshot) -> plan.Manifest:
+def model_deployment(snapshot: agent_snapshot.AgentSnapshot) -> plan.Manifest:
     """The ModelDeployment that follows this agent's status.model."""
     spec = snapshot.spec.deployment.template.to_kube()
     spec["model"] = {"learningAgentRef": {"name": snapshot.name}}
@@ -132,7 +130,7 @@ def model_deployment(snapshot: AgentSnapshot) -> plan.Manifest:
     )
 
 
-def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int) -> plan.Manifest:
+def actors(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask, replicas: int) -> plan.Manifest:
     """The pods that play the environment against the served policy."""
     marks = plan.standard_labels(ACTOR, {names.LABEL_AGENT: snapshot.name})
     selector = {names.LABEL_AGENT: snapshot.name, names.LABEL_COMPONENT: ACTOR}
@@ -161,7 +159,7 @@ def actors(snapshot: AgentSnapshot, environment: EnvironmentTask, replicas: int)
     )
 
 
-def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> pod_templates.Main:
+def _actor(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask) -> pod_templates.Main:
     env: dict[str, str | plan.Manifest] = {
         names.ENV_NAMESPACE: snapshot.namespace,
         names.ENV_DATA_URL: snapshot.defaults.data_url,
@@ -204,7 +202,7 @@ def _actor(snapshot: AgentSnapshot, environment: EnvironmentTask) -> pod_templat
     )
 
 
-def actor_network(snapshot: AgentSnapshot, environment: EnvironmentTask) -> tuple[plan.Manifest, ...]:
+def actor_network(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask) -> tuple[plan.Manifest, ...]:
     """The NetworkPolicy of the actors; none where the installation wants none.
 
     They ask the policy servers of the ModelDeployment, and call the data plane, the MemoryServices of their namespace

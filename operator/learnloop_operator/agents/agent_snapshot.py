@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds import learning_agent, model_deployment
@@ -79,7 +78,7 @@ class AgentSnapshot(plan.BaseSnapshot):
     jobs: tuple[TrainingRun, ...] = ()
     """Sorted by number, oldest first."""
     deployment: model_deployment.ModelDeploymentStatus | None = None
-    actors: Mapping[str, Any] | None = None
+    actors: plan.Manifest | None = None
     """Status of the actors' Deployment."""
     actors_trouble: str = ""
     """The obstacle that keeps the actors from playing; "" while they play or are on their way."""

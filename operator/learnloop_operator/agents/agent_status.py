@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from learnloop_api.kinds import base, learning_agent
-from learnloop_operator.agents import agent_snapshot, model_to_serve, triggers
-from learnloop_operator.core.anomalies import ReturnAnomalies, judged, watch
-from learnloop_operator.core.conditions import TRUE, condition, merge, ready_triplet
+from learnloop_operator.agents import agent_snapshot, problems, triggers
+from learnloop_operator.core import anomalies, conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class StatusFacts:
     model: learning_agent.AgentModel | None
     registered: str | None
     verdict: triggers.TriggerVerdict
-    problem: model_to_serve.Problem | None
+    problem: problems.Problem | None
 
 
 def status(facts: StatusFacts) -> dict[str, Any]:
@@ -85,10 +84,12 @@ def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
     serving = snapshot.deployment is not None and snapshot.deployment.stable is not None
     stalled = phase == "Degraded"
     ready = serving and facts.registered is not None and not facts.problem and not stalled
-    wanted = ready_triplet(snapshot, reason, sentence, ready=ready, progressing=phase == "Pending", stalled=stalled)
+    wanted = conditions.ready_triplet(
+        snapshot, reason, sentence, ready=ready, progressing=phase == "Pending", stalled=stalled
+    )
     away = snapshot.stats_problem
     wanted += [
-        condition(
+        conditions.condition(
             "DataAvailable",
             not away and snapshot.stats is not None,
             "DataPlaneUnavailable" if away else "NotRegistered" if snapshot.stats is None else "Counting",
@@ -97,27 +98,29 @@ def _conditions(facts: StatusFacts) -> list[dict[str, Any]]:
             generation,
         ),
         _served(facts),
-        *judged(_watched(facts), [item.to_kube() for item in snapshot.before.conditions], generation),
+        *anomalies.judged(_watched(facts), [item.to_kube() for item in snapshot.before.conditions], generation),
     ]
-    return merge([item.to_kube() for item in snapshot.before.conditions], wanted, snapshot.time)
+    return conditions.merge([item.to_kube() for item in snapshot.before.conditions], wanted, snapshot.time)
 
 
-def _watched(facts: StatusFacts) -> dict[str, ReturnAnomalies]:
+def _watched(facts: StatusFacts) -> dict[str, anomalies.ReturnAnomalies]:
     """The arms that serve: stable, and a canary that plays."""
     served, stats = facts.snapshot.deployment, facts.snapshot.stats
     if served is None or stats is None:
         return {}
     serving = {arm.revision for arm in (served.stable, served.canary) if arm}
-    return {f"revision {arm.revision}": watch(arm.returns) for arm in stats.arms if arm.revision in serving}
+    return {f"revision {arm.revision}": anomalies.find(arm.returns) for arm in stats.arms if arm.revision in serving}
 
 
 def _served(facts: StatusFacts) -> dict[str, Any]:
     served, generation = facts.snapshot.deployment, facts.snapshot.generation
     if served is None:
-        return condition("Served", False, "NoModelDeployment", "the ModelDeployment was not seen yet", generation)
+        return conditions.condition(
+            "Served", False, "NoModelDeployment", "the ModelDeployment was not seen yet", generation
+        )
     held = next((item for item in served.conditions if item.type == "Ready"), None)
     reason, text = (held.reason, held.message) if held else ("Pending", "the ModelDeployment has not reported yet")
-    return condition("Served", held is not None and held.status == TRUE, reason, text, generation)
+    return conditions.condition("Served", held is not None and held.status == conditions.TRUE, reason, text, generation)
 
 
 def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:

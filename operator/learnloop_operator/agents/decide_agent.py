@@ -1,4 +1,4 @@
-"""The whole decision about one LearningAgent: a world in, a plan out, with the record of its runs."""
+"""The whole decision about one LearningAgent: a snapshot in, a plan out, with the record of its runs."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -7,13 +7,11 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.kinds.learning_agent import AgentModel, LastTraining, LearningAgentStatus
 from learnloop_api.wire.training_request import TrainingOrder
-from learnloop_operator.agents import agent_children, agent_status, narrowing
+from learnloop_operator.agents import agent_children, agent_status, narrowing, problems, triggers
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
-from learnloop_operator.agents.model_to_serve import Problem, first_problem, forgettable, model_to_serve
-from learnloop_operator.agents.triggers import Trigger, TriggerVerdict, evaluate
-from learnloop_operator.core import allowed_pods, anomalies, times
+from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
+from learnloop_operator.core import allowed_pods, anomalies, plan, times
 from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest, Notice, ObjectRef, Plan
-from learnloop_operator.core.plan import revision as digest
 
 BUSY, IDLE, RESTING = 2.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
@@ -37,17 +35,18 @@ def decide(snapshot: AgentSnapshot) -> Plan:
         return Plan(status=snapshot.status)
     before = recorded(snapshot)
     snapshot = replace(snapshot, before=before)
-    problem = first_problem(snapshot)
+    problem = problems.first_problem(snapshot)
     model = model_to_serve(snapshot)
     registration = _register(snapshot)
     verdict = _triggers(snapshot, problem)
     refusal = _refusal(snapshot, verdict.fire)
     if refusal:
-        before, verdict = _refuse(snapshot, before, refusal), TriggerVerdict(waiting=refusal)
+        before, verdict = _refuse(snapshot, before, refusal), triggers.TriggerVerdict(waiting=refusal)
     jobs, after = _train(snapshot, before, verdict.fire)
     state = agent_status.status(agent_status.StatusFacts(snapshot, after, model, registration.mark, verdict, problem))
     return Plan(
         status=state,
+        # The ModelDeployment names this agent. Its own pass reads status.model: rollout/model/snapshot.py.
         apply=(*jobs, agent_children.model_deployment(snapshot), *_actors(snapshot, registration.mark)),
         delete=_deletes(snapshot),
         calls=registration.calls,
@@ -75,7 +74,7 @@ def _register(snapshot: AgentSnapshot) -> Registration:
     group, budget = (None, None) if memory.service_ref else (memory.group, memory.budget)
     mark = f"{policy}/{revision}" + (f" in {group}" if group else "")
     limits = budget.told().model_dump(mode="json", exclude_none=True) if budget else {}
-    mark += f"{BUDGET}{digest(limits)}" if budget else ""
+    mark += f"{BUDGET}{plan.revision(limits)}" if budget else ""
     if before == mark and snapshot.stats is not None:
         return Registration(before)
     body = {"reward_policy": policy, "reward_policy_revision": revision} | ({"memory_group": group} if group else {})
@@ -88,15 +87,15 @@ def _register(snapshot: AgentSnapshot) -> Registration:
     return Registration(mark, tuple(calls))
 
 
-def _triggers(snapshot: AgentSnapshot, problem: Problem | None) -> TriggerVerdict:
+def _triggers(snapshot: AgentSnapshot, problem: problems.Problem | None) -> triggers.TriggerVerdict:
     if snapshot.spec.suspend:
-        return TriggerVerdict(waiting="suspended")
+        return triggers.TriggerVerdict(waiting="suspended")
     if problem is not None:
-        return TriggerVerdict(waiting=problem.sentence)
-    return evaluate(snapshot, snapshot.before.last_training)
+        return triggers.TriggerVerdict(waiting=problem.sentence)
+    return triggers.evaluate(snapshot, snapshot.before.last_training)
 
 
-def _refusal(snapshot: AgentSnapshot, fire: Trigger | None) -> str:
+def _refusal(snapshot: AgentSnapshot, fire: triggers.Trigger | None) -> str:
     """Reason why the request that fires asks for more than the template allows; "" where it does not."""
     wish = snapshot.stats.training_wish if snapshot.stats else None
     if fire is None or fire.kind != "request" or wish is None or snapshot.spec.training is None:
@@ -115,7 +114,7 @@ def _told(refusal: str) -> tuple[Notice, ...]:
 
 
 def _train(
-    snapshot: AgentSnapshot, before: LearningAgentStatus, fire: Trigger | None
+    snapshot: AgentSnapshot, before: LearningAgentStatus, fire: triggers.Trigger | None
 ) -> tuple[tuple[Manifest, ...], LearningAgentStatus]:
     if fire is None:
         return (), before
@@ -168,7 +167,7 @@ def _deletes(snapshot: AgentSnapshot) -> tuple[ObjectRef, ...]:
 
 
 def _events(
-    snapshot: AgentSnapshot, model: AgentModel | None, fire: Trigger | None, after: LearningAgentStatus
+    snapshot: AgentSnapshot, model: AgentModel | None, fire: triggers.Trigger | None, after: LearningAgentStatus
 ) -> tuple[Notice, ...]:
     events: list[Notice] = []
     if fire and after.last_training:
@@ -179,7 +178,7 @@ def _events(
     return tuple(events)
 
 
-def _again(snapshot: AgentSnapshot, verdict: TriggerVerdict) -> float:
+def _again(snapshot: AgentSnapshot, verdict: triggers.TriggerVerdict) -> float:
     usual = _usual(snapshot)
     return min(usual, verdict.again_after) if verdict.again_after is not None else usual
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from learnloop_api.kinds.learning_agent import Training
-from learnloop_api.kinds.study import SearchDimension
+from learnloop_api.kinds import learning_agent, study
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, READS_LOG
 from learnloop_api.wire.training_request import TrainingRequest
 from learnloop_operator.core.times import parse, stamp
@@ -67,7 +66,7 @@ BOUNDS = (
 class Narrowed:
     """The training with the request in force; with refusals it is the template unchanged."""
 
-    training: Training
+    training: learning_agent.Training
     refusals: tuple[str, ...] = ()
 
     @property
@@ -75,7 +74,7 @@ class Narrowed:
         return "; ".join(self.refusals)
 
 
-def narrowed(training: Training, request: TrainingRequest | None) -> Narrowed:
+def narrowed(training: learning_agent.Training, request: TrainingRequest | None) -> Narrowed:
     """The template narrowed by the request, or each field that would widen it, with its value and the fix."""
     if request is None or not request.narrows:
         return Narrowed(training)
@@ -92,7 +91,7 @@ def narrowed(training: Training, request: TrainingRequest | None) -> Narrowed:
     if refusals:
         return Narrowed(training, tuple(refusals))
     try:
-        return Narrowed(Training.model_validate(body))
+        return Narrowed(learning_agent.Training.model_validate(body))
     except ValidationError as error:
         return Narrowed(training, tuple(_refused(item) for item in error.errors(include_url=False)[:8]))
 
@@ -115,7 +114,9 @@ def _take(bound: Bound, wishes: dict[str, Any], body: dict[str, Any], refusals: 
         place[field] = wanted
 
 
-def _hyperparameters(training: Training, request: TrainingRequest, body: dict[str, Any], refusals: list[str]) -> None:
+def _hyperparameters(
+    training: learning_agent.Training, request: TrainingRequest, body: dict[str, Any], refusals: list[str]
+) -> None:
     allowed = {item.parameter: item for item in training.requests.hyperparameters}
     algorithm = training.template.algorithm
     fields = ALGORITHMS[algorithm].fields
@@ -137,7 +138,7 @@ def _hyperparameters(training: Training, request: TrainingRequest, body: dict[st
     body["template"]["hyperparameters"] |= chosen
 
 
-def _outside(dimension: SearchDimension, wish: Any) -> str:
+def _outside(dimension: study.SearchDimension, wish: Any) -> str:
     """Reason why the value is not one of those allowed; "" where it is."""
     number = wish if isinstance(wish, int | float) and not isinstance(wish, bool) else None
     if dimension.float_ is not None:

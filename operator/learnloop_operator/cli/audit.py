@@ -8,8 +8,7 @@ from typing import IO, Annotated, Any, Literal
 
 import typer
 
-from learnloop_operator.cli.data_plane import DataPlaneAccess
-from learnloop_operator.cli.objects import Cluster, CommandError, Object, rows
+from learnloop_operator.cli import data_plane, objects
 
 PAGE = 1000
 VERIFY_SECONDS, ERASE_SECONDS = 120.0, 310.0
@@ -17,8 +16,8 @@ ERASED = "all episodes, steps, rewards, feedback, memories, recalls and events"
 
 
 def audit(
-    cluster: Cluster,
-    plane: DataPlaneAccess,
+    cluster: objects.Cluster,
+    plane: data_plane.DataPlaneAccess,
     what: Annotated[
         Literal["verify", "export", "erase"],
         typer.Argument(help="export writes NDJSON, erase a receipt"),
@@ -41,7 +40,7 @@ def audit(
     for option, value in (given | {"output": output}).items():
         if value is not None and option not in belongs.get(what, ()):
             of = next(verb for verb, options in belongs.items() if option in options)
-            raise CommandError(f"--{option} belongs to `audit {of}`, not to `audit {what}`: leave it out")
+            raise objects.CommandError(f"--{option} belongs to `audit {of}`, not to `audit {what}`: leave it out")
     if what == "verify":
         return _verify(plane)
     if what == "export":
@@ -50,16 +49,16 @@ def audit(
     return _erase(plane, output, user, agent, yes)
 
 
-def _verify(plane: DataPlaneAccess) -> str:
-    report: Object = plane.ask("GET", "/api/v1/audit/verify", seconds=VERIFY_SECONDS)
+def _verify(plane: data_plane.DataPlaneAccess) -> str:
+    report: objects.Object = plane.ask("GET", "/api/v1/audit/verify", seconds=VERIFY_SECONDS)
     problem = report.get("problem")
     if problem:
-        raise CommandError(
+        raise objects.CommandError(
             f"the audit chain of namespace {plane.namespace} is not whole: {problem['message']} "
             f"(first bad record {problem['seq']}, {problem['kind']}; {report['records']} records before it are good)"
         )
     waiting = f"{report['pending']} records are committed and not in the chain yet" if report["pending"] else None
-    return rows(
+    return objects.rows(
         [
             ("chain", f"namespace {plane.namespace}: {report['records']} records, whole"),
             ("pending", waiting),
@@ -68,7 +67,7 @@ def _verify(plane: DataPlaneAccess) -> str:
     )
 
 
-def _export(plane: DataPlaneAccess, output: str | None, only: dict[str, str], after: int) -> str:
+def _export(plane: data_plane.DataPlaneAccess, output: str | None, only: dict[str, str], after: int) -> str:
     count, following = 0, after
     with _sink(output) as sink:
         while following is not None:
@@ -80,9 +79,11 @@ def _export(plane: DataPlaneAccess, output: str | None, only: dict[str, str], af
     return f"{count} records written to {output}" if output else ""
 
 
-def _erase(plane: DataPlaneAccess, output: str | None, user: str | None, agent: str | None, yes: bool) -> str:
+def _erase(
+    plane: data_plane.DataPlaneAccess, output: str | None, user: str | None, agent: str | None, yes: bool
+) -> str:
     if (user is None) == (agent is None):
-        raise CommandError("name exactly one of --user and --agent: all cannot be erased in one go")
+        raise objects.CommandError("name exactly one of --user and --agent: all cannot be erased in one go")
     kind, name = ("user_id", user) if user is not None else ("agent_id", agent)
     named = f"{'person' if user is not None else 'agent'} {name!r} in namespace {plane.namespace}"
     if not yes:
@@ -100,10 +101,10 @@ def _erase(plane: DataPlaneAccess, output: str | None, user: str | None, agent: 
 def confirm(question: str, effect: str, name: str, otherwise: str) -> None:
     """Ask for the name on a terminal. Raises CommandError without the right answer, or without a terminal."""
     if not sys.stdin.isatty():
-        raise CommandError(f"{effect}: say so with --yes")
+        raise objects.CommandError(f"{effect}: say so with --yes")
     print(f"{question} Type {name} to go on: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
-        raise CommandError(otherwise)
+        raise objects.CommandError(otherwise)
 
 
 @contextmanager
@@ -115,6 +116,6 @@ def _sink(path: str | None) -> Iterator[IO[str]]:
     try:
         sink: IO[Any] = open(path, "x", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
-        raise CommandError(f"--output {path}: {error.strerror}; name a new file") from error
+        raise objects.CommandError(f"--output {path}: {error.strerror}; name a new file") from error
     with sink:
         yield sink

@@ -1,16 +1,22 @@
-"""A cluster by the official Kubernetes client, as raw dicts. Importing the client takes a second."""
+"""A cluster as the caller's kubectl reaches it, as raw dicts, through a `kubectl proxy` of one command's own.
+
+kubectl knows every way to log in, and is there where its plugin runs.
+"""
 
 import copy
+import http.client
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, cast
-
-from kubernetes import client, config, watch
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
+from typing import Any
+from urllib.parse import quote, urlencode
 
 from learnloop_api.names import GROUP, VERSION
 from learnloop_operator.cli.objects import (
@@ -23,25 +29,133 @@ from learnloop_operator.cli.objects import (
     VersionGoneError,
 )
 
-SECONDS = 10
-WATCH_SECONDS = 10
-"""Short, so that an API server that falls silent is noticed."""
-TOKEN_SECONDS = 600
-"""The shortest life that the API server gives a token."""
-HUNG_UP = (500, 502, 503)
-"""The API server's answer when the other end closed the connection, as a TLS server does on plain HTTP."""
-GO_SERVER_WANTS_TLS = "Client sent an HTTP request to an HTTPS server"
+_WITH_ITS_PARENT = """seconds=$1; shift; exec 3<&0; { trap '' HUP TERM; read _ <&3; kill -TERM 0
+while kill -0 $$ && [ $seconds -gt 0 ]; do sleep 1; seconds=$((seconds - 1)); done; kill -KILL 0; } >/dev/null 2>&1 &
+exec "$@" 3<&- </dev/null"""
+ENV_SOCKET = "LEARNLOOP_API_SOCKET"
+"""Path of one machine's API server, which takes no kubectl (hack/learnloop_local)."""
+NOT_FOUND = 127
+"""The shell's exit status without the program."""
+ATTEMPTS = 4
+"""Of a request that the API server was too busy for; it says when to try again."""
+
+
+def with_its_parent(command: Sequence[str], seconds: int = 10) -> list[str]:
+    """Runs a program, in a session of its own, until this process ends: SIGTERM, then SIGKILL for the session."""
+    return ["/bin/sh", "-c", _WITH_ITS_PARENT, "sh", str(seconds), *command]
+
+
+class ApiSocket:
+    """Requests to an API server on a socket that only the caller can open."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = path
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Object | None,
+        seconds: float,
+    ) -> http.client.HTTPResponse:
+        """The beginning of an answer; a busy API server is asked again when it says so. Raises NoAnswerError."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        sent = {"Content-Type": "application/json", "Connection": "close", **headers}
+        for attempt in range(ATTEMPTS):
+            connection = _SocketConnection(self._socket, seconds)
+            with answered():
+                connection.request(method, target, None if body is None else json.dumps(body), sent)
+                answer = connection.getresponse()
+                if answer.status == 500 and "Audit-Id" not in answer.headers:  # kubectl's own answer
+                    raise unreachable(decoded(answer.read()).strip())
+            after = answer.headers.get("Retry-After", "")
+            if answer.status != 429 or not after.isdecimal() or attempt == ATTEMPTS - 1:
+                break
+            time.sleep(int(after))
+        return answer
+
+
+class KubectlProxy(ApiSocket):
+    """The same through kubectl.
+
+    Raises:
+        CommandError: kubectl is missing, or cannot use the kubeconfig.
+    """
+
+    def __init__(self, options: Sequence[str]) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="learnloop-", ignore_cleanup_errors=True)
+        super().__init__(f"{folder.name}/socket")
+        with open(f"{folder.name}/log", "w+") as log:
+            process = subprocess.Popen(
+                with_its_parent(["kubectl", *options, "proxy", "--unix-socket", self._socket]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+            weakref.finalize(self, _end, process, folder)
+            assert process.stdout is not None
+            if not process.stdout.readline():  # it says where it serves, or ends
+                if process.wait() == NOT_FOUND:
+                    raise CommandError("kubectl is not on PATH, and every command goes through it: install it")
+                log.seek(0)
+                raise no_kubeconfig(log.read())
+
+
+def _end(process: "subprocess.Popen[bytes]", folder: "tempfile.TemporaryDirectory[str]") -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+    folder.cleanup()
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
 
 
 @contextmanager
-def answered(plural: str = "") -> Iterator[None]:
-    """Turns the client's exceptions into CommandErrors. `plural`: a 404 means that its CRD is missing."""
+def answered() -> Iterator[None]:
+    """Turns a broken connection into a NoAnswerError."""
     try:
         yield
-    except ApiException as error:
-        raise refusal(error, plural) from error
-    except HTTPError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise unreachable(error) from error
+
+
+def whole(answer: http.client.HTTPResponse) -> tuple[int, str]:
+    """Status and body. Raises NoAnswerError."""
+    with answered():
+        return answer.status, decoded(answer.read())
+
+
+def unreachable(reason: object) -> CommandError:
+    return NoAnswerError(f"the API server does not answer: {reason}")
+
+
+def no_kubeconfig(reason: str) -> CommandError:
+    sentence = reason.strip().removeprefix("error: ")
+    return CommandError(f"no usable kubeconfig: {sentence}; set KUBECONFIG, --kubeconfig or --context")
+
+
+def decoded(body: bytes) -> str:
+    return body.decode("utf-8", "replace")
+
+
+SECONDS = 10.0
+WATCH_SECONDS = 10.0
+"""Short, so that an API server that falls silent is noticed."""
+HUNG_UP = (500, 502, 503)
+"""The API server's answer when the other end closed the connection, as a TLS server does on plain HTTP."""
+GO_SERVER_WANTS_TLS = "Client sent an HTTP request to an HTTPS server"
 
 
 class KubernetesCluster:
@@ -51,18 +165,19 @@ class KubernetesCluster:
     """
 
     def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None) -> None:
-        try:
-            if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-                config.load_incluster_config()
-            else:
-                config.load_kube_config(kubeconfig, context)
-        except Exception as error:  # an invalid file ends its reader in many ways: TypeError, YAMLError, …
-            raise CommandError(f"no usable kubeconfig: {error}; set KUBECONFIG, --kubeconfig or --context") from error
-        self.namespace = namespace or _current_namespace(kubeconfig, context)
-        self.api = client.ApiClient()
-        self._objects, self._events = client.CustomObjectsApi(self.api), client.EventsV1Api(self.api)
-        self._identity, self._rights = client.AuthenticationV1Api(self.api), client.AuthorizationV1Api(self.api)
-        self._core = client.CoreV1Api(self.api)
+        given = (("--kubeconfig", kubeconfig), ("--context", context))
+        options = [word for option, value in given if value is not None for word in (option, value)]
+        self.namespace = namespace or "default"
+        if local := os.environ.get(ENV_SOCKET):
+            self._proxy: ApiSocket = ApiSocket(local)
+            return
+        self._proxy = KubectlProxy(options)
+        view = [*options, "config", "view", "--minify", "--output", "jsonpath={..namespace}"]
+        current = subprocess.run(["kubectl", *view], capture_output=True, text=True, check=False)
+        if current.returncode == 0:
+            self.namespace = namespace or current.stdout or "default"
+        elif options or "KUBERNETES_SERVICE_HOST" not in os.environ:
+            raise no_kubeconfig(current.stderr)
 
     def within(self, namespace: str) -> "KubernetesCluster":
         """The same cluster and caller, in another namespace."""
@@ -70,36 +185,46 @@ class KubernetesCluster:
         other.namespace = namespace
         return other
 
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        plural: str = "",
+    ) -> Any:
+        """The answer's JSON. `plural`: a 404 means that its CRD is missing."""
+        status, text = whole(self._proxy.open(method, path, query or {}, headers or {}, body, SECONDS))
+        if status >= 400:
+            raise refusal(status, text, plural)
+        return json.loads(text)
+
     # The caller
 
     def user(self) -> str:
         """The caller's name as the API server knows it; empty before Kubernetes 1.28."""
         try:
-            review = self._identity.create_self_subject_review({}, _request_timeout=SECONDS)
-        except ApiException:
+            review = self._ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+        except NoAnswerError:
+            raise
+        except CommandError:
             return ""
-        except HTTPError as error:
-            raise unreachable(error) from error
-        return str(review.status.user_info.username or "")
+        return str(review["status"]["userInfo"].get("username") or "")
 
     def allowed(self, verb: str, plural: str, namespace: str | None) -> bool:
         """Whether the caller may do this to objects of our group; namespace None: in the whole cluster."""
-        attributes = {"verb": verb, "group": GROUP, "resource": plural} | (
-            {"namespace": namespace} if namespace else {}
-        )
+        where = {"namespace": namespace} if namespace else {}
+        attributes = {"verb": verb, "group": GROUP, "resource": plural, **where}
         review = {"spec": {"resourceAttributes": attributes}}
-        with answered():
-            answer = self._rights.create_self_subject_access_review(review, _request_timeout=SECONDS)
-        return bool(answer.status.allowed)
+        answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
 
     def token(self, account: str, audience: str) -> str:
         """A token of a service account of the namespace, for ten minutes."""
-        body = {"spec": {"audiences": [audience], "expirationSeconds": TOKEN_SECONDS}}
-        with answered():
-            granted = self._core.create_namespaced_service_account_token(
-                account, self.namespace, body, _request_timeout=SECONDS
-            )
-        return str(granted.status.token)
+        body = {"spec": {"audiences": [audience], "expirationSeconds": 600}}  # the shortest life of a token
+        path = f"/api/v1/namespaces/{quote(self.namespace)}/serviceaccounts/{quote(account, safe='')}/token"
+        return str(self._ask("POST", path, body)["status"]["token"])
 
     # Objects of the namespace
 
@@ -114,59 +239,54 @@ class KubernetesCluster:
         return body
 
     def find(self, plural: str, name: str) -> Object | None:
-        """The object, or None."""
-        with answered():
-            try:
-                body = self._objects.get_namespaced_custom_object(
-                    GROUP, VERSION, self.namespace, plural, name, _request_timeout=SECONDS
-                )
-            except ApiException as error:
-                if error.status == 404:
-                    return None
-                raise
-        return cast(Object, body)
+        status, text = whole(self._proxy.open("GET", self._path(plural, name), {}, {}, None, SECONDS))
+        if status >= 400 and status != 404:
+            raise refusal(status, text)
+        body: Object | None = None if status == 404 else json.loads(text)
+        return body
 
     def every(self, plural: str) -> list[Object]:
         return self.list_objects(plural, self.namespace)[1]
 
     def annotate(self, plural: str, name: str, values: Mapping[str, str | None]) -> None:
-        """Set annotations; None removes one."""
         body = {"metadata": {"annotations": dict(values)}}
-        with answered():
-            self._objects.patch_namespaced_custom_object(
-                GROUP, VERSION, self.namespace, plural, name, body, _request_timeout=SECONDS
-            )
+        merge = {"Content-Type": "application/merge-patch+json"}
+        self._ask("PATCH", self._path(plural, name), body, headers=merge)
+
+    def create(self, plural: str, body: Object) -> None:
+        self._ask("POST", _list(plural, self.namespace), body, plural=plural)
+
+    def delete(self, plural: str, name: str) -> None:
+        self._ask("DELETE", self._path(plural, name), plural=plural)
+
+    def _path(self, plural: str, name: str) -> str:
+        return f"{_list(plural, self.namespace)}/{quote(name, safe='')}"
 
     def events(self, body: Object) -> list[Object]:
         """Events about the object, oldest first; none where events may not be read."""
-        selector = f"regarding.uid={body['metadata']['uid']}"
+        path = f"/apis/events.k8s.io/v1/namespaces/{quote(self.namespace)}/events"
         try:
-            answer = self._events.list_namespaced_event(
-                self.namespace, field_selector=selector, _request_timeout=SECONDS
-            )
-        except ApiException:
+            answer = self._ask("GET", path, query={"fieldSelector": f"regarding.uid={body['metadata']['uid']}"})
+        except NoAnswerError:
+            raise
+        except CommandError:
             return []
-        except HTTPError as error:
-            raise unreachable(error) from error
-        oldest = datetime.min.replace(tzinfo=UTC)
 
-        def moment(item: Any) -> datetime:
-            at = item.event_time or item.deprecated_last_timestamp or item.metadata.creation_timestamp
-            return cast(datetime, at or oldest)
+        def moment(item: Object) -> datetime:
+            times = (item.get("eventTime"), item.get("deprecatedLastTimestamp"), item["metadata"]["creationTimestamp"])
+            return datetime.fromisoformat(next(filter(None, times))).astimezone(UTC)
 
         return [
-            {"at": moment(item).astimezone(UTC), "type": item.type, "reason": item.reason, "note": item.note}
-            for item in sorted(answer.items, key=moment)
+            {"at": moment(item), "type": item.get("type"), "reason": item.get("reason"), "note": item.get("note")}
+            for item in sorted(answer["items"], key=moment)
         ]
 
     # Lists and watches of any namespace; None: of all
 
     def list_objects(self, plural: str, namespace: str | None) -> tuple[str, list[Object]]:
         """The version of the list, and its objects."""
-        method, place = self._list(plural, namespace)
-        with answered(plural):
-            answer = method(*place, _request_timeout=SECONDS)
-        return str(answer["metadata"]["resourceVersion"]), cast(list[Object], answer["items"])
+        answer = self._ask("GET", _list(plural, namespace), plural=plural)
+        return str(answer["metadata"]["resourceVersion"]), answer["items"]
 
     def changes(self, plural: str, namespace: str | None, version: str) -> Iterator[tuple[str, Object]]:
         """Changes since `version`: ADDED, MODIFIED, DELETED, or BOOKMARK, which has a newer version alone.
@@ -176,30 +296,28 @@ class KubernetesCluster:
         Raises:
             VersionGoneError: list again.
         """
-        method, place = self._list(plural, namespace)
-        stream = watch.Watch().stream(
-            method,
-            *place,
-            resource_version=version,
-            allow_watch_bookmarks=True,
-            timeout_seconds=WATCH_SECONDS,
-            _request_timeout=(SECONDS, WATCH_SECONDS + 2),
-        )
-        with answered(plural):
-            for event in stream:
-                yield event["type"], cast(Object, event["raw_object"])
-
-    def _list(self, plural: str, namespace: str | None) -> tuple[Callable[..., Any], tuple[str, ...]]:
-        if namespace is None:
-            return self._objects.list_cluster_custom_object, (GROUP, VERSION, plural)
-        return self._objects.list_namespaced_custom_object, (GROUP, VERSION, namespace, plural)
+        query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
+        query["timeoutSeconds"] = f"{WATCH_SECONDS:.0f}"
+        answer = self._proxy.open("GET", _list(plural, namespace), query, {}, None, WATCH_SECONDS + 2)
+        with answered():
+            if answer.status >= 400:
+                raise refusal(answer.status, decoded(answer.read()), plural)
+            for line in answer:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise refusal(int(event["object"]["code"]), json.dumps(event["object"]), plural)
+                yield event["type"], event["object"]
 
     def forward(self, service: str) -> SendRequest:
         """Any requests to `NAMESPACE/NAME:PORT` through the API server."""
-        return through(self.api, service)
+        return through(lambda *request: whole(self._proxy.open(*request)), service)
 
 
-def through(api: client.ApiClient, service: str) -> SendRequest:
+def _list(plural: str, namespace: str | None) -> str:
+    return f"/apis/{GROUP}/{VERSION}/" + (f"namespaces/{quote(namespace, safe='')}/" if namespace else "") + plural
+
+
+def through(api: SendRequest, service: str) -> SendRequest:
     """Requests to a Service through the API server; a refusal of the service itself is returned as it is.
 
     The first answer shows whether it speaks TLS: reading the Service would take one more right.
@@ -220,42 +338,28 @@ def through(api: client.ApiClient, service: str) -> SendRequest:
     ) -> tuple[int, str]:
         candidates = list(roots)
         for root in candidates:
-            try:
-                answer = api.call_api(
-                    root + path,
-                    method,
-                    query_params=list(query.items()),
-                    header_params={**headers, "Content-Type": "application/json"},
-                    body=body,
-                    auth_settings=["BearerToken"],
-                    _preload_content=False,
-                    _return_http_data_only=True,
-                    _request_timeout=seconds,
-                )
-            except ApiException as error:
-                own = _is_status(error.body)
-                if root != candidates[-1] and _wants_tls(error, own):
-                    continue
-                if own:
-                    raise CommandError(f"Service {service} through the API server: {refusal(error)}") from error
-                return int(error.status or 0), _text(error.body)
-            except HTTPError as error:
-                raise unreachable(error) from error
-            roots[:] = [root]
-            return int(answer.status), _text(answer.data)
+            status, text = api(method, root + path, query, headers, body, seconds)
+            own = status >= 400 and _is_status(text)
+            if root != candidates[-1] and _wants_tls(status, text, own):
+                continue
+            if own:
+                raise CommandError(f"Service {service} through the API server: {refusal(status, text)}")
+            if status < 400:
+                roots[:] = [root]
+            return status, text
         raise AssertionError("the last root answers or raises")
 
     return send
 
 
-def refusal(error: ApiException, plural: str = "") -> CommandError:
-    if error.status == 404 and plural:
+def refusal(status: int, body: str, plural: str = "") -> CommandError:
+    if status == 404 and plural:
         return NotAllowedError(f"the cluster does not know {plural}.{GROUP}: install learnloop's CRDs")
     try:
-        message = json.loads(error.body)["message"]
+        message = json.loads(body)["message"]
     except (ValueError, KeyError, TypeError):
-        message = error.reason
-    sentence, status = f"the API server refuses ({error.status}): {message}", int(error.status or 0)
+        message = body.strip()[:300] or "without a reason"
+    sentence = f"the API server refuses ({status}): {message}"
     if status == 410:
         return VersionGoneError(sentence)
     if status in (401, 403):
@@ -264,30 +368,13 @@ def refusal(error: ApiException, plural: str = "") -> CommandError:
     return NoAnswerError(sentence) if status == 429 or status >= 500 else CommandError(sentence)
 
 
-def unreachable(error: HTTPError) -> CommandError:
-    return NoAnswerError(f"the API server does not answer: {error}")
+def _wants_tls(status: int, body: str, own: bool) -> bool:
+    return (own and status in HUNG_UP) or (status == 400 and GO_SERVER_WANTS_TLS in body)
 
 
-def _wants_tls(error: ApiException, own: bool) -> bool:
-    return (own and error.status in HUNG_UP) or (error.status == 400 and GO_SERVER_WANTS_TLS in _text(error.body))
-
-
-def _is_status(body: Any) -> bool:
+def _is_status(body: str) -> bool:
     """Whether this is the API server's own answer, a metav1.Status."""
     try:
         return bool(json.loads(body)["kind"] == "Status")
     except (ValueError, KeyError, TypeError):
         return False
-
-
-def _text(body: Any) -> str:
-    return body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
-
-
-def _current_namespace(kubeconfig: str | None, context: str | None) -> str:
-    try:
-        contexts, active = config.list_kube_config_contexts(kubeconfig)
-    except config.ConfigException:
-        return "default"
-    chosen = next((item for item in contexts if item["name"] == context), active) if context else active
-    return str(chosen.get("context", {}).get("namespace") or "default")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from learnloop_common.foreign_text import shown
+from learnloop_common.untrusted_text import shown
 from learnloop_operator.cli.objects import CommandError, UsageError
 
 PACKAGE = "learnloop_operator.cli"
@@ -33,15 +33,16 @@ VERBS: Mapping[str, Verb] = {
         "console.server",
         "look at agents, runs and rollouts in a browser, and steer them, on loopback with your own rights",
     ),
-    "trace": Verb("looking", "trace a served model to its training run, reward policy revision and experience"),
-    "why": Verb("looking", "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
+    "trace": Verb("inspection", "trace a served model to its training run, reward policy revision and experience"),
+    "why": Verb("inspection", "explain a rollout: verdict, evidence of each metric, decisions of people, log"),
     "train": Verb(
         "steering",
         "start a training run of an agent; --wait exits with 0 when it is validated, 1 when it was refused or failed",
     ),
-    "rewards": Verb("looking", "list an agent's newest rewards by component, and signs that the policy is gamed"),
+    "engine": Verb("engine_check", "check that an image of yours keeps to the engine contract, by a short training"),
+    "rewards": Verb("inspection", "list an agent's newest rewards by component, and signs that the policy is gamed"),
     "progress": Verb(
-        "looking",
+        "inspection",
         "show an agent's progress by week: success, time, turns, satisfaction, trainings and deployments",
     ),
     "audit": Verb("audit", "check the namespace's audit chain, export it, or erase a person or an agent for good"),
@@ -126,7 +127,7 @@ def command(name: str) -> Any:
 def run_verb(verb: Callable[..., str], access: Mapping[str, Any], plane: Mapping[str, Any] | None, values: Any) -> None:
     """Run a verb and print its text. Exit status: 0, or 1 with one sentence on stderr; 2 for wrong options."""
     try:
-        from learnloop_operator.cli.cluster import KubernetesCluster  # takes a second
+        from learnloop_operator.cli.cluster import KubernetesCluster
 
         cluster = KubernetesCluster(access["kubeconfig"], access["context"], access["namespace"])
         if plane is not None:
@@ -177,6 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app(sys.argv[1:] if arguments is None else list(arguments), prog_name=PROGRAM)
     except SystemExit as end:
         return int(end.code or 0)
+    except ModuleNotFoundError as missing:
+        print(f"error: {missing}: install 'kubectl-learnloop[console]'", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     Cluster = KubernetesCluster
 else:
-    Cluster = Any  # typer reads annotations, and the Kubernetes client is imported only when a verb runs
+    Cluster = Any  # typer reads annotations, and a cluster imports this module
 
 Object = dict[str, Any]
 KINDS = {

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import typer
 
 from learnloop_api.names import ANNOTATION_TRAIN
-from learnloop_common.foreign_text import one_line
+from learnloop_common.untrusted_text import one_line
 from learnloop_operator.cli.objects import (
     Cluster,
     CommandError,
@@ -112,15 +112,15 @@ def retry(
     if not first:
         raise rollout.refusal("has no blocked revision: there is nothing to retry")
     blocked = rollout.status.get("blockedRevisions") or [first]
-    revisions = ", ".join(pin["revision"] for pin in blocked)
+    revisions = ", ".join(block["revision"] for block in blocked)
     if every:
         rollout.order("retry", "all")
         return f"{revisions} may try again"
-    pinned = next((pin for pin in blocked if pin["revision"] == revision), None) if revision else first
-    if pinned is None:
+    block = next((block for block in blocked if block["revision"] == revision), None) if revision else first
+    if block is None:
         raise rollout.refusal(f"has not blocked --revision {revision!r}: it has {revisions}")
-    rollout.order("retry", pinned["revision"])
-    return f"{pinned['revision']} may try again; it was rolled back because: {pinned['message']}"
+    rollout.order("retry", block["revision"])
+    return f"{block['revision']} may try again; it was rolled back because: {block['message']}"
 
 
 def abort(
@@ -249,13 +249,13 @@ def train(
     cluster.annotate("learningagents", name, {ANNOTATION_TRAIN: signed(cluster, "now")})
     last, run = status.get("lastTraining"), f"{name}-{int(status.get('trainings') or 0) + 1}"
     if wait:
-        return _verdict(cluster, name, run, timeout)
+        return verdict(cluster, name, run, timeout)
     if last and last.get("phase") not in ENDED:
         return f"{last['name']} is running; the next run follows when it has ended"
     return f"requested {run}"
 
 
-def _verdict(cluster: Cluster, agent: str, run: str, timeout: float) -> str:
+def verdict(cluster: Cluster, agent: str, run: str, timeout: float) -> str:
     """Wait for the end of a run that has yet to begin; an API server that is away is asked again."""
     until, printed, begun = time.monotonic() + timeout, "", False
     while True:

@@ -2,7 +2,7 @@
 
 The chart's admission policy asks the same at the API server. It takes Kubernetes 1.30 and a right without a namespace,
 and objects that were there before it are not asked about; this holds without it. Which Secrets and addresses an author
-may name is asked there alone: charts/learnloop/templates/authors/policy.yaml.
+may name is asked there alone: charts/learnloop/templates/authors/named-objects.yaml.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.language_model import LanguageModel
-from learnloop_api.kinds.memory_service import ModelVolume
+from learnloop_api.kinds import base, language_model, memory_service
 
 VOLUME_KINDS = ("configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "secret")
 ENV_SOURCES = ("configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef")
@@ -38,7 +36,7 @@ class PodRules:
 DEFAULT_RULES = PodRules()
 
 
-def forbidden(options: PodOptions, field: str, rules: PodRules) -> str:
+def forbidden(options: base.PodOptions, field: str, rules: PodRules) -> str:
     """The part of `options` at `field` that the platform does not allow; "" when it allows all."""
     return (
         _image(options.image, f"{field}.image", rules)
@@ -48,7 +46,7 @@ def forbidden(options: PodOptions, field: str, rules: PodRules) -> str:
     )
 
 
-def forbidden_volume(volume: ModelVolume, field: str, rules: PodRules) -> str:
+def forbidden_volume(volume: memory_service.ModelVolume, field: str, rules: PodRules) -> str:
     """The same of a volume with a model's files."""
     kind = "persistentVolumeClaim" if volume.claim_name is not None else "image"
     if kind not in rules.volume_kinds:
@@ -56,12 +54,16 @@ def forbidden_volume(volume: ModelVolume, field: str, rules: PodRules) -> str:
     return _image(volume.image, f"{field}.image", rules)
 
 
-def forbidden_base(model: LanguageModel | None, field: str, rules: PodRules) -> str:
+def forbidden_base(model: language_model.LanguageModel | None, field: str, rules: PodRules) -> str:
     """The same of a base model that is a volume: its address is one of a claim or of an image."""
     scheme, _, rest = (model.base.uri if model else "").partition("://")
     if scheme not in ("oci", "pvc"):
         return ""
-    volume = ModelVolume(image=rest) if scheme == "oci" else ModelVolume(claim_name=rest.partition("/")[0])
+    volume = (
+        memory_service.ModelVolume(image=rest)
+        if scheme == "oci"
+        else memory_service.ModelVolume(claim_name=rest.partition("/")[0])
+    )
     return forbidden_volume(volume, f"{field}.base", rules)
 
 
@@ -74,7 +76,7 @@ def _image(image: str | None, field: str, rules: PodRules) -> str:
     )
 
 
-def _account(options: PodOptions, field: str, rules: PodRules) -> str:
+def _account(options: base.PodOptions, field: str, rules: PodRules) -> str:
     name = options.service_account_name
     if name is None or not rules.service_accounts or name in rules.service_accounts:
         return ""
@@ -84,7 +86,7 @@ def _account(options: PodOptions, field: str, rules: PodRules) -> str:
     )
 
 
-def _volumes(options: PodOptions, field: str, rules: PodRules) -> str:
+def _volumes(options: base.PodOptions, field: str, rules: PodRules) -> str:
     for number, volume in enumerate(options.volumes or ()):
         stray = _first_stray(volume, ("name", *rules.volume_kinds))
         if stray:
@@ -100,7 +102,7 @@ def _kind(field: str, kind: str, rules: PodRules) -> str:
     )
 
 
-def _sources(options: PodOptions, field: str, rules: PodRules) -> str:
+def _sources(options: base.PodOptions, field: str, rules: PodRules) -> str:
     for number, variable in enumerate(options.env or ()):
         stray = _first_stray(variable.value_from or {}, rules.env_sources)
         if stray:

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from learnloop_operator.core.conditions import FALSE, TRUE, condition, find
-from learnloop_operator.core.plan import Manifest, Notice
+from learnloop_operator.core import conditions, plan
 
 
 def rank_sum(first: Sequence[float], second: Sequence[float]) -> float:
@@ -65,7 +64,7 @@ class ReturnAnomalies:
     findings: tuple[Finding, ...] = ()
 
 
-def watch(returns: Sequence[float]) -> ReturnAnomalies:
+def find(returns: Sequence[float]) -> ReturnAnomalies:
     """Looks at the newest returns, oldest first."""
     tail = list(returns[-TAIL:])
     if len(tail) < LEAST:
@@ -130,18 +129,21 @@ def judged(
     if not watched:
         return []
     status, reason, message = _verdict(watched)
-    new, old = condition(TYPE, status, reason, message[:1024], generation), find({"conditions": before}, TYPE)
+    new, old = (
+        conditions.condition(TYPE, status, reason, message[:1024], generation),
+        conditions.find({"conditions": before}, TYPE),
+    )
     same = (old.get("status"), old.get("reason")) == (new["status"], reason)
     return [{**new, "message": old.get("message", message)} if same else new]
 
 
-def news(before: Mapping[str, Any], after: Manifest) -> tuple[Notice, ...]:
+def news(before: Mapping[str, Any], after: plan.Manifest) -> tuple[plan.Notice, ...]:
     """An event when an anomaly was found, and when it is over."""
-    old, new = find(before, TYPE), find(after, TYPE)
-    if new.get("status") == TRUE and old.get("reason") != new["reason"]:
-        return (Notice("Warning", new["reason"], new["message"]),)
-    if old.get("status") == TRUE and new.get("status") == FALSE:
-        return (Notice("Normal", "AnomalyOver", f"{old['reason']} is over: {new['message']}"[:1024]),)
+    old, new = conditions.find(before, TYPE), conditions.find(after, TYPE)
+    if new.get("status") == conditions.TRUE and old.get("reason") != new["reason"]:
+        return (plan.Notice("Warning", new["reason"], new["message"]),)
+    if old.get("status") == conditions.TRUE and new.get("status") == conditions.FALSE:
+        return (plan.Notice("Normal", "AnomalyOver", f"{old['reason']} is over: {new['message']}"[:1024]),)
     return ()
 
 

@@ -2,10 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from learnloop_operator.core.plan import Call
+from learnloop_operator.core.plan import Call, Manifest
 
 SCHEME = "learnloop://"
 
@@ -27,7 +26,7 @@ _DIGEST = "[0-9a-f]{64}"
 MOST = 20_000
 
 
-def in_use(objects: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]]) -> Call:
+def in_use(objects: Iterable[Manifest], jobs: Iterable[Manifest]) -> Call:
     """The data plane's list of one namespace.
 
     An artifact is in use while a ModelDeployment, LearningAgent or RewardPolicy names it anywhere, by address or

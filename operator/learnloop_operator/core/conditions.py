@@ -13,6 +13,16 @@ def find(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
     return next((item for item in status.get("conditions") or () if item.get("type") == type_), {})
 
 
+BRIEF = 30
+"""Characters of a sentence that fit a line of `kubectl get` of 120 characters."""
+
+
+def brief(status: Mapping[str, Any]) -> str | None:
+    """Beginning of Ready's message; None without it."""
+    message = find(status, "Ready").get("message", "")
+    return (message if len(message) <= BRIEF else f"{message[: BRIEF - 1].rstrip()}…") or None
+
+
 def condition(type_: str, status: str | bool | None, reason: str, message: str, generation: int) -> dict[str, Any]:
     """A condition without its transition time, which `merge` adds. `status=None` is Unknown."""
     return {
@@ -40,8 +50,8 @@ def merge(before: Iterable[Mapping[str, Any]], wanted: Iterable[Mapping[str, Any
 
 
 def ready_triplet(
-    world: BaseSnapshot, reason: str, message: str, *, ready: bool | None, progressing: bool, stalled: bool = False
+    snapshot: BaseSnapshot, reason: str, message: str, *, ready: bool | None, progressing: bool, stalled: bool = False
 ) -> list[dict[str, Any]]:
-    """Ready, Reconciling and Stalled as kstatus reads them."""
-    states = {"Ready": ready, "Reconciling": progressing, "Stalled": stalled}
-    return [condition(type_, state, reason, message, world.generation) for type_, state in states.items()]
+    """Ready, Reconciling and Stalled as kstatus reads them: what is stalled is Failed unless it is Reconciling."""
+    states = {"Ready": ready, "Reconciling": progressing and not stalled, "Stalled": stalled}
+    return [condition(type_, state, reason, message, snapshot.generation) for type_, state in states.items()]

@@ -96,10 +96,10 @@ def _of_rollouts(
     message = [notice.reason for notice in events]
     result = [Happening("rollout", *whose, _ROLLOUTS[reason]) for reason in message if reason in _ROLLOUTS]
     result += [Happening("deployment", *whose, reason) for reason in message if reason in _DEPLOYMENTS]
-    previous = {(pin["revision"], pin.get("at")) for pin in before.get("blockedRevisions") or ()}
-    pins = after.get("blockedRevisions") or ()
-    fresh = [pin for pin in pins if (pin["revision"], pin.get("at")) not in previous]
-    return result + [Happening("roll_back", *whose, str(pin.get("reason") or "Unknown")) for pin in fresh]
+    previous = {(block["revision"], block.get("at")) for block in before.get("blockedRevisions") or ()}
+    blocks = after.get("blockedRevisions") or ()
+    fresh = [block for block in blocks if (block["revision"], block.get("at")) not in previous]
+    return result + [Happening("roll_back", *whose, str(block.get("reason") or "Unknown")) for block in fresh]
 
 
 Status = Mapping[str, Any]

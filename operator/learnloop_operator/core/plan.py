@@ -40,7 +40,7 @@ class Plan:
     """Actions of one pass, applied in this order: apply, delete, calls, status, events, outside.
 
     `apply` holds whole manifests for server-side apply, in order: whatever protects users (a route) comes before
-    whatever follows from it (a scale-down). A plan equal to the world costs no write.
+    whatever follows from it (a scale-down). A plan equal to the cluster costs no write.
 
     `status_first`: the status permits what `apply` does (a canary's weight rises), so it must be on record before.
     """

@@ -204,6 +204,8 @@ def pod_template(
     account = options.service_account_name or service_account
     optional = {
         "serviceAccountName": account,
+        # Its old name, too: who removes one alone gets it back from the other, which the API server has filled in.
+        "serviceAccount": None if service_account else account,
         "nodeSelector": options.node_selector,
         "tolerations": options.tolerations,
         "affinity": options.affinity,

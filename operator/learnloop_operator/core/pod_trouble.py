@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from learnloop_common import foreign_text, process_end
+from learnloop_common import termination_message, untrusted_text
 from learnloop_operator.core.plan import Manifest
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
@@ -71,12 +71,12 @@ def last_words(status: Status) -> str:
 def cause_in(message: str) -> str:
     """The line of a termination message that names the cause. A container that wrote none leaves the end of its log:
     there it is the exception of the last traceback, else the last line that is not progress in JSON."""
-    lines = [_FRAME.sub("", process_end.plain(line)).rstrip() for line in message.splitlines()]
+    lines = [_FRAME.sub("", termination_message.plain(line)).rstrip() for line in message.splitlines()]
     starts = [number for number, line in enumerate(lines) if line.endswith(TRACEBACK)]
     after = lines[starts[-1] + 1 :] if starts else []
     raised = [line for line in after if line and not line.startswith(" ")]
     spoken = [text for line in lines if (text := _spoken(line))]
-    return foreign_text.one_line(next(iter(raised), "") or next(reversed(spoken), ""))
+    return untrusted_text.one_line(next(iter(raised), "") or next(reversed(spoken), ""))
 
 
 def _spoken(line: str) -> str:
@@ -112,6 +112,19 @@ def step_of(status: Status) -> str:
         if waiting.get("reason"):
             return str(waiting["reason"])
     return "not scheduled yet"
+
+
+def lost_node(status: Status) -> str:
+    """Reason why the pod's node is taken away (core/v1, DisruptionTarget); "" where it is not.
+
+    The kubelet that evicts a pod for what the node lacks says so too, but the pod itself used it up: no excuse.
+    """
+    if status.get("reason") == "Evicted":
+        return ""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return f"{condition.get('reason')}: {condition.get('message') or 'no message'}"[:LONGEST]
+    return ""
 
 
 def exit_of(ended: Status) -> str:

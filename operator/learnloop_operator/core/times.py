@@ -6,8 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
 
-from learnloop_operator.core.plan import Manifest, parse_time
-from learnloop_operator.core.plan import rfc3339 as stamp
+from learnloop_operator.core.plan import Manifest, parse_time, rfc3339 as stamp
 
 __all__ = ["parse", "seconds_since", "stamp"]
 

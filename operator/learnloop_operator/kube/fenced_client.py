@@ -10,8 +10,7 @@ from kubernetes_asyncio.client import Configuration
 
 from learnloop_api import names
 from learnloop_operator.core.plan import Manifest, ObjectRef, quantity
-from learnloop_operator.kube import errors, http_transport, object_cache
-from learnloop_operator.kube.kinds import ResourceKind, kind_of
+from learnloop_operator.kube import errors, http_transport, kinds, object_cache
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 PAGE = 100
@@ -45,10 +44,10 @@ class KubeClient:
     async def close(self) -> None:
         await self.http.close()
 
-    async def get(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object:
+    async def get(self, kind: kinds.ResourceKind, namespace: str, name: str) -> object_cache.Object:
         return await self.http.request("GET", kind.path(namespace, name))
 
-    async def find(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
+    async def find(self, kind: kinds.ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
         """One object, or None when it (or its kind) does not exist."""
         try:
             return await self.get(kind, namespace, name)
@@ -57,7 +56,7 @@ class KubeClient:
 
     async def pages(
         self,
-        kind: ResourceKind,
+        kind: kinds.ResourceKind,
         namespace: str | None,
         *,
         labels: str = "",
@@ -85,7 +84,7 @@ class KubeClient:
 
     async def list(
         self,
-        kind: ResourceKind,
+        kind: kinds.ResourceKind,
         namespace: str | None,
         *,
         labels: str = "",
@@ -131,14 +130,14 @@ class KubeClient:
         Raises:
             Conflict: exists already.
         """
-        kind = kind_of(manifest)
+        kind = kinds.kind_of(manifest)
         self._set_out("create", kind.kind)
         path = kind.path(manifest["metadata"].get("namespace"))
         return await self.http.request("POST", path, body=manifest)
 
     async def replace(self, manifest: Manifest) -> object_cache.Object:
         """PUT; with metadata.resourceVersion it only succeeds without a write in between (else Conflict)."""
-        kind = kind_of(manifest)
+        kind = kinds.kind_of(manifest)
         self._set_out("update", kind.kind)
         path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         return await self.http.request("PUT", path, body=manifest)
@@ -149,7 +148,7 @@ class KubeClient:
         Raises:
             Conflict: it has.
         """
-        kind = kind_of(ref)
+        kind = kinds.kind_of(ref)
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         if live is not None:
             options["preconditions"] = _precondition(live)
@@ -164,7 +163,7 @@ class KubeClient:
         await self.relearn(kind, ref.namespace, ref.name)
         return True
 
-    async def relearn(self, kind: ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
+    async def relearn(self, kind: kinds.ResourceKind, namespace: str, name: str) -> object_cache.Object | None:
         """Read one object live and correct its entry in the cache."""
         result = await self.find(kind, namespace, name)
         if self._cache is not None:
@@ -178,7 +177,7 @@ class KubeClient:
     async def _write_apply(
         self, manifest: Manifest, manager: str, live: Manifest | None, subresource: str | None = None
     ) -> object_cache.Object:
-        kind, namespace, name = kind_of(manifest), manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+        kind, namespace, name = kinds.kind_of(manifest), manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         self._set_out("apply_status" if subresource else "apply", kind.kind)
         # Without `Ignore` the API server parses the body a second time, for warnings that are not read.
         query = {"fieldManager": manager, "force": "true", "fieldValidation": "Ignore"}

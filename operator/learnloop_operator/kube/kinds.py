@@ -1,11 +1,9 @@
 """Every kind of object the operator touches, in one table."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from learnloop_api import names
-from learnloop_operator.core.plan import ObjectRef
+from learnloop_operator.core.plan import Manifest, ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ ALL_KINDS = tuple(kind for kind in tuple(globals().values()) if isinstance(kind,
 _BY_TYPE = {(kind.api_version, kind.kind): kind for kind in ALL_KINDS}
 
 
-def kind_of(item: Mapping[str, Any] | ObjectRef) -> ResourceKind:
+def kind_of(item: Manifest | ObjectRef) -> ResourceKind:
     """The table's row for a manifest or a reference.
 
     Raises:
@@ -75,7 +73,7 @@ def kind_of(item: Mapping[str, Any] | ObjectRef) -> ResourceKind:
     return _BY_TYPE[item["apiVersion"], item["kind"]]
 
 
-def ref_of(manifest: Mapping[str, Any]) -> ObjectRef:
+def ref_of(manifest: Manifest) -> ObjectRef:
     """Address of the object a complete manifest describes."""
     metadata = manifest["metadata"]
     return ObjectRef(manifest["apiVersion"], manifest["kind"], metadata["namespace"], metadata["name"])

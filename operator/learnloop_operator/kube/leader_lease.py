@@ -111,7 +111,7 @@ class Leadership:
         if self._observed[0] not in ("", self.identity) and silent < self._duration:
             return False
         if self.acquired.is_set() and self._observed[0] != self.identity:
-            return False  # another process has led since: this one decided on an older world
+            return False  # another process has led since: this one decided on an older snapshot
         await self._kube.replace({**lease, "spec": self._spec(lease.get("spec") or {})})
         return True
 

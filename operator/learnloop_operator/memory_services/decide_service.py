@@ -2,73 +2,66 @@
 
 from typing import Any
 
-from learnloop_operator.core import allowed_pods, conditions, times
-from learnloop_operator.core.plan import Manifest, Notice, Plan
-from learnloop_operator.memory_services.service_children import (
-    SERVER,
-    account,
-    budgets,
-    credentials,
-    database,
-    network_policies,
-    server,
-)
+from learnloop_operator.core import allowed_pods, conditions, plan, times
+from learnloop_operator.memory_services import service_children
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot
 
 
-def decide(world: MemoryServiceSnapshot) -> Plan:
+def decide(view: MemoryServiceSnapshot) -> plan.Plan:
     """Children first, then what they report. Deletion is the garbage collector's: nothing outside must be undone."""
-    if world.deleting:
-        return Plan(status=world.status)
-    spec = world.spec
-    stray = _not_allowed(world)
+    if view.deleting:
+        return plan.Plan(status=view.status)
+    spec = view.spec
+    stray = _not_allowed(view)
     if stray:
-        return _hold(world, allowed_pods.REASON, stray)
-    children: list[Manifest] = [
-        budgets(world),
-        *network_policies(world),
-        account(world),
+        return _hold(view, allowed_pods.REASON, stray)
+    children: list[plan.Manifest] = [
+        service_children.budgets(view),
+        *service_children.network_policies(view),
+        service_children.account(view),
     ]
     if spec.storage is not None:
-        if world.database is None:
-            children.append(credentials(world))
-        children += database(world, spec.storage)
-    children += server(world)
-    return _report(world, tuple(children))
+        if view.database is None:
+            children.append(service_children.credentials(view))
+        children += service_children.database(view, spec.storage)
+    children += service_children.server(view)
+    return _report(view, tuple(children))
 
 
-def _report(world: MemoryServiceSnapshot, children: tuple[Manifest, ...]) -> Plan:
-    ready = _ready(world.server)
-    credentials = {"name": world.credentials_name} if world.spec.storage is not None else None
-    fields: dict[str, Any] = {"url": world.url, "credentials": credentials}
-    if world.spec.suspend:
+def _report(view: MemoryServiceSnapshot, children: tuple[plan.Manifest, ...]) -> plan.Plan:
+    ready = _ready(view.server)
+    credentials = {"name": view.credentials_name} if view.spec.storage is not None else None
+    fields: dict[str, Any] = {"url": view.url, "credentials": credentials}
+    if view.spec.suspend:
         state = _status(
-            world, "Suspended", "suspended: no pods, the data stays", ready=False, progressing=False, **fields
+            view, "Suspended", "suspended: no pods, the data stays", ready=False, progressing=False, **fields
         )
-        return Plan(status=state, apply=children, events=_news(world, "Suspended", "scaled to 0"))
-    if ready >= world.replicas and _settled(world.server):
-        message = f"{ready} of {world.replicas} pods are ready at {world.url}"
-        state = _status(world, "Ready", message, ready=True, progressing=False, **fields)
-        return Plan(status=state, apply=children, events=_news(world, "Ready", message))
-    message = f"{ready} of {world.replicas} pods are ready"
-    if world.complaint:
-        message = f"{message}; {world.complaint}"
-        dsn = world.spec.dsn_secret_ref
-        if dsn and f'"{dsn.name}" not found' in world.complaint:
+        return plan.Plan(status=state, apply=children, events=_news(view, "Suspended", "scaled to 0"))
+    if ready >= view.replicas and _settled(view.server):
+        message = f"{ready} of {view.replicas} pods are ready at {view.url}"
+        state = _status(view, "Ready", message, ready=True, progressing=False, **fields)
+        return plan.Plan(status=state, apply=children, events=_news(view, "Ready", message))
+    message = f"{ready} of {view.replicas} pods are ready"
+    if view.complaint:
+        message = f"{message}; {view.complaint}"
+        dsn = view.spec.dsn_secret_ref
+        if dsn and f'"{dsn.name}" not found' in view.complaint:
             message += ": create this Secret, or correct spec.dsnSecretRef"
-    state = _status(world, "Starting", message, ready=False, progressing=True, **fields)
-    again = times.next_look(times.unready_since(world.server), world.now)
-    return Plan(status=state, apply=children, requeue_after=again)
+    state = _status(view, "Starting", message, ready=False, progressing=True, **fields)
+    again = times.next_look(times.unready_since(view.server), view.now)
+    return plan.Plan(status=state, apply=children, requeue_after=again)
 
 
-def _hold(world: MemoryServiceSnapshot, reason: str, message: str) -> Plan:
+def _hold(view: MemoryServiceSnapshot, reason: str, message: str) -> plan.Plan:
     """Hold everything but the budgets of its agents: running pods read them again."""
-    state = _status(world, reason, message, ready=False, progressing=False, stalled=True)
-    return Plan(status=state, apply=(budgets(world),), events=_news(world, reason, message, "Warning"))
+    state = _status(view, reason, message, ready=False, progressing=False, stalled=True)
+    return plan.Plan(
+        status=state, apply=(service_children.budgets(view),), events=_news(view, reason, message, "Warning")
+    )
 
 
-def _not_allowed(world: MemoryServiceSnapshot) -> str:
-    spec, rules = world.spec, world.pod_rules
+def _not_allowed(view: MemoryServiceSnapshot) -> str:
+    spec, rules = view.spec, view.pod_rules
     volume = spec.embedder.volume if spec.embedder else None
     return (
         allowed_pods.forbidden(spec.pod, "spec.pod", rules)
@@ -78,7 +71,7 @@ def _not_allowed(world: MemoryServiceSnapshot) -> str:
 
 
 def _status(
-    world: MemoryServiceSnapshot,
+    view: MemoryServiceSnapshot,
     reason: str,
     message: str,
     *,
@@ -87,31 +80,31 @@ def _status(
     stalled: bool = False,
     **fields: Any,
 ) -> dict[str, Any]:
-    triplet = conditions.ready_triplet(world, reason, message, ready=ready, progressing=progressing, stalled=stalled)
-    selector = ",".join(f"{key}={value}" for key, value in sorted(world.selector(SERVER).items()))
+    triplet = conditions.ready_triplet(view, reason, message, ready=ready, progressing=progressing, stalled=stalled)
+    selector = ",".join(f"{key}={value}" for key, value in sorted(view.selector(service_children.SERVER).items()))
     state = {
-        **world.status,
+        **view.status,
         **fields,
-        "observedGeneration": world.generation,
+        "observedGeneration": view.generation,
         "phase": reason,
-        "replicas": int(((world.server or {}).get("status") or {}).get("replicas") or 0),
-        "readyReplicas": _ready(world.server),
+        "replicas": int(((view.server or {}).get("status") or {}).get("replicas") or 0),
+        "readyReplicas": _ready(view.server),
         "selector": selector,
-        "conditions": conditions.merge(world.status.get("conditions") or (), triplet, world.time),
+        "conditions": conditions.merge(view.status.get("conditions") or (), triplet, view.time),
     }
     return {key: value for key, value in state.items() if value is not None}
 
 
-def _news(world: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "Normal") -> tuple[Notice, ...]:
-    live = conditions.find(world.status, "Ready").get("reason")
-    return () if live == reason else (Notice(type_, reason, message),)
+def _news(view: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "Normal") -> tuple[plan.Notice, ...]:
+    live = conditions.find(view.status, "Ready").get("reason")
+    return () if live == reason else (plan.Notice(type_, reason, message),)
 
 
-def _ready(deployment: Manifest | None) -> int:
+def _ready(deployment: plan.Manifest | None) -> int:
     return int(((deployment or {}).get("status") or {}).get("readyReplicas") or 0)
 
 
-def _settled(deployment: Manifest | None) -> bool:
+def _settled(deployment: plan.Manifest | None) -> bool:
     """The rollout of the newest template is over."""
     if deployment is None:
         return False

@@ -17,15 +17,7 @@ from learnloop_operator.core.pod_templates import (
     pod_template,
     scraped,
 )
-from learnloop_operator.core.workload_network import (
-    DNS,
-    Rule,
-    WorkloadNetwork,
-    addresses,
-    pods,
-    policy,
-    ports,
-)
+from learnloop_operator.core.workload_network import DNS, Rule, WorkloadNetwork, addresses, pods, policy, ports
 from learnloop_operator.memory_services.service_snapshot import DATABASE, PASSWORD_KEY, MemoryServiceSnapshot
 
 CONFIG_DIRECTORY, CONFIG_VOLUME = "/etc/learnloop", "config"
@@ -39,6 +31,7 @@ TLS_SETTINGS = {
     "ssl_cert_file": f"{CERTIFICATE_DIRECTORY}/tls.crt",
     "ssl_key_file": f"{CERTIFICATE_DIRECTORY}/tls.key",
     "ssl_min_protocol_version": "TLSv1.2",
+    "ssl_ciphers": "ECDHE+AESGCM:ECDHE+CHACHA20",
     "hba_file": f"{CONFIG_DIRECTORY}/pg_hba.conf",
 }
 ARGUMENTS = ("postgres", *(word for name, value in TLS_SETTINGS.items() for word in ("-c", f"{name}={value}")))
@@ -53,8 +46,8 @@ def tls_mounts() -> list[dict[str, Any]]:
     return [CERTIFICATE_MOUNT, {"name": CONFIG_VOLUME, "mountPath": CONFIG_DIRECTORY, "readOnly": True}]
 
 
-def tls_volumes(world: MemoryServiceSnapshot) -> list[dict[str, Any]]:
-    return [certificate_volume(), {"name": CONFIG_VOLUME, "configMap": {"name": world.database_name}}]
+def tls_volumes(view: MemoryServiceSnapshot) -> list[dict[str, Any]]:
+    return [certificate_volume(), {"name": CONFIG_VOLUME, "configMap": {"name": view.database_name}}]
 
 
 MODEL_VOLUME, MODEL_DIRECTORY = "learnloop-embedder", "/models/embedder"
@@ -108,26 +101,26 @@ BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets
 
 
 def _child(
-    world: MemoryServiceSnapshot, api_version: str, kind: str, name: str, component: str, **body: Any
+    view: MemoryServiceSnapshot, api_version: str, kind: str, name: str, component: str, **body: Any
 ) -> Manifest:
-    return child(world.object, api_version, kind, name, world.labels(component), **body)
+    return child(view.object, api_version, kind, name, view.labels(component), **body)
 
 
-def credentials(world: MemoryServiceSnapshot) -> Manifest:
+def credentials(view: MemoryServiceSnapshot) -> Manifest:
     """The Secret with the password, made once. A rotation writes a line before it."""
-    text = {PASSWORD_KEY: world.fresh_password}
-    return _child(world, "v1", "Secret", world.credentials_name, POSTGRES, type="Opaque", stringData=text)
+    text = {PASSWORD_KEY: view.fresh_password}
+    return _child(view, "v1", "Secret", view.credentials_name, POSTGRES, type="Opaque", stringData=text)
 
 
-def budgets(world: MemoryServiceSnapshot) -> Manifest:
+def budgets(view: MemoryServiceSnapshot) -> Manifest:
     """The ConfigMap with the budgets of its agents. Nothing of it is in the pods' template: they read it again."""
-    return _child(world, "v1", "ConfigMap", world.budgets_name, SERVER, data={BUDGETS_KEY: world.budgets})
+    return _child(view, "v1", "ConfigMap", view.budgets_name, SERVER, data={BUDGETS_KEY: view.budgets})
 
 
-def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, ...]:
+def database(view: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, ...]:
     """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes; with TLS its
     configuration before them."""
-    service = _service(world, world.database_name, POSTGRES, "postgres", POSTGRES_PORT)
+    service = _service(view, view.database_name, POSTGRES, "postgres", POSTGRES_PORT)
     claim: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": storage.size}},
@@ -135,64 +128,64 @@ def database(world: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, 
     if storage.storage_class_name:
         claim["storageClassName"] = storage.storage_class_name
     spec = {
-        "replicas": 0 if world.spec.suspend else 1,
-        "serviceName": world.database_name,
-        "selector": {"matchLabels": world.selector(POSTGRES)},
+        "replicas": 0 if view.spec.suspend else 1,
+        "serviceName": view.database_name,
+        "selector": {"matchLabels": view.selector(POSTGRES)},
         # The credentials go with the MemoryService as well: a volume that stayed could never be opened again.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
-        "template": _database_pod(world, storage),
+        "template": _database_pod(view, storage),
     }
-    pods = _child(world, "apps/v1", "StatefulSet", world.database_name, POSTGRES, spec=spec)
+    pods = _child(view, "apps/v1", "StatefulSet", view.database_name, POSTGRES, spec=spec)
     hba = {"pg_hba.conf": HBA}
-    config = (_child(world, "v1", "ConfigMap", world.database_name, POSTGRES, data=hba),) if world.tls else ()
+    config = (_child(view, "v1", "ConfigMap", view.database_name, POSTGRES, data=hba),) if view.tls else ()
     return (*config, service, pods)
 
 
-def account(world: MemoryServiceSnapshot) -> Manifest:
+def account(view: MemoryServiceSnapshot) -> Manifest:
     """The ServiceAccount of all pods, which may ask the API server nothing."""
-    return _child(world, "v1", "ServiceAccount", world.server_name, SERVER, automountServiceAccountToken=False)
+    return _child(view, "v1", "ServiceAccount", view.server_name, SERVER, automountServiceAccountToken=False)
 
 
-def server(world: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
+def server(view: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
     """Service and Deployment of the memory service itself."""
     spec = {
-        "replicas": world.replicas,
-        "selector": {"matchLabels": world.selector(SERVER)},
+        "replicas": view.replicas,
+        "selector": {"matchLabels": view.selector(SERVER)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-        "template": _server_pod(world),
+        "template": _server_pod(view),
     }
-    service = _service(world, world.server_name, SERVER, "http", names.PORT_DATA)
-    return service, _child(world, "apps/v1", "Deployment", world.server_name, SERVER, spec=spec)
+    service = _service(view, view.server_name, SERVER, "http", names.PORT_DATA)
+    return service, _child(view, "apps/v1", "Deployment", view.server_name, SERVER, spec=spec)
 
 
-def _service(world: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
+def _service(view: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
     ports = [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}]
-    return _child(world, "v1", "Service", name, component, spec={"selector": world.selector(component), "ports": ports})
+    return _child(view, "v1", "Service", name, component, spec={"selector": view.selector(component), "ports": ports})
 
 
-def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
+def _server_pod(view: MemoryServiceSnapshot) -> dict[str, Any]:
     env: dict[str, Any] = {
-        **_database(world),
+        **_database(view),
         "LEARNLOOP_ARTIFACTS": f"file://{ARTIFACTS_DIRECTORY}",
         names.ENV_PROBES_PORT: str(names.PORT_PROBES),
-        "LEARNLOOP_RETENTION_DAYS": str(world.spec.retention_days),
-        "LEARNLOOP_CONSOLIDATE_SECONDS": str(world.spec.consolidate_every_seconds),
+        "LEARNLOOP_RETENTION_DAYS": str(view.spec.retention_days),
+        "LEARNLOOP_CONSOLIDATE_SECONDS": str(view.spec.consolidate_every_seconds),
         "LEARNLOOP_AGENT_BUDGETS_FILE": f"{BUDGETS_DIRECTORY}/{BUDGETS_KEY}",
     }
-    env[names.ENV_AUDIENCE] = names.memory_audience(world.namespace, world.name)
-    if world.operator_subject:
-        env["LEARNLOOP_OPERATOR_SUBJECT"] = world.operator_subject
+    env[names.ENV_AUDIENCE] = names.memory_audience(view.namespace, view.name)
+    if view.operator_subject:
+        env["LEARNLOOP_OPERATOR_SUBJECT"] = view.operator_subject
     # Its pod may ask the API server nothing: who speaks for its namespace administers it. No TrainingJob reports to it.
     env |= {"LEARNLOOP_ROLES": "off", "LEARNLOOP_RUN_WRITERS": "namespace"}
-    env |= _limit(world.spec.agent_budget) | _weaviate(world.spec.weaviate) | model_environment(world.spec)
-    if world.tls:
+    env |= _limit(view.spec.agent_budget) | _weaviate(view.spec.weaviate) | model_environment(view.spec)
+    if view.tls:
         env |= CERTIFICATE_ENV | {names.ENV_TLS_CA: f"{CERTIFICATE_DIRECTORY}/ca.crt"}
-    health: dict[str, Any] = {"httpGet": http_get("/healthz", tls=world.tls, port="metrics")}
+    health: dict[str, Any] = {"httpGet": http_get("/healthz", tls=view.tls, port="metrics")}
     main = Main(
         name="memory",
-        image=world.images[0],
-        pull_policy=world.pull_policy,
+        image=view.images[0],
+        pull_policy=view.pull_policy,
         env=env,
         ports={"http": names.PORT_DATA, "metrics": names.PORT_PROBES},
         probes={
@@ -200,7 +193,7 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             "startupProbe": {**health, "periodSeconds": 2, "failureThreshold": 150},
             "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
             "readinessProbe": {
-                "httpGet": http_get("/readyz", tls=world.tls, port="metrics"),
+                "httpGet": http_get("/readyz", tls=view.tls, port="metrics"),
                 "periodSeconds": 3,
                 "timeoutSeconds": 5,
             },
@@ -209,38 +202,38 @@ def _server_pod(world: MemoryServiceSnapshot) -> dict[str, Any]:
             {"name": "artifacts", "mountPath": ARTIFACTS_DIRECTORY},
             # The directory: a file mounted by subPath would stay as it was when the pod began.
             {"name": BUDGETS_VOLUME, "mountPath": BUDGETS_DIRECTORY, "readOnly": True},
-            *model_mounts(world.spec),
-            *([CERTIFICATE_MOUNT] if world.tls else []),
+            *model_mounts(view.spec),
+            *([CERTIFICATE_MOUNT] if view.tls else []),
         ],
         resources=SERVER_NEEDS,
     )
     # optional: one that somebody deleted keeps no pod from starting.
-    message = {"name": BUDGETS_VOLUME, "configMap": {"name": world.budgets_name, "optional": True}}
+    message = {"name": BUDGETS_VOLUME, "configMap": {"name": view.budgets_name, "optional": True}}
     return pod_template(
         main,
-        world.spec.pod,
-        labels=world.labels(SERVER),
-        annotations=scraped(names.PORT_PROBES, tls=world.tls),
+        view.spec.pod,
+        labels=view.labels(SERVER),
+        annotations=scraped(names.PORT_PROBES, tls=view.tls),
         token=False,
         api_access=True,  # fetches the keys that callers' tokens are checked with
-        service_account=world.server_name,
+        service_account=view.server_name,
         volumes=[
             {"name": "artifacts", "emptyDir": {}},
             message,
-            *model_volumes(world.spec),
-            *([certificate_volume()] if world.tls else []),
+            *model_volumes(view.spec),
+            *([certificate_volume()] if view.tls else []),
         ],
     )
 
 
-def _database(world: MemoryServiceSnapshot) -> dict[str, Any]:
+def _database(view: MemoryServiceSnapshot) -> dict[str, Any]:
     """The environment with address and login of PostgreSQL."""
-    if own := world.spec.dsn_secret_ref:
+    if own := view.spec.dsn_secret_ref:
         return {"LEARNLOOP_DSN": {"secretKeyRef": {"name": own.name, "key": own.key}}}
-    place = f"{world.database_name}.{world.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"
+    place = f"{view.database_name}.{view.namespace}.svc:{POSTGRES_PORT}/{DATABASE}"
     return {
-        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{place}{VERIFIED if world.tls else ''}",
-        "LEARNLOOP_DATABASE_PASSWORD": {"secretKeyRef": {"name": world.credentials_name, "key": PASSWORD_KEY}},
+        "LEARNLOOP_DSN": f"postgresql://{DATABASE}@{place}{VERIFIED if view.tls else ''}",
+        "LEARNLOOP_DATABASE_PASSWORD": {"secretKeyRef": {"name": view.credentials_name, "key": PASSWORD_KEY}},
         "LEARNLOOP_DATABASE_IS_OWN": "true",
     }
 
@@ -265,22 +258,22 @@ def _weaviate(where: Weaviate | None) -> dict[str, Any]:
     return env
 
 
-def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, Any]:
+def _database_pod(view: MemoryServiceSnapshot, storage: Storage) -> dict[str, Any]:
     ready = ["pg_isready", "--host=127.0.0.1", f"--username={DATABASE}", f"--dbname={DATABASE}"]
     check: dict[str, Any] = {"exec": {"command": ready}}
     by_tls = ["sh", "-c", f"{CURRENT} && {' '.join(ready)}"]
-    live: dict[str, Any] = {"exec": {"command": by_tls if world.tls else ready}}
+    live: dict[str, Any] = {"exec": {"command": by_tls if view.tls else ready}}
     main = Main(
         name="postgres",
-        image=world.images[1],
-        pull_policy=world.pull_policy,
+        image=view.images[1],
+        pull_policy=view.pull_policy,
         env={
             "POSTGRES_USER": DATABASE,
             "POSTGRES_DB": DATABASE,
             "POSTGRES_PASSWORD_FILE": f"{CREDENTIALS_DIRECTORY}/{PASSWORD_KEY}",
             "PGDATA": "/var/lib/postgresql/data/pgdata",
         },
-        args=ARGUMENTS if world.tls else (),
+        args=ARGUMENTS if view.tls else (),
         ports={"postgres": POSTGRES_PORT},
         probes={
             "startupProbe": {**check, "periodSeconds": 2, "failureThreshold": 90},
@@ -292,18 +285,18 @@ def _database_pod(world: MemoryServiceSnapshot, storage: Storage) -> dict[str, A
             {"name": "run", "mountPath": "/var/run/postgresql"},
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "credentials", "mountPath": CREDENTIALS_DIRECTORY, "readOnly": True},
-            *(tls_mounts() if world.tls else []),
+            *(tls_mounts() if view.tls else []),
         ],
         resources=POSTGRES_NEEDS,
     )
-    secret = {"secretName": world.credentials_name, "items": [{"key": PASSWORD_KEY, "path": PASSWORD_KEY}]}
+    secret = {"secretName": view.credentials_name, "items": [{"key": PASSWORD_KEY, "path": PASSWORD_KEY}]}
     return pod_template(
         main,
         storage.pod,
-        labels=world.labels(POSTGRES),
+        labels=view.labels(POSTGRES),
         token=False,
         volumes=[
-            *(tls_volumes(world) if world.tls else []),
+            *(tls_volumes(view) if view.tls else []),
             {"name": "run", "emptyDir": {}},
             # Parallel queries share memory here; the runtime's default is 64 MiB.
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
@@ -318,9 +311,9 @@ WEAVIATE_GRPC = 50051
 """Default of a Weaviate without a gRPC address."""
 
 
-def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
+def network_policies(view: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
     """NetworkPolicies of the service and of its PostgreSQL; none where the installation wants none."""
-    network = world.network
+    network = view.network
     if network is None:
         return ()
     callers = [{"podSelector": {}}, *network.peers]
@@ -328,32 +321,32 @@ def network_policies(world: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
     if network.peers:  # a rule without peers would let everybody in
         wanted.append(ports(names.PORT_PROBES, peers=network.peers, key="from"))
     server = policy(
-        world.object,
-        name=world.server_name,
+        view.object,
+        name=view.server_name,
         component=SERVER,
-        selector=world.selector(SERVER),
+        selector=view.selector(SERVER),
         ingress=wanted,
-        egress=_called(world, network) if network.closed and world.spec.storage is not None else None,
+        egress=_called(view, network) if network.closed and view.spec.storage is not None else None,
     )
-    if world.spec.storage is None:
+    if view.spec.storage is None:
         return (server,)
     database = policy(
-        world.object,
-        name=world.database_name,
+        view.object,
+        name=view.database_name,
         component=POSTGRES,
-        selector=world.selector(POSTGRES),
-        ingress=[ports(POSTGRES_PORT, peers=[pods(world.selector(SERVER))], key="from")],
+        selector=view.selector(POSTGRES),
+        ingress=[ports(POSTGRES_PORT, peers=[pods(view.selector(SERVER))], key="from")],
         egress=[],
     )
     return (server, database)
 
 
-def _called(world: MemoryServiceSnapshot, network: WorkloadNetwork) -> list[Rule]:
+def _called(view: MemoryServiceSnapshot, network: WorkloadNetwork) -> list[Rule]:
     """A database of somebody else's is at an address in a Secret, which the operator cannot read: nothing is closed."""
-    spec, where = world.spec, world.spec.weaviate
+    spec, where = view.spec, view.spec.weaviate
     grpc = f"http://{where.grpc or f'{urlsplit(where.url).hostname}:{WEAVIATE_GRPC}'}" if where else None
     return [
-        ports(POSTGRES_PORT, peers=[pods(world.selector(POSTGRES))], key="to"),
+        ports(POSTGRES_PORT, peers=[pods(view.selector(POSTGRES))], key="to"),
         # The keys that callers' tokens are checked with.
         {"ports": [{"port": port, "protocol": "TCP"} for port in network.api_server_ports]},
         DNS,

@@ -19,6 +19,7 @@ from learnloop_operator.rollout.metrics.hard_bound import ENDED, FAILED, REQUEST
 
 LOOK_SECONDS = 0.8
 MAX_ANSWER = 256 * 1024
+LOOPBACK = "127.0.0.1"
 AT_ONCE = 64
 """The most pods read of one arm: a gross breach shows in any 64 of them."""
 
@@ -50,6 +51,8 @@ class Target:
 
     name: str
     address: str
+    port: int | None = None
+    """Of its metrics; None: the usual one."""
     tls: bool = False
     """It serves by TLS: its own annotation says so, as Prometheus reads it."""
 
@@ -57,7 +60,7 @@ class Target:
 def targets(pods: Iterable[Mapping[str, Any]]) -> tuple[Target, ...]:
     """The ready pods, in order of their names; at most AT_ONCE."""
     result = [
-        Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), _by_tls(pod["metadata"]))
+        Target(str(pod["metadata"]["name"]), str(pod["status"]["podIP"]), *_serving(pod))
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"] and _ready(pod.get("status") or {})
     ]
@@ -95,7 +98,7 @@ class CounterReader(HttpSession):
 
     async def _read(self, pod: Target, namespace: str) -> str:
         host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        url = f"{'https' if pod.tls else 'http'}://{host}:{names.PORT_PROBES}/metrics"
+        url = f"{'https' if pod.tls else 'http'}://{host}:{pod.port or names.PORT_PROBES}/metrics"
         # An address is not a name: the certificate must be one of the pod's own namespace.
         expected = f"{namespace}.{names.WORKLOADS_DOMAIN}" if pod.tls else None
         try:
@@ -165,8 +168,15 @@ def _finite(value: float) -> float:
     return value
 
 
-def _by_tls(metadata: Mapping[str, Any]) -> bool:
-    return (metadata.get("annotations") or {}).get(names.ANNOTATION_SCHEME) == "https"
+def _serving(pod: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Port and TLS of its metrics, by its own annotations, as Prometheus reads them.
+
+    The port only on loopback, where pods of one machine share an address: a mesh puts its own port there, and no tenant
+    sends the operator to another one.
+    """
+    notes = pod["metadata"].get("annotations") or {}
+    port = notes.get(names.ANNOTATION_PORT) if pod["status"]["podIP"] == LOOPBACK else None
+    return int(port) if port else None, notes.get(names.ANNOTATION_SCHEME) == "https"
 
 
 def _ready(status: Mapping[str, Any]) -> bool:

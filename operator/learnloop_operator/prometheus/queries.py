@@ -16,8 +16,7 @@ from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import EPISODE_SECONDS_BUCKETS
 from learnloop_api.wire.routing import arm_name
 from learnloop_operator.prometheus.client import Sample
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence import POD_LABEL, ArmEvidence, Missing, Openings
+from learnloop_operator.rollout import evidence, reasons
 from learnloop_operator.statistics.latency import Histogram
 
 LONGEST_BASE = 58
@@ -68,7 +67,7 @@ class Arms:
     namespace: str
     name: str
     revisions: Sequence[str]
-    pod_label: str = POD_LABEL
+    pod_label: str = evidence.POD_LABEL
 
     def selectors(self) -> list[str]:
         """Labels that choose the series of each arm."""
@@ -211,7 +210,7 @@ class _Sums:
     broken: str = ""
 
 
-def arm_evidence(samples: Sequence[Sample]) -> dict[str, ArmEvidence]:
+def arm_evidence(samples: Sequence[Sample]) -> dict[str, evidence.ArmEvidence]:
     """Evidence by revision from the answer to `counters_query`.
 
     Episodes that a person or a limit touched, or that were cut off with a withdrawn arm, have ended and count for
@@ -262,15 +261,17 @@ def _add(sums: _Sums, sample: Sample) -> None:
         sums.opened[signal] = max(sums.opened.get(signal, 0.0), value)
 
 
-def _arm(sums: _Sums, lasted: Histogram) -> ArmEvidence:
+def _arm(sums: _Sums, lasted: Histogram) -> evidence.ArmEvidence:
     finished = sum(sums.ended.get(outcome, 0.0) for outcome in _FINISHED)
     lately = None if sums.lately is None else round(sums.lately)
-    bare = ArmEvidence(seen_at=sums.seen_at, lately=lately, gap=round(sums.gap), openings=_opened(sums, lasted))
+    bare = evidence.ArmEvidence(
+        seen_at=sums.seen_at, lately=lately, gap=round(sums.gap), openings=_opened(sums, lasted)
+    )
     if finished <= 0:
         return bare
     counted = replace(bare, episodes=int(finished + 1e-6))
     if sums.broken:
-        return replace(counted, problems={"": Missing(reasons.NOT_A_NUMBER, sums.broken)})
+        return replace(counted, problems={"": evidence.Missing(reasons.NOT_A_NUMBER, sums.broken)})
     return replace(
         counted,
         mean_return=None if sums.gained is None else sums.gained / finished,
@@ -279,12 +280,14 @@ def _arm(sums: _Sums, lasted: Histogram) -> ArmEvidence:
     )
 
 
-def _opened(sums: _Sums, lasted: Histogram) -> Openings | None:
+def _opened(sums: _Sums, lasted: Histogram) -> evidence.Openings | None:
     previous, closed = sums.opened, sum(sums.ended.values())
     if "opened" not in previous or sums.broken:
         return None
     young = min(closed, previous.get("young", 0.0))
-    return Openings(previous["opened"], previous.get("due", 0.0), closed, previous.get("in_time"), young, lasted)
+    return evidence.Openings(
+        previous["opened"], previous.get("due", 0.0), closed, previous.get("in_time"), young, lasted
+    )
 
 
 def moment(value: float) -> datetime | None:

@@ -1,1 +1,1 @@
-"""Kopf and the workers: read the world, have a pure decision made, and apply its plan."""
+"""Kopf and the workers: read the cluster, have a pure decision made, and apply its plan."""

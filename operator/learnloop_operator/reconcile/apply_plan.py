@@ -114,6 +114,9 @@ class Applier:
         if ref.kind == SECRET.kind:
             return None  # the operator may not read Secrets
         present = await self._find(ref, live)
+        if present is not None and controller_uid(present) != controller_uid(manifest):
+            # No watch follows every cached kind: the child of an owner that was deleted may be long gone.
+            present = await self.kube.relearn(kind_of(ref), ref.namespace, ref.name)
         if present is not None:
             check_ownership(manifest, present)
         return present
@@ -128,7 +131,7 @@ class Applier:
 
     async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
         live = {"apiVersion": kind.api_version, "kind": kind.kind, **snapshot.object}
-        return await self.kube.apply_status(status, manager, live=live)
+        return await self.kube.apply_status({**status, "brief": conditions.brief(status)}, manager, live=live)
 
     async def blame(self, kind: ResourceKind, snapshot: BaseSnapshot, error: Exception) -> None:
         """Say in the object's status what can never succeed, or not until somebody gives us room or a right, or mends

@@ -25,7 +25,7 @@ from learnloop_operator.rollout.fast_lane import (
     looked,
     trouble,
 )
-from learnloop_operator.rollout.judging.analysis import Subject
+from learnloop_operator.rollout.judging.watched_arms import Subject
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,8 @@ import kopf
 
 from learnloop_api import names
 from learnloop_operator.core.plan import canonical
-from learnloop_operator.kube import fenced_client, kinds, watch_session
-from learnloop_operator.kube.object_cache import ObjectCache
-from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
+from learnloop_operator.kube import fenced_client, kinds, object_cache, watch_session
+from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime
 
 OWN_NAMES = frozenset(kind.kind for kind in kinds.OWN_KINDS)
 LABELLED = {
@@ -150,7 +149,7 @@ CHILD_SELECTORS: Mapping[kinds.ResourceKind, str] = {
 
 def registry(
     runtime: Runtime,
-    cache: ObjectCache,
+    cache: object_cache.ObjectCache,
     *,
     namespaced: bool,
     started: Callable[[], None] = lambda: None,
@@ -203,7 +202,9 @@ def configure(settings: kopf.OperatorSettings, *, namespaced: bool) -> None:
         settings.watching.label_selectors[key] = selector
 
 
-def own_handler(kind: kinds.ResourceKind, runtime: Runtime, relations: RelatedObjects, cache: ObjectCache) -> Any:
+def own_handler(
+    kind: kinds.ResourceKind, runtime: Runtime, relations: RelatedObjects, cache: object_cache.ObjectCache
+) -> Any:
     """Marks the object and everything related to it.
 
     Its own status marks nothing, for the plan says when to look again. A spec does, even where the cache had it before
@@ -234,7 +235,7 @@ def own_handler(kind: kinds.ResourceKind, runtime: Runtime, relations: RelatedOb
     return handle
 
 
-def child_handler(kind: kinds.ResourceKind, runtime: Runtime, cache: ObjectCache) -> Any:
+def child_handler(kind: kinds.ResourceKind, runtime: Runtime, cache: object_cache.ObjectCache) -> Any:
 
     async def handle(event: Mapping[str, Any], **_: Any) -> None:
         metadata = event["object"]["metadata"]
@@ -255,7 +256,7 @@ def child_handler(kind: kinds.ResourceKind, runtime: Runtime, cache: ObjectCache
     return handle
 
 
-def learn(cache: ObjectCache, kind: kinds.ResourceKind, event: Mapping[str, Any]) -> bool:
+def learn(cache: object_cache.ObjectCache, kind: kinds.ResourceKind, event: Mapping[str, Any]) -> bool:
     """False when the event says what we knew, as the echo of our own write does, or a repeated listing (type None)."""
     if event["type"] == "DELETED":
         cache.remove(kind, event["object"])

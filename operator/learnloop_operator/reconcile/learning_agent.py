@@ -7,15 +7,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from learnloop_api import names
-from learnloop_api.kinds import memory_service, model_deployment, reward_policy
-from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentStatus
+from learnloop_api.kinds import learning_agent, memory_service, model_deployment, reward_policy
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
-from learnloop_operator.agents import agent_children, model_to_serve
-from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
-from learnloop_operator.agents.decide_agent import decide
+from learnloop_operator.agents import agent_children, agent_snapshot, decide_agent, model_to_serve
 from learnloop_operator.core import plan, pod_trouble
 from learnloop_operator.kube import events, kinds
-from learnloop_operator.reconcile.runtime import Services, answer, read_spec, read_status
+from learnloop_operator.reconcile.work_queue import Services, answer, read_spec, read_status
 
 
 class LearningAgentController:
@@ -26,7 +23,7 @@ class LearningAgentController:
     def __init__(self, services: Services) -> None:
         self._kube, self._data_plane, self._clock = services.kube, services.data_plane, services.clock
         settings = services.settings
-        self._defaults = AgentDefaults(
+        self._defaults = agent_snapshot.AgentDefaults(
             settings.serving_image,
             settings.data_url,
             settings.image_pull_policy,
@@ -36,12 +33,15 @@ class LearningAgentController:
             settings.names_are_verified,
         )
 
-    async def gather(self, namespace: str, name: str) -> AgentSnapshot | None:
+    async def gather(self, namespace: str, name: str) -> agent_snapshot.AgentSnapshot | None:
         """The agent and everything its loop consists of."""
         body = await self._kube.find(kinds.LEARNING_AGENT, namespace, name)
         if body is None:
             return None
-        spec, before = read_spec(LearningAgentSpec, body), read_status(LearningAgentStatus, body)
+        spec, before = (
+            read_spec(learning_agent.LearningAgentSpec, body),
+            read_status(learning_agent.LearningAgentStatus, body),
+        )
         (policy, code), memory, (stats, problem), jobs, deployment, actors = await asyncio.gather(
             asyncio.gather(
                 self._kube.find(kinds.REWARD_POLICY, namespace, spec.reward_policy_ref.name),
@@ -56,7 +56,7 @@ class LearningAgentController:
         uid = body["metadata"]["uid"]
         own = deployment if deployment and plan.controller_uid(deployment) == uid else None
         playing = actors if actors and plan.controller_uid(actors) == uid else None
-        return AgentSnapshot(
+        return agent_snapshot.AgentSnapshot(
             now=self._clock(),
             object=body,
             children=tuple(item for item in (*jobs, deployment, actors) if item is not None),
@@ -74,7 +74,7 @@ class LearningAgentController:
             defaults=self._defaults,
         )
 
-    async def _environment_code(self, namespace: str, spec: LearningAgentSpec) -> str:
+    async def _environment_code(self, namespace: str, spec: learning_agent.LearningAgentSpec) -> str:
         """Reads the API server: the cache holds only ConfigMaps that the operator made."""
         played = spec.task.environment or spec.task.external
         if played is None or played.environment_config_map is None:
@@ -83,13 +83,13 @@ class LearningAgentController:
         result = await self._kube.list(kinds.CONFIG_MAP, namespace, fields=field)
         return plan.revision([result[0].get("data"), result[0].get("binaryData")]) if result else ""
 
-    async def _memory(self, namespace: str, spec: LearningAgentSpec) -> MemoryHome | None:
+    async def _memory(self, namespace: str, spec: learning_agent.LearningAgentSpec) -> agent_snapshot.MemoryHome | None:
         if spec.memory.service_ref is None:
             return None
         body = await self._kube.find(kinds.MEMORY_SERVICE, namespace, spec.memory.service_ref.name)
         if body is None:
-            return MemoryHome()
-        return MemoryHome(True, read_status(memory_service.MemoryServiceStatus, body).url)
+            return agent_snapshot.MemoryHome()
+        return agent_snapshot.MemoryHome(True, read_status(memory_service.MemoryServiceStatus, body).url)
 
     async def _trouble(self, namespace: str, name: str, actors: Mapping[str, Any]) -> str:
         status, wanted = actors.get("status") or {}, (actors.get("spec") or {}).get("replicas", 1)
@@ -101,19 +101,23 @@ class LearningAgentController:
         )
         return pod_trouble.first_trouble(pods) or pod_trouble.creation_trouble(actors)
 
-    def decide(self, snapshot: AgentSnapshot) -> plan.Plan:
-        return decide(snapshot)
+    def decide(self, snapshot: agent_snapshot.AgentSnapshot) -> plan.Plan:
+        return decide_agent.decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[plan.Call, ...]:
         """Its registration goes; what it experienced stays until retention takes it."""
         return (plan.Call("DELETE", f"/api/v1/agents/{name}"),)
 
 
-def _policy(body: Mapping[str, Any] | None) -> Policy:
-    return Policy(True, read_status(reward_policy.RewardPolicyStatus, body).revision) if body else Policy()
+def _policy(body: Mapping[str, Any] | None) -> agent_snapshot.Policy:
+    return (
+        agent_snapshot.Policy(True, read_status(reward_policy.RewardPolicyStatus, body).revision)
+        if body
+        else agent_snapshot.Policy()
+    )
 
 
-def _jobs(agent: str, uid: str, bodies: list[dict[str, Any]]) -> tuple[TrainingRun, ...]:
+def _jobs(agent: str, uid: str, bodies: list[dict[str, Any]]) -> tuple[agent_snapshot.TrainingRun, ...]:
     """The agent's own runs by number; a job of another name or owner that wears the label is none of them."""
     own = [
         body
@@ -123,14 +127,14 @@ def _jobs(agent: str, uid: str, bodies: list[dict[str, Any]]) -> tuple[TrainingR
     return tuple(sorted((_job(agent, body) for body in own), key=lambda job: job.number))
 
 
-def _job(agent: str, body: Mapping[str, Any]) -> TrainingRun:
+def _job(agent: str, body: Mapping[str, Any]) -> agent_snapshot.TrainingRun:
     metadata = body["metadata"]
     try:
         status = TrainingJobStatus.model_validate(body.get("status") or {})
     except ValidationError:
         # A run that cannot be read has proved nothing, and must not let another one overlap with it.
         status = TrainingJobStatus(phase="Unreadable")
-    return TrainingRun(
+    return agent_snapshot.TrainingRun(
         name=metadata["name"],
         number=model_to_serve.number_of(agent, metadata["name"]),
         phase=status.phase or "",

@@ -9,9 +9,8 @@ from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_operator.core import plan, pod_trouble
 from learnloop_operator.kube import events, kinds, object_cache
-from learnloop_operator.memory_services.decide_service import decide
-from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json, budgets_of
-from learnloop_operator.reconcile.runtime import Services, read_spec
+from learnloop_operator.memory_services import decide_service, service_snapshot
+from learnloop_operator.reconcile.work_queue import Services, read_spec
 
 
 class MemoryServiceController:
@@ -22,33 +21,33 @@ class MemoryServiceController:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def gather(self, namespace: str, name: str) -> MemoryServiceSnapshot | None:
+    async def gather(self, namespace: str, name: str) -> service_snapshot.MemoryServiceSnapshot | None:
         """The service, its children, what its agents may keep, and what its pods complain of."""
         find = self._services.kube.find
         live = await find(kinds.MEMORY_SERVICE, namespace, name)
         if live is None:
             return None
         settings, agents = self._services.settings, await self._services.kube.list(kinds.LEARNING_AGENT, namespace)
-        world = MemoryServiceSnapshot(
+        view = service_snapshot.MemoryServiceSnapshot(
             now=self._services.clock(),
             object=live,
             spec=read_spec(MemoryServiceSpec, live),
             images=(settings.memory_image, settings.postgres_image),
             pull_policy=settings.image_pull_policy,
-            budgets=budgets_json(namespace, budgets_of(name, agents)),
+            budgets=service_snapshot.budgets_json(namespace, service_snapshot.budgets_of(name, agents)),
             operator_subject=settings.operator_subject,
             tls=namespace in settings.tls_namespaces,
             pod_rules=settings.pod_rules,
             network=settings.workload_network,
         )
         server, front, database, back, config = await asyncio.gather(
-            find(kinds.DEPLOYMENT, namespace, world.server_name),
-            find(kinds.SERVICE, namespace, world.server_name),
-            find(kinds.STATEFUL_SET, namespace, world.database_name),
-            find(kinds.SERVICE, namespace, world.database_name),
-            find(kinds.CONFIG_MAP, namespace, world.database_name),
+            find(kinds.DEPLOYMENT, namespace, view.server_name),
+            find(kinds.SERVICE, namespace, view.server_name),
+            find(kinds.STATEFUL_SET, namespace, view.database_name),
+            find(kinds.SERVICE, namespace, view.database_name),
+            find(kinds.CONFIG_MAP, namespace, view.database_name),
         )
-        message = await find(kinds.CONFIG_MAP, namespace, world.budgets_name)
+        message = await find(kinds.CONFIG_MAP, namespace, view.budgets_name)
         complaint = await self._complaint(namespace, name, server, database)
         changes: dict[str, Any] = {
             "children": tuple(item for item in (server, front, database, back, config, message) if item),
@@ -57,10 +56,10 @@ class MemoryServiceController:
             "database": database,
             "complaint": complaint,
         }
-        return dataclasses.replace(world, **changes)
+        return dataclasses.replace(view, **changes)
 
-    def decide(self, snapshot: MemoryServiceSnapshot) -> plan.Plan:
-        return decide(snapshot)
+    def decide(self, snapshot: service_snapshot.MemoryServiceSnapshot) -> plan.Plan:
+        return decide_service.decide(snapshot)
 
     def gone(self, namespace: str, name: str) -> tuple[plan.Call, ...]:
         """Nothing outside the cluster to remove: the garbage collector deletes the children."""

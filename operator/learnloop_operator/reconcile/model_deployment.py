@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.kinds.learning_agent import LearningAgentStatus
-from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
+from learnloop_api.kinds import learning_agent, model_deployment
 from learnloop_api.wire.routing import routing_config_map
 from learnloop_operator.core.plan import Call, Plan
 from learnloop_operator.data_plane import DataPlane, DataPlaneUnavailable
-from learnloop_operator.kube.cached_reads import Reader
-from learnloop_operator.kube.events import with_events
+from learnloop_operator.kube import cached_reads, events, object_cache
 from learnloop_operator.kube.kinds import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -26,18 +24,14 @@ from learnloop_operator.kube.kinds import (
     SERVICE,
     ResourceKind,
 )
-from learnloop_operator.kube.object_cache import Object
 from learnloop_operator.prometheus.pod_counters import targets
-from learnloop_operator.reconcile.runtime import Services, read_spec, read_status
-from learnloop_operator.rollout.children import tensorzero
-from learnloop_operator.rollout.children.gate_jobs import suite_runs
-from learnloop_operator.rollout.children.http_route import read_route
+from learnloop_operator.reconcile.work_queue import Services, read_spec, read_status
+from learnloop_operator.rollout.children import gate_jobs, http_route, routing_table, tensorzero
 from learnloop_operator.rollout.children.manifests import COMPONENT, arms, pods_of_arms, revision_label
-from learnloop_operator.rollout.children.routing_table import read as read_table
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
 from learnloop_operator.rollout.fast_lane import PodEvidence
-from learnloop_operator.rollout.judging.analysis import breached, is_steady, shadow_window, subjects, windows
+from learnloop_operator.rollout.judging import analysis, watched_arms
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 
@@ -81,7 +75,7 @@ class ModelDeploymentController:
     kind: ResourceKind = MODEL_DEPLOYMENT
 
     def __init__(self, services: Services) -> None:
-        self._kube: Reader = services.kube
+        self._kube: cached_reads.Reader = services.kube
         self._clock, self._ahead = services.clock, services.ahead
         self._data: DataPlane = services.data_plane
         self._source = services.evidence
@@ -107,39 +101,41 @@ class ModelDeploymentController:
         body = await self._kube.find(MODEL_DEPLOYMENT, namespace, name)
         if body is None:
             return None
-        spec = read_spec(ModelDeploymentSpec, body)
-        snapshot = await self._suites(await self._world(body, spec, read_status(ModelDeploymentStatus, body)))
+        spec = read_spec(model_deployment.ModelDeploymentSpec, body)
+        snapshot = await self._suites(
+            await self._live(body, spec, read_status(model_deployment.ModelDeploymentStatus, body))
+        )
         snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
-        if breached(snapshot, state):
+        if watched_arms.breached(snapshot, state):
             return snapshot  # The source has nothing to add, and may be as broken as the arm
         key = (namespace, name)
         evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
         # The clock is read again: a slow answer must not make evidence look younger than it is.
         snapshot = replace(snapshot, direct=self._lane.known(key), now=self._clock())
-        if evidence is None and not breached(snapshot, state):
+        if evidence is None and not watched_arms.breached(snapshot, state):
             evidence = await self._evidence(snapshot, state)
         if evidence is None:
             return snapshot
         snapshot = replace(snapshot, evidence=evidence, now=self._clock())
-        self._lane.let_episodes_speak(key, [arm for arm in snapshot.direct if is_steady(snapshot, state, arm)])
+        self._lane.let_episodes_speak(key, [arm for arm in snapshot.direct if analysis.is_steady(snapshot, state, arm)])
         return snapshot
 
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
         """Window of the copies while the canary is in shadow, of the arms' episodes otherwise."""
         spec, where = snapshot.spec, (snapshot.namespace, snapshot.name)
-        shadowed = shadow_window(snapshot, state)
+        shadowed = watched_arms.shadow_window(snapshot, state)
         if shadowed is not None:
             return await self._source.of_copies(*where, shadowed)
         times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
         return await self._source.of_episodes(
-            EvidenceRequest(*where, windows(snapshot, state), tuple(spec.analysis.metrics), *times)
+            EvidenceRequest(*where, watched_arms.windows(snapshot, state), tuple(spec.analysis.metrics), *times)
         )
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
         """The fast lane's readings of the arms on trial; the lane follows them as long as this is asked."""
-        key, wanted = (snapshot.namespace, snapshot.name), subjects(snapshot, state)
+        key, wanted = (snapshot.namespace, snapshot.name), watched_arms.subjects(snapshot, state)
         if not wanted:
             self._lane.forget(key)
             return {}
@@ -152,7 +148,12 @@ class ModelDeploymentController:
         arms = {item.revision: [pod for pod in pods if revision_label(pod) == item.revision] for item in wanted}
         return await self._lane.follow(key, wanted, {revision: targets(own) for revision, own in arms.items()})
 
-    async def _world(self, body: Object, spec: ModelDeploymentSpec, status: ModelDeploymentStatus) -> Snapshot:
+    async def _live(
+        self,
+        body: object_cache.Object,
+        spec: model_deployment.ModelDeploymentSpec,
+        status: model_deployment.ModelDeploymentStatus,
+    ) -> Snapshot:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         ours = f"{names.LABEL_DEPLOYMENT}={name},{names.LABEL_COMPONENT}={COMPONENT}"
         deployments, services, table, agent = await asyncio.gather(
@@ -163,8 +164,8 @@ class ModelDeploymentController:
         )
         own = [item for item in deployments if _owned(item, body)]
         pods = await self._kube.list(POD, namespace, labels=ours) if any(map(_has_unready_pods, own)) else []
-        pods = await with_events(self._kube, namespace, pods, self._clock())
-        routing = read_table(table)
+        pods = await events.with_events(self._kube, namespace, pods, self._clock())
+        routing = routing_table.read(table)
         by_gateway = spec.routing.mode == "gateway" or (routing.table is not None and routing.table.mode == "gateway")
         route = await self._kube.find(HTTP_ROUTE, namespace, name) if by_gateway else None
         return Snapshot(
@@ -175,14 +176,18 @@ class ModelDeploymentController:
             before=status,
             desired=resolve(spec, agent, namespace, self._defaults.pods),
             arms=arms(own, pods),
-            routing=replace(routing, route=read_route(route if route and _owned(route, body) else None, name)),
+            routing=replace(
+                routing, route=http_route.read_route(route if route and _owned(route, body) else None, name)
+            ),
             defaults=self._defaults,
             ahead=self._ahead(),
             fresh_key=secrets.token_urlsafe(KEY_BYTES),
             route_problem=route_problem(route) if spec.routing.mode == "gateway" else "",
         )
 
-    async def _registered(self, body: Object, spec: ModelDeploymentSpec) -> tuple[Object, ...]:
+    async def _registered(
+        self, body: object_cache.Object, spec: model_deployment.ModelDeploymentSpec
+    ) -> tuple[object_cache.Object, ...]:
         """Registrations at other routers: read where the spec can name one."""
         if spec.language_model is None:
             return ()
@@ -204,7 +209,7 @@ class ModelDeploymentController:
             self._kube.list(POD, snapshot.namespace, labels=ours),
         )
         own = [{"apiVersion": JOB.api_version, "kind": JOB.kind, **job} for job in jobs if _owned(job, snapshot.object)]
-        pods = await with_events(self._kube, snapshot.namespace, pods, self._clock())
+        pods = await events.with_events(self._kube, snapshot.namespace, pods, self._clock())
         problem = ""
         try:
             result = (await self._data.gate_reports(snapshot.namespace, snapshot.name)).reports
@@ -213,11 +218,13 @@ class ModelDeploymentController:
         return replace(
             snapshot,
             children=(*snapshot.children, *own),
-            suite_runs=suite_runs(own, pods, result),
+            suite_runs=gate_jobs.suite_runs(own, pods, result),
             reports_problem=problem,
         )
 
-    async def _agent(self, namespace: str, spec: ModelDeploymentSpec) -> LearningAgentStatus | None:
+    async def _agent(
+        self, namespace: str, spec: model_deployment.ModelDeploymentSpec
+    ) -> learning_agent.LearningAgentStatus | None:
         if spec.model.learning_agent_ref is None:
             return None
         return agent_status(await self._kube.find(LEARNING_AGENT, namespace, spec.model.learning_agent_ref.name))

@@ -14,7 +14,7 @@ from aiohttp import web
 from kubernetes_asyncio.client import Configuration
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from learnloop_common import process_end, telemetry
+from learnloop_common import telemetry, termination_message
 from learnloop_common.tls import authorities, own_context
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube import (
@@ -38,13 +38,13 @@ from learnloop_operator.reconcile import (
     memory_service,
     model_deployment,
     reward_policy,
-    runtime,
     training_job,
+    work_queue,
 )
 from learnloop_operator.settings import Settings
 
 
-def controllers(services: runtime.Services) -> list[runtime.Controller[Any]]:
+def controllers(services: work_queue.Services) -> list[work_queue.Controller[Any]]:
     return [
         training_job.TrainingJobController(services),
         reward_policy.RewardPolicyController(services),
@@ -130,14 +130,14 @@ class Operator:
         self.prometheus = Prometheus(settings.prometheus_url)
         self.queries = Prometheus(settings.query_url) if settings.query_url else None
         self.pods = pod_counters.CounterReader()
-        self.lane = fast_lane_reader.FastLaneReader(self.pods, self.metrics, runtime.utc_now)
+        self.lane = fast_lane_reader.FastLaneReader(self.pods, self.metrics, work_queue.utc_now)
         evidence = gather_evidence.WithExperience(
             gather_evidence.PrometheusEvidence(self.prometheus, self.queries, settings.query_pod_label), self.data_plane
         )
-        self.services = runtime.Services(
+        self.services = work_queue.Services(
             self.reads, self.data_plane, evidence, settings, self.lane, cluster_clock=self.kube.http.clock
         )
-        self.runtime = runtime.Runtime(
+        self.runtime = work_queue.Runtime(
             controllers(self.services),
             apply_plan.Applier(
                 self.kube,
@@ -256,9 +256,9 @@ class Operator:
 def _report_end(part: "asyncio.Task[object]") -> None:
     error = part.exception()
     if error is None:
-        process_end.leave(f"{part.get_name()} ended: stopping")
+        termination_message.leave(f"{part.get_name()} ended: stopping")
     else:
-        process_end.end(error, f"{part.get_name()} ended: ", "; stopping")
+        termination_message.end(error, f"{part.get_name()} ended: ", "; stopping")
 
 
 def _tracer(settings: Settings) -> "Tracer | None":

@@ -12,12 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags
 
-from learnloop_common import telemetry as named
-from learnloop_common.telemetry import trace_id
-from learnloop_operator.core.conditions import find
-from learnloop_operator.core.counted_transitions import Status, agent_of, of_object, under_way
-from learnloop_operator.core.plan import Manifest, Notice
-from learnloop_operator.core.times import parse
+from learnloop_common import telemetry, telemetry as named
+from learnloop_operator.core import conditions, counted_transitions, plan, times
 
 PIPELINES = {"TrainingJob": "training", "ModelDeployment": "rollout"}
 LONGEST = 1024
@@ -48,21 +44,31 @@ class Tracer:
         self._provider.shutdown()
 
     def decided(
-        self, kind: str, body: Manifest, after: Status, events: Sequence[Notice], began: datetime, ended: datetime
+        self,
+        kind: str,
+        body: plan.Manifest,
+        after: counted_transitions.Status,
+        events: Sequence[plan.Notice],
+        began: datetime,
+        ended: datetime,
     ) -> None:
         """A pass over `body` wrote the status `after` with these events."""
         before = body.get("status") or {}
         if kind == "TrainingJob":
             ended_now = after.get("finishedAt") and not before.get("finishedAt")
             start, result = body["metadata"].get("creationTimestamp"), _training_result(after)
-        elif kind == "ModelDeployment" and (under_way(before) or under_way(after)):
+        elif kind == "ModelDeployment" and (
+            counted_transitions.under_way(before) or counted_transitions.under_way(after)
+        ):
             start = before.get("rolloutStartedAt")
-            ended_now = under_way(before) and (not under_way(after) or after.get("rolloutStartedAt") != start)
+            ended_now = counted_transitions.under_way(before) and (
+                not counted_transitions.under_way(after) or after.get("rolloutStartedAt") != start
+            )
             result = _rollout_result(before, after)
         else:
             return
         # A decision belongs to what it ends, else to what it begins.
-        root = _root(of_object(kind, body if ended_now else {**body, "status": after}))
+        root = _root(counted_transitions.of_object(kind, body if ended_now else {**body, "status": after}))
         about = _about(kind, body, after)
         for notice in events:
             failed = notice.message if notice.type == "Warning" else ""
@@ -70,7 +76,7 @@ class Tracer:
         if ended_now:
             self._ids.root = root
             about[named.PIPELINE_RESULT] = result[0]
-            self._span(f"RUN {PIPELINES[kind]}", None, about, parse(start) or began, ended, result[1])
+            self._span(f"RUN {PIPELINES[kind]}", None, about, times.parse(start) or began, ended, result[1])
             self._ids.root = None
 
     def _span(
@@ -101,17 +107,17 @@ def exporting(endpoint: str, attributes: Mapping[str, str], headers: Mapping[str
 
 
 def _root(trace_of_it: str) -> SpanContext:
-    span = int(trace_id(trace_of_it, "root")[:16], 16)
+    span = int(telemetry.trace_id(trace_of_it, "root")[:16], 16)
     return SpanContext(int(trace_of_it, 16), span, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _about(kind: str, body: Manifest, status: Status) -> dict[str, Any]:
+def _about(kind: str, body: plan.Manifest, status: counted_transitions.Status) -> dict[str, Any]:
     metadata, arm = body["metadata"], status.get("canary") or status.get("stable") or {}
     return {
         named.PIPELINE_NAME: PIPELINES[kind],
         named.PIPELINE_RUN: metadata.get("uid"),
         named.NAMESPACE: metadata["namespace"],
-        named.AGENT: agent_of({**body, "kind": kind}, status),
+        named.AGENT: counted_transitions.agent_of({**body, "kind": kind}, status),
         named.OBJECT: f"{kind} {metadata['name']}",
         named.ATTEMPT: status.get("attempts"),
         named.STEPS: status.get("step") if kind == "TrainingJob" else None,
@@ -120,18 +126,18 @@ def _about(kind: str, body: Manifest, status: Status) -> dict[str, Any]:
     }
 
 
-def _training_result(status: Status) -> tuple[str, str]:
-    ready = find(status, "Ready")
+def _training_result(status: counted_transitions.Status) -> tuple[str, str]:
+    ready = conditions.find(status, "Ready")
     passed = ready.get("status") == "True"
     return (named.SUCCESS, "") if passed else (named.FAILURE, str(ready.get("message") or "failed"))
 
 
-def _rollout_result(before: Status, after: Status) -> tuple[str, str]:
-    old = [(pin["revision"], pin.get("at")) for pin in before.get("blockedRevisions") or ()]
-    fresh = [pin for pin in after.get("blockedRevisions") or () if (pin["revision"], pin.get("at")) not in old]
+def _rollout_result(before: counted_transitions.Status, after: counted_transitions.Status) -> tuple[str, str]:
+    old = [(block["revision"], block.get("at")) for block in before.get("blockedRevisions") or ()]
+    fresh = [block for block in after.get("blockedRevisions") or () if (block["revision"], block.get("at")) not in old]
     if fresh:
         return named.FAILURE, str(fresh[-1].get("message") or fresh[-1].get("reason"))
-    promoted, began = parse(after.get("promotedAt")), parse(before.get("rolloutStartedAt"))
+    promoted, began = times.parse(after.get("promotedAt")), times.parse(before.get("rolloutStartedAt"))
     first = not before.get("stable") and after.get("stable")
     passed = first or (promoted is not None and began is not None and promoted >= began)
     return (named.SUCCESS if passed else named.CANCELLED), ""

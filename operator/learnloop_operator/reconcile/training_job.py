@@ -9,14 +9,11 @@ from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
 from learnloop_operator.core.plan import Call, Manifest, Plan, controller_uid
-from learnloop_operator.kube import cached_reads, errors, events, kinds
-from learnloop_operator.kube.object_cache import Object
-from learnloop_operator.reconcile.runtime import Services, answer, read_spec
-from learnloop_operator.training import attempts, gang_pods, ranks, run_snapshot, study_trials
+from learnloop_operator.kube import cached_reads, errors, events, kinds, object_cache
+from learnloop_operator.reconcile.work_queue import Services, answer, read_spec
+from learnloop_operator.training import attempts, decide_run, gang_pods, ranks, run_snapshot, study_trials
 from learnloop_operator.training.backends import CONTAINERS, Backends, candidates, job_of_ranks
-from learnloop_operator.training.decide_run import decide
 from learnloop_operator.training.decide_study import decide as decide_study
-from learnloop_operator.training.study_trials import path as study_path
 
 LONGEST = 512
 LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
@@ -58,14 +55,14 @@ NO_KUEUE = (
 class Gang(NamedTuple):
     """A TrainingJob's gang, and the backends of the cluster."""
 
-    object: Object | None
+    object: object_cache.Object | None
     """Live object with apiVersion and kind; None: this TrainingJob has no gang."""
     backend: ranks.Backend | None
     installed: frozenset[str]
     """Backends whose kind the API server knows, of those that were asked about: all of them without a gang."""
 
 
-async def find_gang(kube: cached_reads.Reader, owner: Object, asked: str, recorded: str | None) -> Gang:
+async def find_gang(kube: cached_reads.Reader, owner: object_cache.Object, asked: str, recorded: str | None) -> Gang:
     """The gang that `owner`, a live TrainingJob, controls.
 
     Args:
@@ -83,11 +80,11 @@ async def find_gang(kube: cached_reads.Reader, owner: Object, asked: str, record
     return Gang(item, backend, previous)
 
 
-Found = tuple[Object, ranks.Backend] | None
+Found = tuple[object_cache.Object, ranks.Backend] | None
 
 
 async def _look(
-    kube: cached_reads.Reader, owner: Object, backends: Sequence[ranks.Backend]
+    kube: cached_reads.Reader, owner: object_cache.Object, backends: Sequence[ranks.Backend]
 ) -> tuple[Found, frozenset[str]]:
     answers = await asyncio.gather(*(_ask(kube, owner, backend) for backend in backends))
     previous = frozenset(backend.name for backend, (there, _) in zip(backends, answers, strict=True) if there)
@@ -97,7 +94,9 @@ async def _look(
     return None, previous
 
 
-async def _ask(kube: cached_reads.Reader, owner: Object, backend: ranks.Backend) -> tuple[bool, Object | None]:
+async def _ask(
+    kube: cached_reads.Reader, owner: object_cache.Object, backend: ranks.Backend
+) -> tuple[bool, object_cache.Object | None]:
     """Check that the kind exists; return the object of the TrainingJob's name if the TrainingJob owns it."""
     metadata, address = owner["metadata"], {"apiVersion": backend.api_version, "kind": backend.kind}
     try:
@@ -128,11 +127,11 @@ async def queue_says(kube: cached_reads.Reader, namespace: str, uid: str) -> str
     return queue_sentence(result[0]) if result else ""
 
 
-async def _workloads(kube: cached_reads.Reader, namespace: str, uid: str) -> list[Object]:
+async def _workloads(kube: cached_reads.Reader, namespace: str, uid: str) -> list[object_cache.Object]:
     return await kube.list(kinds.WORKLOAD, namespace, labels=f"{LABEL_JOB_UID}={uid}")
 
 
-def _number(job: str, body: Object) -> int | None:
+def _number(job: str, body: object_cache.Object) -> int | None:
     text = str(body["metadata"]["name"]).removeprefix(f"{job}-t")
     return int(text) if text.isdecimal() else None
 
@@ -192,7 +191,7 @@ class TrainingJobController:
             children=(gang.object,) if gang.object else (),
             spec=spec,
             job=job,
-            ranks=tuple(rank for pod in pods if (rank := gang_pods.rank_of(pod, CONTAINERS))),
+            ranks=tuple(rank for pod in pods if (rank := gang_pods.rank_of(pod, CONTAINERS, now))),
             run=run,
             run_error=run_error,
             installed=gang.installed,
@@ -207,7 +206,11 @@ class TrainingJobController:
         )
 
     async def _study(
-        self, live: Object, spec: TrainingJobSpec, agent: Object | None, agent_name: str | None
+        self,
+        live: object_cache.Object,
+        spec: TrainingJobSpec,
+        agent: object_cache.Object | None,
+        agent_name: str | None,
     ) -> study_trials.StudySnapshot:
         """The job's trials, its study, and the best trial's run once none is left to come."""
         namespace, name = str(live["metadata"]["namespace"]), str(live["metadata"]["name"])
@@ -235,7 +238,7 @@ class TrainingJobController:
             state_error=problem or None,
         )
 
-    async def _trials(self, live: Object) -> list[dict[str, Any]]:
+    async def _trials(self, live: object_cache.Object) -> list[dict[str, Any]]:
         metadata = live["metadata"]
         labels = f"{names.LABEL_STUDY}={metadata['name']}"
         result = await self._services.kube.list(kinds.TRAINING_JOB, metadata["namespace"], labels=labels)
@@ -244,7 +247,7 @@ class TrainingJobController:
     def decide(self, snapshot: run_snapshot.TrainingSnapshot) -> Plan:
         if isinstance(snapshot, study_trials.StudySnapshot):
             return decide_study(snapshot)
-        return decide(snapshot, self._backends)
+        return decide_run.decide(snapshot, self._backends)
 
     def gone(self, namespace: str, name: str) -> tuple[Call, ...]:
         """The run's heartbeats and checkpoint are of no use to anyone; artifacts stay, models may be served from them.
@@ -252,7 +255,7 @@ class TrainingJobController:
         No finalizer: a deletion never waits for the data plane. What is missed here (operator and data plane down at
         the wrong moment) is removed before another job of the same name begins.
         """
-        return (Call("DELETE", attempts.run_path(name)), Call("DELETE", study_path(name)))
+        return (Call("DELETE", attempts.run_path(name)), Call("DELETE", study_trials.path(name)))
 
     async def _backend_job(self, namespace: str, gang: Gang, incomplete: bool) -> run_snapshot.BackendJob | None:
         """The job; where pods are missing, with the reason that only events tell."""
@@ -268,7 +271,7 @@ class TrainingJobController:
             trouble = await events.failure_of_job(kube, namespace, maker, result.created)
         return replace(result, trouble=trouble)
 
-    async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[Object]:
+    async def _pods(self, namespace: str, name: str, *, skip: bool) -> list[object_cache.Object]:
         if skip:
             return []
         return await self._services.kube.list(kinds.POD, namespace, labels=f"{names.LABEL_TRAINING_JOB}={name}")
@@ -279,7 +282,7 @@ class TrainingJobController:
         run, problem = await answer(self._services.data_plane.run(namespace, name))
         return run, problem or None
 
-    async def _agent(self, namespace: str, name: str | None, *, skip: bool) -> Object | None:
+    async def _agent(self, namespace: str, name: str | None, *, skip: bool) -> object_cache.Object | None:
         if skip or name is None:
             return None
         return await self._services.kube.find(kinds.LEARNING_AGENT, namespace, name)

@@ -4,17 +4,14 @@ from dataclasses import replace
 
 from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
-from learnloop_operator.core import allowed_pods, times
-from learnloop_operator.core.plan import Manifest, ObjectRef, Plan, controller_uid
-from learnloop_operator.rollout import experiments, transitions
+from learnloop_operator.core import allowed_pods, plan, times
+from learnloop_operator.rollout import experiments, status, transitions
 from learnloop_operator.rollout.children import gate_jobs, manifests, routing_table, serving_announcement, tensorzero
 from learnloop_operator.rollout.children.http_route import http_route, network_policy
-from learnloop_operator.rollout.judging.analysis import DRAIN_SECONDS, replicas
+from learnloop_operator.rollout.judging.watched_arms import DRAIN_SECONDS, replicas
 from learnloop_operator.rollout.model import experiment_state, orders_and_overrides
-from learnloop_operator.rollout.model.orders_and_overrides import hear, next_end, with_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
-from learnloop_operator.rollout.status import status
 
 SETTLED_SECONDS = 0.2
 """After a move: the fast lane learns the new weight, and pods whose arm has left the table go."""
@@ -42,33 +39,35 @@ def _serving(snapshot: Snapshot) -> ArmState | None:
     return None
 
 
-def decide(snapshot: Snapshot) -> Plan:
-    """Decides the next plan. The routing table, or a route that gives less, comes first among the children: pods of an
-    arm go one pass after the table that no longer names it. Only a raise is on record before the table has it."""
+def decide(snapshot: Snapshot) -> plan.Plan:
+    """Decides the next plan: transitions.py chooses a rule, for a canary steps/canary_steps.py, judging/analysis.py.
+
+    A raise: status first, then table; so is an arm on record that leaves an experiment, and no later leader gives its
+    share back. All else: table first, and an arm's pods go one pass after the table stops naming it."""
     if snapshot.deleting:
-        return Plan(status=snapshot.status)
+        return plan.Plan(status=snapshot.status)
     before = current(snapshot)
-    snapshot = replace(snapshot, desired=experiments.outcome(snapshot))
-    state = hear(snapshot, before)
+    snapshot = replace(snapshot, desired=experiments.desired_model(snapshot))
+    state = orders_and_overrides.take_override(snapshot, before)
     result = transitions.move(snapshot, state)
     decided = orders_and_overrides.fresh(before, result.state)
     shown = before if result.keep_table else result.state
-    table = with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
+    table = orders_and_overrides.with_overrides(_table(snapshot, shown, result), snapshot.routing.table, result.state)
     wanted = _arms(snapshot, result.state)
     deletes, again = _orphans(snapshot, result, wanted)
     deletes = (*deletes, *gate_jobs.stray_jobs(snapshot, result.state))
     if _leaves_gateway(snapshot):
         # The table says gateway until the route is gone, so that no later pass forgets to look for it.
-        route = ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
+        route = plan.ObjectRef("gateway.networking.k8s.io/v1", "HTTPRoute", snapshot.namespace, snapshot.name)
         deletes, again = (*deletes, route), 0.0
-    raised = result.state.weight > before.weight or _challengers(result.state) < _challengers(before)
+    raised = result.state.weight > before.weight or result.state.challenger_count < before.challenger_count
     if result.events or raised:
         again = _sooner(again, SETTLED_SECONDS)
     arms = routing_table.drawn_arms(snapshot, shown)
     outside = tensorzero.registered(snapshot, arms)
     deletes = (*deletes, *tensorzero.strays(snapshot, outside, arms))
-    return Plan(
-        status=status(snapshot, result, table.generation),
+    return plan.Plan(
+        status=status.status(snapshot, result, table.generation),
         apply=(
             *_routes(snapshot, result.state, table, shown),
             *_children(snapshot, result.state, wanted),
@@ -83,14 +82,9 @@ def decide(snapshot: Snapshot) -> Plan:
             *orders_and_overrides.notices(decided),
             *tensorzero.refused(snapshot),
         ),
-        requeue_after=_sooner(again, next_end(result.state, snapshot.cluster_now)),
+        requeue_after=_sooner(again, orders_and_overrides.next_end(result.state, snapshot.cluster_now)),
         status_first=raised,
     )
-
-
-def _challengers(state: State) -> int:
-    """An arm that has left an experiment is on record before it loses its share: no successor gives that share back."""
-    return len(state.experiment.challengers()) if state.experiment else 0
 
 
 def _sooner(one: float | None, other: float | None) -> float | None:
@@ -117,7 +111,7 @@ def _leaves_gateway(snapshot: Snapshot) -> bool:
     return snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
 
 
-def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[Manifest, ...]:
+def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[plan.Manifest, ...]:
     arms, by_gateway = routing_table.drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
     drawn = table.model_copy(update={"arms": arms})
     route = http_route(snapshot, drawn, state.blocked) if by_gateway else None
@@ -141,7 +135,7 @@ def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
     )
 
 
-def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[Manifest, ...]:
+def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[plan.Manifest, ...]:
     wanted = tuple(arm for arm in wanted if _allowed(snapshot, arm))
     accounts = {name for arm in wanted if (name := manifests.pod_options(snapshot, arm.revision).service_account_name)}
     return (
@@ -166,11 +160,11 @@ def _may_lack_key(snapshot: Snapshot, wanted: tuple[ArmState, ...]) -> bool:
 
 def _orphans(
     snapshot: Snapshot, result: NextState, wanted: tuple[ArmState, ...]
-) -> tuple[tuple[ObjectRef, ...], float | None]:
+) -> tuple[tuple[plan.ObjectRef, ...], float | None]:
     """Arms that are not wanted and get no requests; and when to look again for those that are still draining."""
     remaining = {arm.revision for arm in wanted} | _led_to(snapshot, result.state)
     again = result.again_after
-    doomed: list[ObjectRef] = []
+    doomed: list[plan.ObjectRef] = []
     for revision in sorted(_standing(snapshot) - {arm.revision for arm in wanted}):
         rest = _draining(snapshot, result.state, revision)
         if revision in remaining or rest > 0:
@@ -178,8 +172,8 @@ def _orphans(
             continue
         name = arm_name(snapshot.name, revision)
         doomed += [
-            ObjectRef("apps/v1", "Deployment", snapshot.namespace, name),
-            ObjectRef("v1", "Service", snapshot.namespace, name),
+            plan.ObjectRef("apps/v1", "Deployment", snapshot.namespace, name),
+            plan.ObjectRef("v1", "Service", snapshot.namespace, name),
         ]
     return tuple(doomed), again
 
@@ -196,13 +190,13 @@ def _standing(snapshot: Snapshot) -> set[str]:
     services = (
         str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
         for item in snapshot.children
-        if item["kind"] == "Service" and controller_uid(item) == snapshot.object["metadata"]["uid"]
+        if item["kind"] == "Service" and plan.controller_uid(item) == snapshot.object["metadata"]["uid"]
     )
     return {*snapshot.arms, *filter(None, services)}
 
 
 def _draining(snapshot: Snapshot, state: State, revision: str) -> float:
-    pin, trial = of_revision(state.pins, revision), state.experiment
-    went = [pin.at] if pin else []
+    block, trial = of_revision(state.blocks, revision), state.experiment
+    went = [block.at] if block else []
     went += [player.since for player in trial.players if player.model.revision == revision] if trial else []
     return max((DRAIN_SECONDS - times.seconds_since(at, snapshot.now) for at in went), default=0.0)

@@ -11,9 +11,10 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
 from learnloop_operator.core import artifacts, times
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import against_stable, thresholds, unfinished_episodes
+from learnloop_operator.rollout.checks import error_budget, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
-from learnloop_operator.rollout.judging.analysis import SHORTEST, gross_breach, hopeless, is_steady, world
+from learnloop_operator.rollout.judging import watched_arms
+from learnloop_operator.rollout.judging.analysis import is_steady
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
 from learnloop_operator.rollout.model.experiment_state import (
     STABLE,
@@ -25,15 +26,16 @@ from learnloop_operator.rollout.model.experiment_state import (
     standings,
 )
 from learnloop_operator.rollout.model.rollout_state import (
+    COMPLETE,
     ArmState,
     NextState,
     State,
     done,
     happened,
-    load_pins,
+    load_blocks,
     of_revision,
+    why_blocked,
 )
-from learnloop_operator.rollout.model.rollout_state import sentence as why_blocked
 from learnloop_operator.rollout.model.snapshot import Desired, Snapshot, model_here
 from learnloop_operator.statistics import e_values, several_arms
 
@@ -75,9 +77,9 @@ def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player)
         return f": {player.name} is the model that stable serves: stable is an arm already, remove it"
     if why := artifacts.foreign(player.model.uri, snapshot.namespace):
         return f".uri: {why}"
-    if pin := state.in_the_way(player.model):
-        why = why_blocked(pin, player.model)
-        return f": {player.name} was rolled back ({why}): remove it, or unblock {pin.revision} by retry"
+    if block := state.in_the_way(player.model):
+        why = why_blocked(block, player.model)
+        return f": {player.name} was rolled back ({why}): remove it, or unblock {block.revision} by retry"
     return ""
 
 
@@ -90,7 +92,9 @@ def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState)
     """One look at an experiment that has arms with pods."""
     wanted = asked_for(snapshot.spec, trial)
     if wanted is None:
-        return _over(snapshot, state, trial, f"experiment {trial.id} withdrawn with its spec; stable keeps serving")
+        sentence = f"experiment {trial.id} withdrawn with its spec; stable keeps serving"
+        # The record stays while its arms drain, as that of no experiment: what is put back in the spec begins again.
+        return _over(snapshot, state, replace(trial, id="0" * len(trial.id)), sentence)
     before, trial = trial, _looked(snapshot, state, wanted, trial)
     left = [
         f"{now.name} {'withdrawn: ' if now.standing == 'withdrawn' else ''}{now.message}"
@@ -108,10 +112,10 @@ def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState)
 
 def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState) -> ExperimentState:
     """The experiment after a look, as far as there is evidence."""
-    young = times.seconds_since(trial.started_at, snapshot.now) < SHORTEST
+    young = times.seconds_since(trial.started_at, snapshot.now) < watched_arms.SHORTEST
     judged = trial.phase != "Starting" and not snapshot.evidence.unavailable and not young
     for index, player in enumerate(trial.players):
-        player = player.observed(world(snapshot, player.model.revision), snapshot.now)
+        player = player.observed(watched_arms.live_arm(snapshot, player.model.revision), snapshot.now)
         if index and player.standing == "playing":
             why = _unfit(snapshot, state, player)
             if judged and not why:
@@ -128,10 +132,13 @@ def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: Experime
 
 def _unfit(snapshot: Snapshot, state: State, player: Player) -> str:
     """Why a challenger goes whatever Prometheus says: its own counters break a bound, or its pods cannot serve."""
-    if gross := gross_breach(snapshot, state, player.model.revision, player.name):
+    if gross := watched_arms.gross_breach(snapshot, state, player.model.revision, player.name):
         return gross
-    live, deadline = world(snapshot, player.model.revision), snapshot.spec.rollout.progress_deadline_seconds
-    if hopeless(live):
+    live, deadline = (
+        watched_arms.live_arm(snapshot, player.model.revision),
+        snapshot.spec.rollout.progress_deadline_seconds,
+    )
+    if watched_arms.hopeless(live):
         return f"its pod gave up after {live.restarts} starts: {live.message}"
     if not player.ready and times.seconds_since(player.since, snapshot.now) >= deadline:
         return f"its pods were not ready within {deadline} s: {live.message or 'they gave no reason'}"
@@ -142,7 +149,7 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     """The hard bounds that a challenger certainly breaks, and episodes that it leaves open. Ratios are left to the
     comparison of the arms, which is not misled by the noise of the first episodes."""
     arm, analysis = snapshot.evidence.arms.get(player.model.revision), snapshot.spec.analysis
-    alpha, alone = against_stable.alpha_of_bound(analysis, arms), {"min_ratio": None, "max_ratio": None}
+    alpha, alone = error_budget.alpha_of_bound(analysis, arms), {"min_ratio": None, "max_ratio": None}
     results = [
         thresholds.check(metric.model_copy(update=alone), arm, None, alpha, subject_is=player.name)
         for metric in analysis.metrics
@@ -223,16 +230,17 @@ def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Experime
     interval, problem = float(snapshot.spec.analysis.interval_seconds), snapshot.evidence.unavailable
     if problem:
         sentence = f"experiment: no evidence: {problem}; the split stays as it is"
-        return replace(_going_on(state, trial, snapshot.evidence.reason, sentence, interval), data=problem)
+        return replace(_going_on(state, trial, snapshot.evidence.reason, sentence, interval), missing=problem)
     missing = _lacking(asked, trial, mute)
     sentence = f"experiment: {standings(asked, trial)}{f'; {missing.text}' if missing else ''}"
     onward = _going_on(state, trial, reasons.EXPERIMENT_RUNNING, sentence, interval)
-    return replace(onward, data=missing.text if missing else "", data_reason=missing.reason if missing else "")
+    text, why = (missing.text, missing.reason) if missing else (COMPLETE, "")
+    return replace(onward, missing=text, missing_reason=why)
 
 
 def _starting(snapshot: Snapshot, state: State, trial: ExperimentState, left: list[str]) -> NextState:
     playing = trial.challengers()
-    missing = [player.name for player in playing if not world(snapshot, player.model.revision).ready]
+    missing = [player.name for player in playing if not watched_arms.live_arm(snapshot, player.model.revision).ready]
     if missing:
         waits = "; ".join([*left, f"waiting for the pods of {', '.join(missing)}"])
         return _going_on(state, trial, reasons.WAITING_FOR_PODS, f"experiment: {waits}", 5.0)
@@ -331,7 +339,7 @@ def _promoted(
 ) -> NextState | None:
     """Promote the winner, once it may be and has the pods for it: the arm becomes stable as it is, no pod restarts,
     and the old one stays warm. None: not yet."""
-    enough = world(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
+    enough = watched_arms.live_arm(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
     if not (trial.approved_by or asked.on_winner == "promote") or not enough or not best.ready or state.stable is None:
         return None
     by = f", as {trial.approved_by} says" if trial.approved_by else ""
@@ -341,10 +349,10 @@ def _promoted(
         rollout_started_at=trial.started_at,
         experiment=replace(_finished(snapshot, trial, sentence), promoted_over=state.stable.revision),
     )
-    return done(after, "Guarding", reasons.PROMOTED, sentence, keep_table=True, data="")
+    return done(after, "Guarding", reasons.PROMOTED, sentence, keep_table=True, missing=COMPLETE)
 
 
-def outcome(snapshot: Snapshot) -> Desired:
+def desired_model(snapshot: Snapshot) -> Desired:
     """The model to serve: an experiment's winner instead of the model it was promoted over.
 
     spec.model is the user's and stays as it is. So the outcome holds as long as the experiment stands in the spec and
@@ -356,7 +364,7 @@ def outcome(snapshot: Snapshot) -> Desired:
     arm = next((arm for arm in result.arms if arm.name == result.winner), None)
     if arm is None or result.promoted_over != wanted.model.revision:
         return wanted
-    if of_revision(load_pins(snapshot.before), arm.revision):
+    if of_revision(load_blocks(snapshot.before), arm.revision):
         return wanted
     return replace(wanted, model=replace(wanted.model, revision=arm.revision, uri=arm.uri, sha256=arm.sha256))
 

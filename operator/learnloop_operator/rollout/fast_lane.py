@@ -1,6 +1,5 @@
 """The fast lane: hard bounds asked of the counters that the pods of an arm on trial serve, each second."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -8,21 +7,10 @@ from types import MappingProxyType
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import Analysis
-from learnloop_operator.rollout.metrics.hard_bound import (
-    Counters,
-    HardBound,
-    Reading,
-    between,
-    failed_requests,
-    finished,
-    total,
-)
-from learnloop_operator.rollout.metrics.metric_types import type_of
+from learnloop_operator.rollout.checks import error_budget
+from learnloop_operator.rollout.metrics import hard_bound, metric_types
 from learnloop_operator.statistics.alarm import Alarm, heard
 
-BUDGET = 0.1
-"""Share of analysis.alpha that all bounds of a rollout, or of all arms of an
-experiment, may err with together, in addition to the sequential tests' alpha."""
 FRESH = timedelta(seconds=10)
 """Older looks decide nothing: the arm may be another one by now. Pods that are silent for so long are reported."""
 UNREACHABLE, UNUSABLE = "PodsUnreachable", "CountersUnusable"
@@ -38,7 +26,7 @@ NO_POD: Mapping[str, str] = MappingProxyType({})
 class Questions:
     """The bounds asked of one arm now. `bar`: the log e-value at which a bound counts as broken beyond doubt."""
 
-    bounds: tuple[HardBound, ...]
+    bounds: tuple[hard_bound.HardBound, ...]
     bar: float
     exposed: bool = True
     """Whether the arm gets episodes; while it gets none, what its pods count is not of this rollout."""
@@ -47,29 +35,29 @@ class Questions:
 def of_episodes(spec: ModelDeploymentSpec, weight: int, arms: int = 1) -> Questions:
     """Of each of `arms` arms on trial that gets `weight` percent of the episodes. The arms of an experiment share the
     budget."""
-    # A bound that cannot be broken is not asked, and each claim once.
-    bounds = {bound.claim: bound for bound in of_analysis(spec.analysis) if 0.0 <= bound.share < 1.0}
-    bar = math.log(max(1, len(bounds) * arms) / (BUDGET * spec.analysis.alpha))
+    # A bound that cannot be broken is not asked, and each one once.
+    bounds = {bound.key: bound for bound in of_analysis(spec.analysis) if 0.0 <= bound.share < 1.0}
+    bar = error_budget.bar_of_fast_lane(spec.analysis, len(bounds), arms)
     return Questions(tuple(bounds.values()), bar, weight > 0)
 
 
-def of_analysis(analysis: Analysis) -> Iterator[HardBound]:
+def of_analysis(analysis: Analysis) -> Iterator[hard_bound.HardBound]:
     """Every hard bound of the analysis that one arm's counters can break."""
-    yield failed_requests(analysis.fast_lane.max_request_errors)
+    yield hard_bound.failed_requests(analysis.fast_lane.max_request_errors)
     for metric in analysis.metrics:
-        yield from type_of(metric).hard_bounds(metric)
+        yield from metric_types.type_of(metric).hard_bounds(metric)
 
 
 def breach(asked: Questions, alarms: Mapping[str, Alarm], subject_is: str) -> str:
     """The bounds that are broken beyond doubt, in one sentence; "" while there is none."""
     broken = [
-        bound for bound in asked.bounds if bound.claim in alarms and _is_broken(bound, alarms[bound.claim], asked.bar)
+        bound for bound in asked.bounds if bound.key in alarms and _is_broken(bound, alarms[bound.key], asked.bar)
     ]
-    text = "; ".join(bound.sentence(alarms[bound.claim], subject_is) for bound in broken)
+    text = "; ".join(bound.sentence(alarms[bound.key], subject_is) for bound in broken)
     return f"{text}; read from its own pods" if text else ""
 
 
-def _is_broken(bound: HardBound, alarm: Alarm, bar: float) -> bool:
+def _is_broken(bound: hard_bound.HardBound, alarm: Alarm, bar: float) -> bool:
     return alarm.evidence >= bar and alarm.recent.total >= bound.fewest_bad
 
 
@@ -90,7 +78,7 @@ class PodEvidence:
     """Episodes that finished at this weight, as far as they were read."""
     steady: bool = False
     """Whether the episodes that end are those that are opened at this weight: not only the short ones of them."""
-    last: Mapping[str, Reading] = field(default_factory=dict)
+    last: Mapping[str, hard_bound.Reading] = field(default_factory=dict)
     """The last reading of each pod, one that is silent now included: its next reading is compared with it."""
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
     seen_at: datetime | None = None
@@ -103,7 +91,7 @@ class PodEvidence:
 
 def looked(
     direct: PodEvidence,
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, hard_bound.Reading],
     asked: Questions,
     now: datetime,
     moment: int,
@@ -123,16 +111,16 @@ def looked(
         since = direct.silent_since or now
         return replace(after, silent_since=since, problem=trouble(silent) if now - since >= FRESH else direct.problem)
     after = replace(after, seen_at=now, silent_since=None, problem="")
-    batches = [between(direct.last.get(pod), reading) for pod, reading in message.items()]
+    batches = [hard_bound.between(direct.last.get(pod), reading) for pod, reading in message.items()]
     if not asked.exposed or not any(batches):
         return after
     seconds = max(1.0, (now - direct.seen_at).total_seconds()) if direct.seen_at else 1.0
     alarms = _alarms(asked, direct, batches, seconds, moment)
-    return replace(after, alarms=alarms, episodes=direct.episodes + finished(total(batches)))
+    return replace(after, alarms=alarms, episodes=direct.episodes + hard_bound.finished(hard_bound.total(batches)))
 
 
 def _alarms(
-    asked: Questions, direct: PodEvidence, batches: Sequence[Counters], seconds: float, moment: int
+    asked: Questions, direct: PodEvidence, batches: Sequence[hard_bound.Counters], seconds: float, moment: int
 ) -> dict[str, Alarm]:
     """Every alarm after each pod's batch of the last `seconds`; those not asked stay as they are.
 
@@ -142,10 +130,10 @@ def _alarms(
     """
     after = dict(direct.alarms)
     for bound in asked.bounds:
-        alarm, bad = direct.alarms.get(bound.claim, Alarm()), bound.counted(batches, seconds)
+        alarm, bad = direct.alarms.get(bound.key, Alarm()), bound.counted(batches, seconds)
         if bad is not None and direct.episodes >= bound.min_episodes and (direct.steady or not bound.of_episodes):
             alarm = heard(alarm, bad, bound.share, moment)
-        after[bound.claim] = alarm
+        after[bound.key] = alarm
     return after
 
 

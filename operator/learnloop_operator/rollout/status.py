@@ -8,9 +8,8 @@ from learnloop_api.kinds import base, model_deployment
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging import analysis, release_gates, shadow
-from learnloop_operator.rollout.model import experiment_state, rollout_state
-from learnloop_operator.rollout.model.orders_and_overrides import in_force, sentence
+from learnloop_operator.rollout.judging import analysis, release_gates, shadow, watched_arms
+from learnloop_operator.rollout.model import experiment_state, orders_and_overrides, rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
 
@@ -37,9 +36,9 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         rollout_started_at=state.rollout_started_at,
         promoted_at=state.promoted_at,
         blocked_revision=rollout_state.shown(
-            state.pins, snapshot.desired.model, state.stable.model if state.stable else None
+            state.blocks, snapshot.desired.model, state.stable.model if state.stable else None
         ),
-        blocked_revisions=list(state.pins) or None,
+        blocked_revisions=list(state.blocks) or None,
         gates=state.gates,
         shadow=shadow.figures(snapshot, state),
         experiment=experiment_state.save_experiment(
@@ -47,7 +46,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         ),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
-        replicas=analysis.world(snapshot, revision).replicas if revision else 0,
+        replicas=watched_arms.live_arm(snapshot, revision).replicas if revision else 0,
         selector=_selector(snapshot, revision),
         hand=state.hand,
         last_stable=state.last_stable,
@@ -84,7 +83,10 @@ def _selector(snapshot: Snapshot, revision: str | None) -> str:
 def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> model_deployment.ArmStatus | None:
     if arm is None:
         return None
-    live, wanted = analysis.world(snapshot, arm.revision), analysis.replicas(snapshot, move.state, arm.revision)
+    live, wanted = (
+        watched_arms.live_arm(snapshot, arm.revision),
+        watched_arms.replicas(snapshot, move.state, arm.revision),
+    )
     trial = move.state.experiment
     # An experiment has figures of its own, which change when they tell something new.
     counted = None if trial and trial.running else snapshot.evidence.arms.get(arm.revision)
@@ -120,7 +122,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
     model = snapshot.desired.model
     rolled_back = move.state.blocked if model is None else move.state.in_the_way(model)
     serving = move.state.stable is not None and (
-        analysis.world(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
+        watched_arms.live_arm(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
     )
     # Who waits for Ready waits for the model that was asked for, also while that one waits for the guard of another.
     under_way = phase in ("Pending", "Progressing", "Paused") or move.reason == reasons.WAITING_FOR_GUARD
@@ -141,7 +143,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
             generation,
         ),
         data_condition(move, generation),
-        analysis.fast_lane_condition(snapshot),
+        watched_arms.fast_lane_condition(snapshot),
         *_gated(snapshot, move, generation),
         *_shadowing(snapshot, move, generation),
         *_overridden(move, generation),
@@ -152,14 +154,14 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
 
 def data_condition(move: NextState, generation: int) -> dict[str, Any]:
     """DataAvailable, without its transition time."""
-    if move.data is None:
+    if move.missing is None:
         return condition(reasons.DATA_AVAILABLE, UNKNOWN, "NotNeeded", "no arm is being compared", generation)
-    why = move.data_reason or move.reason
-    if move.data and why in reasons.PROVIDER:
+    why = move.missing_reason or move.reason
+    if move.missing and why in reasons.PROVIDER:
         # Unknown; and so the condition's time says since when.
-        return condition(reasons.DATA_AVAILABLE, UNKNOWN, why, move.data, generation)
-    if move.data:
-        return condition(reasons.DATA_AVAILABLE, FALSE, why, move.data, generation)
+        return condition(reasons.DATA_AVAILABLE, UNKNOWN, why, move.missing, generation)
+    if move.missing:
+        return condition(reasons.DATA_AVAILABLE, FALSE, why, move.missing, generation)
     return condition(reasons.DATA_AVAILABLE, TRUE, "Complete", "every check has its numbers", generation)
 
 
@@ -181,7 +183,7 @@ def _overridden(move: NextState, generation: int) -> list[dict[str, Any]]:
     """Condition of overrides, while one is in force or ended within a day."""
     if not move.state.overrides:
         return []
-    text = "; ".join(map(sentence, in_force(move.state)))
+    text = "; ".join(map(orders_and_overrides.sentence, orders_and_overrides.in_force(move.state)))
     standing, reason = (TRUE, "InForce") if text else (FALSE, "Over")
     message = (text or "the policy decides for every agent")[:1024]
     return [condition(reasons.OVERRIDDEN, standing, reason, message, generation)]

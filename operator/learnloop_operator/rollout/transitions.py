@@ -3,18 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.experiments import advance_experiment, begin_experiment, due
-from learnloop_operator.rollout.judging.analysis import hopeless, look_at_pods, observed, ready, world
-from learnloop_operator.rollout.judging.release_gates import closed, pass_gates
+from learnloop_operator.core.times import stamp
+from learnloop_operator.rollout import experiments, order_effects, reasons
+from learnloop_operator.rollout.judging.analysis import observed
+from learnloop_operator.rollout.judging.watched_arms import live_arm, ready
 from learnloop_operator.rollout.model import rollout_state
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, past, sentence
-from learnloop_operator.rollout.model.snapshot import Model, Snapshot
-from learnloop_operator.rollout.order_effects import listen
-from learnloop_operator.rollout.steps.canary_steps import advance
-from learnloop_operator.rollout.steps.rollback_and_guard import adopt, drop_canary, pinned, revert, watch
-from learnloop_operator.rollout.steps.rollback_and_guard import blocked as rolled_back
+from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done
+from learnloop_operator.rollout.model.snapshot import Snapshot
+from learnloop_operator.rollout.steps import canary_steps, rollback_and_guard, stable_arm
 
 RolloutRule = Callable[[Snapshot, State], NextState | None]
 
@@ -24,7 +20,7 @@ def move(snapshot: Snapshot, state: State) -> NextState:
     early = _first_of(BEFORE_ORDERS, snapshot, state)
     if early:
         return early
-    state, order = listen(snapshot, state)
+    state, order = order_effects.obey(snapshot, state)
     result = order or _first_of(RULES, snapshot, state)
     assert result is not None, "the last rule always applies"
     return result
@@ -43,96 +39,33 @@ def stay_suspended(snapshot: Snapshot, state: State) -> NextState | None:
     return suspended(snapshot, state) if snapshot.spec.suspend else None
 
 
-def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
-    """Nothing serves yet, so there is nothing to compare with: the first model serves as soon as it can, and as its
-    gates have let it."""
-    if state.stable is not None:
-        return None
-    model = snapshot.desired.model
-    if model is None:
-        return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
-    pin = state.in_the_way(model)
-    if pin:
-        sentence = f"{rollout_state.sentence(pin, model)}; nothing serves"
-        return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
-    arm = world(snapshot, model.revision)
-    if arm.ready > 0 and closed(snapshot, state, model.revision):
-        return _first_at_gates(snapshot, state, model)
-    if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
-        sentence = f"{model.revision} is the first model and serves every episode"
-        first = ArmState(model, stamp(snapshot.now), was_ready=arm.ready > 0)
-        return done(replace(state, stable=first), "Healthy", reasons.FIRST_MODEL, sentence)
-    text = f": {arm.message}" if arm.message else ""
-    sentence = f"waiting for the pods of the first model {model.revision}{text}"
-    return NextState(
-        state,
-        "Degraded" if hopeless(arm) else "Pending",
-        reasons.WAITING_FOR_PODS,
-        sentence,
-        again_after=look_at_pods(snapshot, model.revision),
-        degraded=bool(arm.message),
-    )
-
-
-def _first_at_gates(snapshot: Snapshot, state: State, model: Model) -> NextState:
-    """The first model serves no traffic until it has passed its gates."""
-    candidate = ArmState(model, stamp(snapshot.now), was_ready=True)
-    if state.gates is None or state.gates.revision != model.revision:
-        state = replace(state, rollout_started_at=stamp(snapshot.now))
-    gated = pass_gates(snapshot, state, candidate)
-    assert gated is not None, "closed gates are there"
-    if gated.phase != "RolledBack":
-        return gated
-    pin = pinned(snapshot, candidate, reasons.GATE_FAILED, f"RolledBack before its first episode: {gated.sentence}")
-    back = rolled_back(gated.state, pin, reasons.ROLLED_BACK)
-    return replace(back, events=(*gated.events, *back.events))
-
-
 def leave_canary(snapshot: Snapshot, state: State) -> NextState | None:
     """Another model than the canary's is wanted; one that a person has undone is on its way whatever is wanted."""
     model, canary, stable = snapshot.desired.model, state.canary, state.stable
     if canary is None or stable is None or model is None or model.revision == canary.revision or _is_undone(state):
         return None
     if model.revision == stable.revision:
-        return drop_canary(
+        return rollback_and_guard.drop_canary(
             state, reasons.REVERTED, f"canary {canary.revision} withdrawn: stable {stable.revision} is wanted again"
         )
-    return drop_canary(
+    return rollback_and_guard.drop_canary(
         state, reasons.SUPERSEDED, f"canary {canary.revision} withdrawn: {model.revision} takes its place"
     )
 
 
 def advance_canary(snapshot: Snapshot, state: State) -> NextState | None:
-    """Advances the canary. If the spec no longer requests its model, its weight may only decrease."""
+    """Advances the canary. While the wanted model cannot be resolved, its weight may only decrease."""
     if state.canary is None:
         return None
-    onward = advance(snapshot, state, state.canary)
-    if state.stable and snapshot.spec.serving.replicas and not world(snapshot, state.stable.revision).ready:
-        onward = _serve_by_canary_when_stable_is_lost(snapshot, state, state.stable, state.canary, onward)
-    if snapshot.desired.model is not None or _is_undone(state) or _falls(state, onward):
+    onward = canary_steps.advance(snapshot, state, state.canary)
+    if state.stable and snapshot.spec.serving.replicas and not live_arm(snapshot, state.stable.revision).ready:
+        onward = stable_arm.serve_by_canary_when_stable_is_lost(snapshot, state, state.stable, state.canary, onward)
+    if snapshot.desired.model is not None or _is_undone(state) or _gets_less(state, onward):
         return onward
     problem = snapshot.desired.problem
     sentence = f"holding at {state.weight} %: {problem}"
     interval = float(snapshot.spec.analysis.interval_seconds)
-    return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, data=problem)
-
-
-def _serve_by_canary_when_stable_is_lost(
-    snapshot: Snapshot, state: State, stable: ArmState, canary: ArmState, onward: NextState
-) -> NextState:
-    """Most users are refused, and nothing can be compared. When stable's pods have been given up, as a canary's are
-    (canary_steps.py), the canary serves as a first model does: when it has pods and has passed its gates."""
-    arm, rollout = world(snapshot, stable.revision), snapshot.spec.rollout
-    words = f": {arm.message}" if arm.message else ""
-    given_up = hopeless(arm) or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
-    wanted = snapshot.desired.model is not None and snapshot.desired.model.revision == canary.revision
-    able = wanted and state.hand is None and ready(snapshot, canary.revision) > 0
-    if onward.phase == "RolledBack" or closed(snapshot, state, canary.revision) or not (given_up and able):
-        text = f"{onward.sentence}; the stable arm {stable.revision} has no ready pod{words}"
-        return replace(onward, sentence=text, degraded=True)
-    sentence = f"{canary.revision} serves every episode: the stable arm {stable.revision} has lost its pods{words}"
-    after = replace(state.without_canary(), stable=canary, last_stable=past(stable))
-    return done(after, "Healthy", reasons.STABLE_LOST, sentence, warning=True, keep_table=True, data="")
+    return NextState(state, "Progressing", reasons.MODEL_UNRESOLVED, sentence, again_after=interval, missing=problem)
 
 
 def _is_undone(state: State) -> bool:
@@ -140,7 +73,7 @@ def _is_undone(state: State) -> bool:
     return state.hand is not None and state.hand.verb == "undo"
 
 
-def _falls(state: State, onward: NextState) -> bool:
+def _gets_less(state: State, onward: NextState) -> bool:
     """Whether the canary gets less than before."""
     if onward.phase == "RolledBack":
         return True
@@ -150,7 +83,7 @@ def _falls(state: State, onward: NextState) -> bool:
 def advance_running_experiment(snapshot: Snapshot, state: State) -> NextState | None:
     """A running experiment compares its arms and decides."""
     trial = state.experiment
-    return advance_experiment(snapshot, state, trial) if trial and trial.running else None
+    return experiments.advance_experiment(snapshot, state, trial) if trial and trial.running else None
 
 
 def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
@@ -158,14 +91,14 @@ def return_to_previous(snapshot: Snapshot, state: State) -> NextState | None:
     model, previous = snapshot.desired.model, state.previous
     if model is None or previous is None or model.revision != previous.revision or not ready(snapshot, model.revision):
         return None
-    return revert(state, previous)
+    return rollback_and_guard.revert(state, previous)
 
 
 def guard_promoted(snapshot: Snapshot, state: State) -> NextState | None:
     """After a promotion the checks go on while the previous arm is kept."""
     if state.previous is None or state.stable is None:
         return None
-    return watch(snapshot, state, state.stable, state.previous)
+    return rollback_and_guard.guard(snapshot, state, state.stable, state.previous)
 
 
 def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
@@ -187,33 +120,20 @@ def begin_canary(snapshot: Snapshot, state: State) -> NextState | None:
 
 def start_due_experiment(snapshot: Snapshot, state: State) -> NextState | None:
     """spec.experiment asks for one, and the stable arm is the wanted model and can serve."""
-    model, stable, wanted = snapshot.desired.model, state.stable, due(snapshot, state)
+    model, stable, wanted = snapshot.desired.model, state.stable, experiments.due(snapshot, state)
     if not wanted or model is None or stable is None or model.revision != stable.revision:
         return None
-    return begin_experiment(snapshot, state, stable, wanted) if ready(snapshot, stable.revision) else None
+    return experiments.begin_experiment(snapshot, state, stable, wanted) if ready(snapshot, stable.revision) else None
 
 
 def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
     """The wanted model was rolled back: the stable arm serves until somebody says retry."""
     model, stable = snapshot.desired.model, state.stable
-    pin = state.in_the_way(model)
-    if pin is None or model is None or stable is None:
+    block = state.in_the_way(model)
+    if block is None or model is None or stable is None:
         return None
-    sentence = f"{rollout_state.sentence(pin, model)}; {stable.revision} keeps serving"
+    sentence = f"{rollout_state.why_blocked(block, model)}; {stable.revision} keeps serving"
     return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
-
-
-def await_stable_pods(snapshot: Snapshot, state: State) -> NextState | None:
-    """The stable arm has no pod that can serve."""
-    if state.stable is None or snapshot.spec.serving.replicas == 0:
-        return None
-    arm = world(snapshot, state.stable.revision)
-    if arm.ready > 0:
-        return None
-    text = f": {arm.message}" if arm.message else ""
-    sentence = f"the stable arm {state.stable.revision} has no ready pod{text}"
-    soon = look_at_pods(snapshot, state.stable.revision)
-    return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)
 
 
 def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
@@ -226,9 +146,9 @@ def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
     return NextState(state, "Healthy", reasons.HEALTHY, f"{revision} serves every episode")
 
 
-BEFORE_ORDERS: tuple[RolloutRule, ...] = (adopt, stay_suspended)
+BEFORE_ORDERS: tuple[RolloutRule, ...] = (rollback_and_guard.adopt, stay_suspended)
 RULES: tuple[RolloutRule, ...] = (
-    serve_first_model,
+    stable_arm.serve_first_model,
     leave_canary,
     advance_canary,
     advance_running_experiment,
@@ -237,7 +157,7 @@ RULES: tuple[RolloutRule, ...] = (
     begin_canary,
     start_due_experiment,
     stay_blocked,
-    await_stable_pods,
+    stable_arm.await_stable_pods,
     keep_serving,
 )
 
@@ -258,16 +178,16 @@ IDLE = 60.0
 
 def suspended(snapshot: Snapshot, state: State) -> NextState:
     """The fall that is due, or everything as it is."""
-    state, order = listen(snapshot, state, ROLL_BACK)
+    state, order = order_effects.obey(snapshot, state, ROLL_BACK)
     if order:
         return order
     onward = _onward(snapshot, state)
     if onward is None:
         return _nothing_on_trial(snapshot, state)
-    return onward if falls(state, onward) else _frozen(snapshot, _with_tallies(state, onward))
+    return onward if _only_falls(state, onward) else _frozen(snapshot, _with_tallies(state, onward))
 
 
-def falls(state: State, onward: NextState) -> bool:
+def _only_falls(state: State, onward: NextState) -> bool:
     """Whether all that the move does is to take something away from an arm on trial."""
     after = onward.state
     if onward.phase == "RolledBack":
@@ -275,23 +195,19 @@ def falls(state: State, onward: NextState) -> bool:
     if after.stable != state.stable or after.previous != state.previous:
         return False
     if after.canary is None or state.canary is None:
-        return after.canary is state.canary and _challengers(after) < _challengers(state)
+        return after.canary is state.canary and after.challenger_count < state.challenger_count
     same = after.canary.revision == state.canary.revision and after.step == state.step
     return same and after.weight < state.weight
-
-
-def _challengers(state: State) -> int:
-    return len(state.experiment.challengers()) if state.experiment else 0
 
 
 def _onward(snapshot: Snapshot, state: State) -> NextState | None:
     """The move that an unsuspended rollout would make for an arm on trial."""
     if state.canary and state.step is not None:
-        return advance(snapshot, state, state.canary)
+        return canary_steps.advance(snapshot, state, state.canary)
     if state.experiment and state.experiment.running and not state.canary:
-        return advance_experiment(snapshot, state, state.experiment)
+        return experiments.advance_experiment(snapshot, state, state.experiment)
     if state.previous and state.stable:
-        return watch(snapshot, state, state.stable, state.previous)
+        return rollback_and_guard.guard(snapshot, state, state.stable, state.previous)
     return None
 
 
@@ -317,6 +233,7 @@ def _frozen(snapshot: Snapshot, state: State) -> NextState:
 
 def _nothing_on_trial(snapshot: Snapshot, state: State) -> NextState:
     model = snapshot.desired.model
-    pin = state.in_the_way(model)
-    text = f"suspended; {sentence(pin, model)}" if pin and model else "suspended: weights and arms stay as they are"
+    block = state.in_the_way(model)
+    why = rollout_state.why_blocked(block, model) if block and model else ""
+    text = f"suspended; {why}" if why else "suspended: weights and arms stay as they are"
     return NextState(state, "Suspended", reasons.SUSPENDED, text, again_after=IDLE)

@@ -9,8 +9,8 @@ The two nulls exclude each other, so each may use the whole budget. A ratio asks
 
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache
+from typing import Literal
 
 from learnloop_operator.statistics.e_values import NONE, Counts, divergence, log_e, nearest
 
@@ -47,7 +47,6 @@ class Pair:
         return Pair(self.canary.minus(other.canary), self.stable.minus(other.stable))
 
     def plus(self, other: "Pair") -> "Pair":
-        """Both together."""
         return Pair(self.canary.plus(other.canary), self.stable.plus(other.stable))
 
 
@@ -124,19 +123,15 @@ def bet(memory: LookMemory, batch: Pair, max_drop: float | None, bar: Bars) -> L
     )
 
 
-class Claim(Enum):
-    """A claim that the evidence has proven, if any."""
-
-    FINE = "fine"
-    WORSE = "worse"
-    UNDECIDED = "undecided"
+Claim = Literal["fine", "worse", "undecided"]
+"""A claim that the evidence has proven, if any."""
 
 
-def claim(memory: LookMemory, bar: Bars) -> Claim:
+def proven(memory: LookMemory, bar: Bars) -> Claim:
     """Worse by less than tolerated is fine: where both claims are proven, what was said to matter decides."""
     if memory.fine >= bar.fine:
-        return Claim.FINE
-    return Claim.WORSE if memory.worse >= bar.worse else Claim.UNDECIDED
+        return "fine"
+    return "worse" if memory.worse >= bar.worse else "undecided"
 
 
 def expected(judged: Pair) -> tuple[float, float]:

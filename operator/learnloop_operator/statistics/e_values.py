@@ -30,7 +30,6 @@ class Counts:
     total: float = 0.0
 
     def plus(self, other: "Counts") -> "Counts":
-        """Both together."""
         return Counts(self.n + other.n, self.total + other.total)
 
     def at_most(self, most: float) -> "Counts":

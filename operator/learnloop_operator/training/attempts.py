@@ -22,15 +22,15 @@ def launch(snapshot: run_snapshot.TrainingSnapshot, backends: Backends, attempt:
     """Begin attempt number `attempt` (from 0)."""
     backend = backends.chosen(snapshot)
     if backend is None:
-        return hold(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
+        return hold_run(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
     if snapshot.queue_missing:
-        return hold(snapshot, "QueueMissing", snapshot.queue_missing, after=LATER)
+        return hold_run(snapshot, "QueueMissing", snapshot.queue_missing, after=LATER)
     uri, digest = baseline(snapshot)
     origin = run_status.lineage(snapshot) or {}
     reward_policy = None
     if snapshot.spec.data.rewards == "policy":
         if "rewardPolicy" not in origin or "rewardPolicyRevision" not in origin:
-            return hold(snapshot, "RewardPolicyUnpublished", _unpublished(snapshot))
+            return hold_run(snapshot, "RewardPolicyUnpublished", _unpublished(snapshot))
         reward_policy = (origin["rewardPolicy"], origin["rewardPolicyRevision"])
     request = run_snapshot.RunRequest(
         job=snapshot.object,
@@ -52,6 +52,7 @@ def launch(snapshot: run_snapshot.TrainingSnapshot, backends: Backends, attempt:
         attemptStartedAt=snapshot.time,
         queuedAt=None,
         backend=backend.name,
+        engine=snapshot.spec.engine_reason,
         lineage=origin or None,
     )
     notice = Notice("Normal", "AttemptStarted", message)
@@ -93,7 +94,7 @@ ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
 """Beginning of a manifest's `begun_from` where it is a policy, and not why there was none."""
 
 
-def judge(snapshot: run_snapshot.TrainingSnapshot, found: Proof, note: str = "") -> Plan:
+def ask_gates(snapshot: run_snapshot.TrainingSnapshot, found: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
     results = proof_gates.evaluate(snapshot.spec.gates, found)
     failed = [result for result in results if not result.passed]
@@ -158,7 +159,7 @@ def retry(snapshot: run_snapshot.TrainingSnapshot, job: run_snapshot.BackendJob,
     return Plan(status=state, events=(Notice("Warning", "AttemptEnded", ended),), requeue_after=NOW)
 
 
-def hold(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
+def hold_run(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str, *, after: float = 5.0) -> Plan:
     """Hold: the sentence says what is missing."""
     phase = {RESTARTING: RESTARTING, "Starting": "Starting"}.get(reason, "Holding")
     suspended = snapshot.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
@@ -170,7 +171,7 @@ def hold(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str, *, 
 def baseline(snapshot: run_snapshot.TrainingSnapshot) -> tuple[str | None, str | None]:
     """The newest policy that is to serve the agent's users, and where that was rolled back the one that serves them.
 
-    The base model or the uniform random policy when there is none.
+    The base model when there is none, or None: then the trainer compares with uniform random actions.
     """
     agent = snapshot.agent or {}
     model = (agent.get("status") or {}).get("model") or {}
@@ -183,16 +184,13 @@ def baseline(snapshot: run_snapshot.TrainingSnapshot) -> tuple[str | None, str |
     spoken = snapshot.spec.data.language_model
     if spoken is not None:
         return base_alone(spoken), spoken.base.sha256
-    task = (agent.get("spec") or {}).get("task") or {}
-    if task.get("actions") and task.get("observations"):
-        return f"uniform://discrete/{task['actions']}?observations={task['observations']}", None
     return None, None
 
 
 def _rolled_back(deployment: Manifest, model: Manifest) -> bool:
     """True if a ModelDeployment's status lists this artifact as rolled back."""
-    pins = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
-    return any(pin.get("uri") and _same(pin, model) for pin in pins)
+    blocks = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
+    return any(block.get("uri") and _same(block, model) for block in blocks)
 
 
 def _same(one: Manifest, other: Manifest) -> bool:

@@ -91,6 +91,8 @@ class TrainJob(Backend):
         """Require the chart's runtime, and pod options that a TrainJob can carry."""
         if not defaults.runtime:
             return "a TrainJob needs our ClusterTrainingRuntime: set the chart's value trainer.runtime.create"
+        if spec.trained_by == "image":
+            return "a TrainJob carries no second container, which engine: image needs: set backend to pytorchjob or job"
         for field in NOT_PATCHED:
             if getattr(spec.pod, field):
                 return f"Trainer lets no TrainJob set spec.pod.{_alias(field)}: remove it, or set backend: pytorchjob"

@@ -7,8 +7,7 @@ instruction, it loses neither the count of the attempts nor the reason.
 from collections.abc import Callable
 from dataclasses import replace
 
-from learnloop_operator.core import allowed_pods, times
-from learnloop_operator.core.anomalies import news
+from learnloop_operator.core import allowed_pods, anomalies, times
 from learnloop_operator.core.plan import Call, Notice, Plan
 from learnloop_operator.training import gang_pods, proof_gates, run_status
 from learnloop_operator.training.attempts import (
@@ -17,17 +16,18 @@ from learnloop_operator.training.attempts import (
     NOW,
     RESTARTING,
     SOON,
+    ask_gates,
     begun_at,
     fail,
-    hold,
+    hold_run,
     interrupt,
-    judge,
     launch,
     retry,
     run_path,
     told,
 )
 from learnloop_operator.training.backends import BACKENDS, Backends
+from learnloop_operator.training.ranks import stray_mount
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
 
 MANIFEST_GRACE = 15.0
@@ -37,7 +37,6 @@ TrainingRule = Callable[[TrainingSnapshot, Backends], Plan | None]
 
 
 def decide(snapshot: TrainingSnapshot, backends: Backends) -> Plan:
-    """The first rule that applies."""
     for rule in RULES:
         plan = rule(snapshot, backends)
         if plan is not None:
@@ -45,7 +44,7 @@ def decide(snapshot: TrainingSnapshot, backends: Backends) -> Plan:
             fresh = beat.at if beat else None
             announcements = run_status.announcements(snapshot, plan.status, snapshot.spec, snapshot.agent_name, fresh)
             return replace(
-                plan, announcements=announcements, events=(*plan.events, *news(snapshot.status, plan.status))
+                plan, announcements=announcements, events=(*plan.events, *anomalies.news(snapshot.status, plan.status))
             )
     raise AssertionError("the last rule always applies")
 
@@ -97,7 +96,7 @@ def need_backend(snapshot: TrainingSnapshot, backends: Backends) -> Plan | None:
     """Hold a run that no backend fits."""
     if snapshot.job is not None or snapshot.ranks or backends.chosen(snapshot) is not None:
         return None
-    return hold(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
+    return hold_run(snapshot, "BackendMissing", backends.none_fits(snapshot), after=LATER)
 
 
 def accept_proof(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
@@ -108,7 +107,7 @@ def accept_proof(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
         return None
     problem = proof_gates.flaw(snapshot, result)
     if problem is None:
-        return judge(snapshot, result)
+        return ask_gates(snapshot, result)
     severity, why = problem
     return fail(snapshot, "ProofRejected", why) if severity == "wrong" else None
 
@@ -147,10 +146,12 @@ def refuse_pods(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     if snapshot.job is not None:
         return None
     spec, rules = snapshot.spec, snapshot.pod_rules
-    stray = allowed_pods.forbidden(spec.pod, "spec.pod", rules) or allowed_pods.forbidden_base(
-        spec.data.language_model, "spec.data.languageModel", rules
+    stray = (
+        allowed_pods.forbidden(spec.pod, "spec.pod", rules)
+        or allowed_pods.forbidden_base(spec.data.language_model, "spec.data.languageModel", rules)
+        or stray_mount(spec)
     )
-    return hold(snapshot, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
+    return hold_run(snapshot, allowed_pods.REASON, stray, after=HELD_UP) if stray else None
 
 
 def wait_in_queue(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
@@ -194,11 +195,11 @@ def start(snapshot: TrainingSnapshot, backends: Backends) -> Plan | None:
     last = str(snapshot.condition("Reconciling").get("message", "")) if _restarting(snapshot) else ""
     if snapshot.ranks:
         names = ", ".join(rank.name for rank in snapshot.ranks[:3])
-        return hold(
+        return hold_run(
             snapshot, RESTARTING if last else "Starting", last or f"waiting for the end of {names}", after=SOON / 2
         )
     if snapshot.run_error is not None:
-        return hold(snapshot, "DataPlaneUnavailable", snapshot.run_error)
+        return hold_run(snapshot, "DataPlaneUnavailable", snapshot.run_error)
     resumed = snapshot.holds("Suspended")
     if snapshot.attempts == 0 and snapshot.has_data:
         # A run of a deleted job of the same name: its checkpoint and manifest must never count as ours.
@@ -220,7 +221,7 @@ def await_removal(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     """Something deletes the gang: wait until it is gone."""
     if snapshot.job is None or not snapshot.job.deleting:
         return None
-    return hold(snapshot, "Starting", "waiting for the end of the previous pods", after=SOON / 2)
+    return hold_run(snapshot, "Starting", "waiting for the end of the previous pods", after=SOON / 2)
 
 
 def heed_refusal(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
@@ -248,11 +249,11 @@ def end_attempt(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     if job.state == "failed":
         return retry(snapshot, job, gang_pods.post_mortem(snapshot, job))
     if snapshot.run_error is not None:
-        return hold(snapshot, "DataPlaneUnavailable", snapshot.run_error)
+        return hold_run(snapshot, "DataPlaneUnavailable", snapshot.run_error)
     if job.state == "succeeded":
         since = (snapshot.now - job.finished).total_seconds() if job.finished else MANIFEST_GRACE
         if since < MANIFEST_GRACE:
-            return hold(snapshot, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
+            return hold_run(snapshot, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
         result = snapshot.run.manifest if snapshot.run else None
         problem = proof_gates.flaw(snapshot, result) if result else None
         return retry(snapshot, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
@@ -260,8 +261,8 @@ def end_attempt(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     return retry(snapshot, job, why) if why else None
 
 
-def watch(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
-    """All is well: report progress."""
+def report_progress(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
+    """All is well."""
     job, beat = snapshot.job, snapshot.heartbeat
     assert job is not None
     fields = {"attempts": snapshot.attempts, "backend": _backend_of(job)}
@@ -297,7 +298,7 @@ RULES: tuple[TrainingRule, ...] = (
     heed_refusal,
     heed_disruption,
     end_attempt,
-    watch,
+    report_progress,
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from learnloop_operator.core.plan import Call, Plan
-from learnloop_operator.training.attempts import NOW, SOON, fail, hold, judge
+from learnloop_operator.training.attempts import NOW, SOON, ask_gates, fail, hold_run
 from learnloop_operator.training.run_status import StatusVerdict, announcements, lineage, status
 from learnloop_operator.training.study_trials import (
     Orders,
@@ -27,7 +27,6 @@ StudyRule = Callable[[StudySnapshot], Plan | None]
 
 
 def decide(snapshot: StudySnapshot) -> Plan:
-    """The first rule that applies."""
     for rule in RULES:
         plan = rule(snapshot)
         if plan is not None:
@@ -55,7 +54,7 @@ def refuse(snapshot: StudySnapshot) -> Plan | None:
 
 def wait_for_the_data_plane(snapshot: StudySnapshot) -> Plan | None:
     """Trials at work go on; none begins and none ends."""
-    return hold(snapshot, "DataPlaneUnavailable", snapshot.state_error) if snapshot.state_error else None
+    return hold_run(snapshot, "DataPlaneUnavailable", snapshot.state_error) if snapshot.state_error else None
 
 
 def begin(snapshot: StudySnapshot) -> Plan | None:
@@ -127,14 +126,14 @@ def conclude(snapshot: StudySnapshot) -> Plan:
         return _with_study(snapshot, fail(snapshot, reason, why))
     name = trial_name(snapshot.name, best.number)
     if snapshot.run_error is not None:
-        return hold(snapshot, "DataPlaneUnavailable", snapshot.run_error)
+        return hold_run(snapshot, "DataPlaneUnavailable", snapshot.run_error)
     job, result = snapshot.trials.get(best.number), snapshot.run.manifest if snapshot.run else None
     if result is None or job is None or result.job != name or result.artifact_sha256 != job.artifact:
         why = (
             f"the best trial {name} is gone, or its manifest is not the one it was proven by; create a new TrainingJob"
         )
         return _with_study(snapshot, fail(snapshot, "ProofRejected", why))
-    plan = judge(snapshot, result, note=f"best of {len(snapshot.trials)} trials, {name}")
+    plan = ask_gates(snapshot, result, note=f"best of {len(snapshot.trials)} trials, {name}")
     return _with_study(snapshot, plan)
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from learnloop_operator.core import plan, pod_trouble, times
-from learnloop_operator.core.pod_trouble import held_up as pod_held_up
+from learnloop_operator.training.ranks import ENGINE
 from learnloop_operator.training.run_snapshot import CONFIGURATION_ERROR, BackendJob, Rank, TrainingSnapshot
 
 HEARD_WITHIN = timedelta(seconds=60)
@@ -14,7 +14,12 @@ REPLACED_AFTER = timedelta(seconds=30)
 """A pod created this much later than its gang began was not there from the start: it replaces a lost one."""
 
 
-def rank_of(pod: plan.Manifest, containers: Collection[str]) -> Rank | None:
+ENGINE_SEEN_WITHIN = timedelta(seconds=60)
+"""The trainer sees its engine's end, and stores the last checkpoint, in less; it sees nothing of a whole container that
+was killed."""
+
+
+def rank_of(pod: plan.Manifest, containers: Collection[str], now: datetime) -> Rank | None:
     """One rank, in a container of one of these names; None for a pod without a usable creation time."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     created = times.parse(metadata.get("creationTimestamp"))
@@ -22,35 +27,34 @@ def rank_of(pod: plan.Manifest, containers: Collection[str]) -> Rank | None:
         return None
     state = _state(status, containers)
     # A failed init container keeps the main one from starting; what the main one itself says is its exit code.
-    stuck = pod_held_up(status) or pod_trouble.last_words(
+    stuck = pod_trouble.held_up(status) or pod_trouble.last_words(
         {"initContainerStatuses": status.get("initContainerStatuses")}
     )
     running, ended = state.get("running") or {}, state.get("terminated") or {}
+    engine = _state(status, (ENGINE,))
+    engine_stuck = pod_trouble.held_up(status) if running and "waiting" in engine else ""
+    starts = [times.parse(part.get("startedAt")) for part in (running or ended, engine.get("running") or {})]
     return Rank(
         name=metadata["name"],
         created=created,
         running=bool(running),
-        started=times.parse(running.get("startedAt") or ended.get("startedAt")),
+        started=max((start for start in starts if start), default=None),
         exit_code=ended.get("exitCode"),
         message=str(ended.get("message") or "").strip()[: pod_trouble.LONGEST],
-        waiting="" if running or ended else stuck or pod_trouble.step_of(status),
-        stuck=bool(stuck) and not running and not ended,
-        disrupted=_disruption(status),
+        waiting=engine_stuck if running or ended else stuck or pod_trouble.step_of(status),
+        stuck=bool(engine_stuck) or (bool(stuck) and not running and not ended),
+        lost_engine=_lost(engine.get("terminated") or {}, now) if running else "",
+        disrupted=pod_trouble.lost_node(status),
         deleting="deletionTimestamp" in metadata,
     )
 
 
-def _disruption(status: Mapping[str, Any]) -> str:
-    """Reason why the pod's node is taken away (core/v1, DisruptionTarget); "" where it is not.
-
-    The kubelet that evicts a pod for what the node lacks says so too, but the pod itself used it up: no excuse.
-    """
-    if status.get("reason") == "Evicted":
+def _lost(engine: Mapping[str, Any], now: datetime) -> str:
+    finished = times.parse(engine.get("finishedAt"))
+    if not engine.get("exitCode") or finished is None or now - finished < ENGINE_SEEN_WITHIN:
         return ""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return f"{condition.get('reason')}: {condition.get('message') or 'no message'}"[: pod_trouble.LONGEST]
-    return ""
+    message = pod_trouble.cause_in(str(engine.get("message") or ""))
+    return f"its engine {pod_trouble.exit_of(engine)}{': ' if message else ''}{message}"[: pod_trouble.LONGEST]
 
 
 def _state(status: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
@@ -63,10 +67,16 @@ def _state(status: Mapping[str, Any], names: Collection[str]) -> Mapping[str, An
 def held_up(snapshot: TrainingSnapshot) -> str | None:
     """Problem to fix before the whole gang can work: no node, no image, pods that may not be made.
 
-    Asked until work begins: a master that runs alone only says that it waits for the others.
+    Asked until work begins: a master that runs alone only says that it waits for the others. A trainer whose engine
+    cannot start says "training" all the same.
     """
     beat = snapshot.heartbeat
-    if snapshot.job is None or (beat is not None and beat.phase != "starting"):
+    if snapshot.job is None:
+        return None
+    for rank in snapshot.ranks:
+        if rank.stuck and rank.running:
+            return f"the engine of pod {rank.name} waits: {rank.waiting}"
+    if beat is not None and beat.phase != "starting":
         return None
     for rank in snapshot.ranks:
         if rank.stuck:
@@ -107,6 +117,9 @@ def stalled(snapshot: TrainingSnapshot, job: BackendJob) -> str | None:
     limit = snapshot.spec.stall_seconds
     if held_up(snapshot):
         return None  # another attempt would be held up just the same
+    for rank in snapshot.ranks:
+        if rank.lost_engine:
+            return f"pod {rank.name}: {rank.lost_engine}"
     begun = _begun(snapshot, job)
     if waiting(snapshot) and not any(_replaced(rank, begun) for rank in snapshot.ranks):
         return None
@@ -114,6 +127,9 @@ def stalled(snapshot: TrainingSnapshot, job: BackendJob) -> str | None:
     # Starts count for pods that were there from the beginning only: a crash loop never stops starting.
     signs += [rank.started for rank in snapshot.ranks if rank.started and not _replaced(rank, begun)]
     beat, age = snapshot.heartbeat, snapshot.run.heartbeat_age_seconds if snapshot.run else None
+    # Its rank 0 starts again when another rank is lost, and the newest heartbeat forgets the work before.
+    if snapshot.run is not None and snapshot.run.checkpoint is not None:
+        signs.append(snapshot.run.checkpoint.at)
     # A gang that waits for a lost rank still says "starting"; only work is a sign of life.
     if beat is not None and beat.phase != "starting" and age is not None:
         signs.append(snapshot.now - timedelta(seconds=age))

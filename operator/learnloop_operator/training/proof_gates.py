@@ -6,9 +6,15 @@ from typing import Any, Literal
 
 from learnloop_api.kinds.training.evaluation import SuiteGate, TrainingGates
 from learnloop_api.kinds.training.training_status import GateResult
-from learnloop_api.wire.training import LEAST_PAIRS, DimensionResult, Interval, ReturnEstimate, SuiteResult
-from learnloop_api.wire.training import Manifest as Proof
-from learnloop_common.foreign_text import figure, interval
+from learnloop_api.wire.training import (
+    LEAST_PAIRS,
+    DimensionResult,
+    Interval,
+    Manifest as Proof,
+    ReturnEstimate,
+    SuiteResult,
+)
+from learnloop_common.untrusted_text import figure, interval
 from learnloop_operator.core.artifacts import SCHEME
 from learnloop_operator.training.run_snapshot import TrainingSnapshot
 
@@ -30,6 +36,8 @@ def flaw(snapshot: TrainingSnapshot, proof: Proof) -> Flaw | None:
         message = f"{proof.algorithm} on {proof.environment}"
         wanted = f"{snapshot.spec.algorithm} on {snapshot.spec.data.world}"
         return "incomplete", f"the manifest is of {message}, the spec asks for {wanted}"
+    if proof.engine != snapshot.spec.trained_by:
+        return "incomplete", f"the manifest is of engine {proof.engine}, the spec asks for {snapshot.spec.trained_by}"
     if (proof.off_policy is None) == (snapshot.spec.data.environment is None):
         message, wanted = ("played episodes", "a log") if proof.off_policy is None else ("a log", "played episodes")
         return "incomplete", f"the manifest proves by {message}, the spec asks for {wanted}"

@@ -7,10 +7,8 @@ from typing import Any, Literal
 
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_operator.core import times
-from learnloop_operator.core.plan import Manifest, ObjectRef, child, standard_labels
-from learnloop_operator.core.pod_templates import Main, base_model, pod_template
-from learnloop_operator.core.workload_network import DNS, WorkloadNetwork, addresses, data_plane, pods, policy
+from learnloop_api.wire import engine
+from learnloop_operator.core import plan, pod_templates, times, workload_network
 from learnloop_operator.training.run_snapshot import BackendJob, RunRequest
 
 
@@ -23,7 +21,7 @@ class RankDefaults:
     data_url: str
     runtime: str = ""
     """ClusterTrainingRuntime that TrainJobs refer to; "": the installation has none."""
-    network: WorkloadNetwork | None = None
+    network: workload_network.WorkloadNetwork | None = None
     """Destinations that ranks may call; None: the installation wants no NetworkPolicy."""
 
 
@@ -47,12 +45,12 @@ class Backend:
         """Reason why it cannot run this spec, with the fix; "" where it can."""
         return ""
 
-    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+    def render(self, request: RunRequest, defaults: RankDefaults) -> plan.Manifest:
         """A complete apply manifest, controlled by the TrainingJob. It never has a field that suspends: where there is
         a queue, that field is the queue's."""
         raise NotImplementedError
 
-    def read(self, manifest: Manifest) -> BackendJob:
+    def read(self, manifest: plan.Manifest) -> BackendJob:
         """The live object, with its end where it has one."""
         raise NotImplementedError
 
@@ -75,13 +73,13 @@ would kill it; spec.pod.resources or a LimitRange of the namespace sets one. A r
 queue admits no run that asks for what it does not count."""
 
 
-def gang(backend: Backend, request: RunRequest, spec: Manifest) -> dict[str, Any]:
+def gang(backend: Backend, request: RunRequest, spec: plan.Manifest) -> dict[str, Any]:
     """The object that runs one attempt. A queue reads its labels, and the data plane its attempt."""
     queue = request.spec.queue
     queued = {} if queue is None else {LABEL_QUEUE: queue.name}
     if queue is not None and queue.priority_class is not None:
         queued[LABEL_PRIORITY] = queue.priority_class
-    return child(
+    return plan.child(
         request.job,
         backend.api_version,
         backend.kind,
@@ -92,17 +90,81 @@ def gang(backend: Backend, request: RunRequest, spec: Manifest) -> dict[str, Any
     )
 
 
+ENGINE = "engine"
+"""The container with the user's own program, next to the trainer's."""
+ENGINE_MOUNT = {"name": "learnloop-engine", "mountPath": "/var/run/learnloop/engine"}
+ENGINE_TMP = "learnloop-engine-tmp"
+ENGINE_VOLUMES = [{"name": name, "emptyDir": {"sizeLimit": "32Gi"}} for name in (ENGINE_MOUNT["name"], ENGINE_TMP)]
+PROVER_NEEDS = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "16Gi"}}
+"""Of the trainer next to an engine, which only proves: a checkpoint of up to 4 GiB is in its memory more than once."""
+ENGINE_SCRIPT = f"""cd /tmp
+folder=${engine.ENV_DIRECTORY}
+until [ -e "$folder/{engine.ORDER}" ]; do [ -e "$folder/{engine.STOP}" ] && exit 0; sleep 0.2; done
+trap 'kill -TERM "$child" 2>/dev/null' TERM
+"$@" & child=$!
+(until [ -e "$folder/{engine.STOP}" ]; do sleep 0.5; done
+kill -TERM "$child"; sleep 20; kill -KILL "$child") 2>/dev/null &
+watch=$!
+wait "$child"; code=$?
+if kill -0 "$child" 2>/dev/null; then wait "$child"; code=$?; fi
+kill "$watch" 2>/dev/null
+echo "$code" >"$folder/{engine.EXIT}"
+exit "$code"
+"""
+"""Runs the command between the trainer's order and its word to stop, passes SIGTERM on, and says how it ended."""
+
+
+def engine_container(request: RunRequest, defaults: RankDefaults) -> dict[str, Any]:
+    """The program of spec.pod. It has no token and shares no folder with the trainer but the one of the contract: what
+    proves a run is out of its reach."""
+    spec, code = request.spec, request.spec.data.environment_config_map
+    main = pod_templates.Main(
+        name=ENGINE,
+        image="",
+        pull_policy=defaults.pull_policy,
+        command=["/bin/sh", "-c", ENGINE_SCRIPT, "sh", *(spec.pod.command or ())],
+        env={
+            engine.ENV_DIRECTORY: ENGINE_MOUNT["mountPath"],
+            "HOME": "/tmp",
+            **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
+        },
+        mounts=[ENGINE_MOUNT, *([ENVIRONMENT_MOUNT] if code else [])],
+        resources={} if spec.queue else NEEDS,
+    )
+    made = pod_templates.container(main, spec.pod, token=False)
+    scratch, *mounts = made["volumeMounts"]
+    return {**made, "volumeMounts": [{**scratch, "name": ENGINE_TMP}, *mounts]}
+
+
+ENGINES_OWN = ("image", "image_pull_policy", "resources", "env", "volume_mounts")
+"""Options of spec.pod that are the engine's container's alone."""
+
+
+def stray_mount(spec: TrainingJobSpec) -> str:
+    """The mount that would give an engine a volume of learnloop's, as is the run's token; "" where there is none."""
+    named = {volume.get("name") for volume in spec.pod.volumes or ()}
+    mounts = spec.pod.volume_mounts or () if spec.trained_by == "image" else ()
+    for number, name in enumerate(mount.get("name") for mount in mounts):
+        if name not in named:
+            field = f"spec.pod.volumeMounts[{number}].name"
+            return f"{field}: {name!r} names no volume of spec.pod.volumes; add it there, or remove the mount"
+    return ""
+
+
 def rank_template(
     request: RunRequest,
     defaults: RankDefaults,
-    container: str,
+    named: str,
     env: Mapping[str, str | Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """core/v1 PodTemplateSpec of a rank; `env`: by what it finds its peers, where the backend does not set it."""
     code, model = request.spec.data.environment_config_map, request.spec.data.language_model
-    base, base_mounts = base_model(model.base.uri, names.BASE_MODEL_DIRECTORY) if model else ([], [])
-    main = Main(
-        name=container,
+    foreign, options = request.spec.trained_by == "image", request.spec.pod
+    if foreign:  # the operator's own image proves, and what an author sets could change what it proves
+        options = options.model_copy(update=dict.fromkeys(ENGINES_OWN))
+    base, base_mounts = pod_templates.base_model(model.base.uri, names.BASE_MODEL_DIRECTORY) if model else ([], [])
+    main = pod_templates.Main(
+        name=named,
         image=defaults.image,
         pull_policy=defaults.pull_policy,
         env={
@@ -112,23 +174,25 @@ def rank_template(
             names.ENV_NAMESPACE: request.job["metadata"]["namespace"],
             names.ENV_POD_NAME: {"fieldRef": {"fieldPath": "metadata.name"}},
             **({names.ENV_ENVIRONMENT_DIRECTORY: names.ENVIRONMENT_DIRECTORY} if code else {}),
+            **({engine.ENV_DIRECTORY: ENGINE_MOUNT["mountPath"]} if foreign else {}),
             **(env or {}),
         },
-        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *base_mounts],
-        resources={} if request.spec.queue else NEEDS,
+        mounts=[*([ENVIRONMENT_MOUNT] if code else []), *([ENGINE_MOUNT] if foreign else []), *base_mounts],
+        resources=PROVER_NEEDS if foreign else {} if request.spec.queue else NEEDS,
     )
-    return pod_template(
+    return pod_templates.pod_template(
         main,
-        request.spec.pod,
+        options,
         labels=labels(request),
         ends=True,
         audience=names.RUN_AUDIENCE,
-        volumes=[*environment_volumes(request.spec), *base],
+        volumes=[*environment_volumes(request.spec), *(ENGINE_VOLUMES if foreign else ()), *base],
+        sidecars=[engine_container(request, defaults)] if foreign else (),
         grace_seconds=GRACE_SECONDS,
     )
 
 
-def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest, ...]:
+def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[plan.Manifest, ...]:
     """The NetworkPolicy of one TrainingJob's ranks; none where the installation wants none.
 
     Ranks meet on one port and exchange gradients on ports that the system gives them, so all are open among them. They
@@ -146,14 +210,20 @@ def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[Manifest,
         urls.append(spec.tracking.mlflow.tracking_uri)
     if spec.data.language_model:
         urls.append(spec.data.language_model.base.uri)
-    named = addresses(spec.pod, *urls)
-    out = [{"to": [pods(ranks)]}, data_plane(defaults.data_url), DNS, *named, *network.to]
-    manifest = policy(
+    named = workload_network.addresses(spec.pod, *urls)
+    out = [
+        {"to": [workload_network.pods(ranks)]},
+        workload_network.data_plane(defaults.data_url),
+        workload_network.DNS,
+        *named,
+        *network.to,
+    ]
+    manifest = workload_network.policy(
         request.job,
         name=f"{job}-ranks",
         component=COMPONENT,
         selector=ranks,
-        ingress=[{"from": [pods(ranks)]}],
+        ingress=[{"from": [workload_network.pods(ranks)]}],
         egress=out if network.closed else None,
     )
     return (manifest,)
@@ -178,6 +248,8 @@ def training_spec(request: RunRequest) -> str:
     """The trainer's order, as JSON. Where and by what it runs is not the trainer's business."""
     here = ("pod", "queue", "suspend")
     spec = {key: value for key, value in request.spec.to_kube().items() if key not in here}
+    if request.spec.trained_by == "image":  # the program is part of the recipe
+        spec["pod"] = {"image": request.spec.pod.image, "command": request.spec.pod.command}
     order = {
         "job": request.job["metadata"]["name"],
         "agent": request.agent,
@@ -196,7 +268,7 @@ def labels(request: RunRequest) -> dict[str, str]:
     extra = {names.LABEL_TRAINING_JOB: request.job["metadata"]["name"]}
     if request.agent:
         extra[names.LABEL_AGENT] = request.agent
-    return standard_labels(COMPONENT, extra)
+    return plan.standard_labels(COMPONENT, extra)
 
 
 Conditions = Mapping[str, Mapping[str, Any]]
@@ -205,14 +277,14 @@ DIGITS = 2
 """Digits of an attempt's number, from 0: spec.maxAttempts is at most 100."""
 
 
-def in_force(manifest: Manifest) -> Conditions:
+def in_force(manifest: plan.Manifest) -> Conditions:
     result = (manifest.get("status") or {}).get("conditions") or ()
     return {str(item.get("type")): item for item in result if item.get("status") == "True"}
 
 
 def backend_job(
     backend: Backend,
-    manifest: Manifest,
+    manifest: plan.Manifest,
     *,
     succeeded: str,
     workers: int | None,
@@ -238,7 +310,7 @@ def backend_job(
     created = times.parse(metadata["creationTimestamp"])
     assert created is not None, "the API server always sets it"
     return BackendJob(
-        ref=ObjectRef(backend.api_version, backend.kind, metadata["namespace"], metadata["name"]),
+        ref=plan.ObjectRef(backend.api_version, backend.kind, metadata["namespace"], metadata["name"]),
         attempt=int(attempt) if str(attempt).isdecimal() and len(attempt) <= DIGITS else 0,
         created=created,
         workers=workers,

@@ -47,14 +47,16 @@ class Rank:
     created: datetime
     running: bool = False
     started: datetime | None = None
-    """Start time of its container."""
+    """Start time of its container; of the engine, where that started later."""
     exit_code: int | None = None
     message: str = ""
     """The trainer's own last sentence (termination message)."""
     waiting: str = ""
     """Reason why it does not run yet: unschedulable, image not found…"""
     stuck: bool = False
-    """Cause outside the gang that somebody has to fix before it runs."""
+    """Cause outside the gang that somebody has to fix before it runs; of one that runs, the cause is its engine's."""
+    lost_engine: str = ""
+    """Reason why the engine next to it ended, where the trainer should have seen that long ago."""
     disrupted: str = ""
     """Reason why its node was taken away from it: preemption, a drain, a lost node. Not its own doing."""
     deleting: bool = False

@@ -7,8 +7,7 @@ from typing import Any
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire import training, training_request
-from learnloop_api.wire.training import Manifest as Proof
-from learnloop_common import foreign_text
+from learnloop_common import untrusted_text
 from learnloop_operator.core import anomalies, conditions, times
 from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manifest
 from learnloop_operator.training import proof_gates, run_snapshot
@@ -52,7 +51,7 @@ def status(snapshot: run_snapshot.TrainingSnapshot, verdict: StatusVerdict, **fi
     beat = snapshot.heartbeat
     held = snapshot.status.get("conditions") or ()
     if beat is not None and beat.returns:
-        wanted += anomalies.judged({"": anomalies.watch(beat.returns)}, held, generation)
+        wanted += anomalies.judged({"": anomalies.find(beat.returns)}, held, generation)
     why = "Suspended" if verdict.suspended else "NotSuspended"
     wanted.append(conditions.condition("Suspended", verdict.suspended, why, "", generation))
     result = {
@@ -84,7 +83,7 @@ def progress(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any]:
     return fields
 
 
-def proven(proof: Proof) -> dict[str, Any]:
+def proven(proof: training.Manifest) -> dict[str, Any]:
     silent = proof.off_policy is not None and not proof.off_policy.verdict
     return {
         "step": proof.step,
@@ -118,7 +117,7 @@ def estimate(value: training.ReturnEstimate) -> dict[str, Any]:
 
 def interval(value: training.ReturnEstimate) -> str:
     """e.g. 487.2 [481.0, 492.1]"""
-    return foreign_text.interval(value.mean, value.ci_low, value.ci_high)
+    return untrusted_text.interval(value.mean, value.ci_low, value.ci_high)
 
 
 def lineage(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any] | None:

@@ -67,7 +67,7 @@ def in_force(kube: Any, template: str, label: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def policy(kube: Any) -> Iterator[None]:
-    with in_force(kube, "templates/authors/policy.yaml", "authors"):
+    with in_force(kube, "templates/authors/named-objects.yaml", "authors"):
         yield
 
 

@@ -118,7 +118,7 @@ async def test_a_job_is_started_once_stopped_resumed_and_seen(
     stored = kube.get(reference)
     requested = stored["metadata"]["annotations"]["learnloop.dev/requested-by"]
     assert requested == f"system:serviceaccount:{trainer}:trainer"
-    other = {**SPEC, "totalSteps": 2000}
+    other = {**SPEC, "totalSteps": 2000, "pod": {"affinity": {"weight": 2**70}}}
     taken = await training.post("/api/v1/training/start", json={"spec": other}, headers=keyed)
     assert taken.status_code == 409
     for _ in range(2):

@@ -24,7 +24,7 @@ MINE, DEPLOYMENT, RUN = {"app": "mine"}, "learnloop.dev/model-deployment", "lear
 
 @pytest.fixture(scope="module")
 def policy(kube: Any) -> Iterator[None]:
-    with in_force(kube, "templates/authors/owned.yaml", "owned"):
+    with in_force(kube, "templates/authors/owner-references.yaml", "owned"):
         yield
 
 

@@ -16,7 +16,7 @@ from learnloop_operator.kube.kinds import CONFIG_MAP, DEPLOYMENT, LEARNING_AGENT
 from learnloop_operator.reconcile.memory_service import MemoryServiceController
 from testing.operators.api_access import MERGE, patch
 from testing.operators.controller_passes import Operator
-from testing.operators.operator_processes import PATIENCE, LiveWorld, live_world
+from testing.operators.operator_processes import PATIENCE, LiveRig, live_rig
 
 
 @pytest.fixture
@@ -65,10 +65,7 @@ async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts
     await agent(operator, "unlimited")
     await operator.create("MemoryService", "mem", {"storage": {}})
     await operator.settle(controller, "mem")
-    assert await told(operator) == {
-        "first": {"memories": 100},
-        "second": {"bytes": 2 * 2**20},
-    }
+    assert await told(operator) == {"first": {"memories": 100}, "second": {"bytes": 2 * 2**20}}
     await operator.settle(operator.agent, "first")
     assert not any("memory-budget" in name for name in operator.data.agents), "the data plane is told nothing"
 
@@ -139,30 +136,30 @@ async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
 async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
     api_server: Path, tmp_path: Path
 ) -> None:
-    async with live_world(api_server, tmp_path) as world:
-        await world.operator()
-        await put(world, "MemoryService", "mem", {"storage": {}, "suspend": True})
-        await put(world, "LearningAgent", "la", spec(memories=100))
-        await until_told(world, {"la": {"memories": 100}})
-        await world.user.delete(CONFIG_MAP.ref(world.namespace, "mem-budgets"))
-        await until_told(world, {"la": {"memories": 100}})
-        await patch(world.user, CONFIG_MAP, world.namespace, "mem-budgets", {"data": {BUDGETS_KEY: '{"agents":{}}'}})
-        await until_told(world, {"la": {"memories": 100}})
+    async with live_rig(api_server, tmp_path) as rig:
+        await rig.operator()
+        await put(rig, "MemoryService", "mem", {"storage": {}, "suspend": True})
+        await put(rig, "LearningAgent", "la", spec(memories=100))
+        await until_told(rig, {"la": {"memories": 100}})
+        await rig.user.delete(CONFIG_MAP.ref(rig.namespace, "mem-budgets"))
+        await until_told(rig, {"la": {"memories": 100}})
+        await patch(rig.user, CONFIG_MAP, rig.namespace, "mem-budgets", {"data": {BUDGETS_KEY: '{"agents":{}}'}})
+        await until_told(rig, {"la": {"memories": 100}})
         unlabelled = {"metadata": {"labels": {names.LABEL_MEMORY: None}}, "data": {BUDGETS_KEY: '{"agents":{}}'}}
-        await patch(world.user, CONFIG_MAP, world.namespace, "mem-budgets", unlabelled)
-        await until_told(world, {"la": {"memories": 100}})
+        await patch(rig.user, CONFIG_MAP, rig.namespace, "mem-budgets", unlabelled)
+        await until_told(rig, {"la": {"memories": 100}})
 
 
-async def put(world: LiveWorld, kind: str, name: str, spec: dict[str, Any]) -> None:
-    metadata = {"name": name, "namespace": world.namespace}
-    await world.user.create({"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+async def put(rig: LiveRig, kind: str, name: str, spec: dict[str, Any]) -> None:
+    metadata = {"name": name, "namespace": rig.namespace}
+    await rig.user.create({"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
 
 
-async def until_told(world: LiveWorld, agents: dict[str, Any]) -> None:
+async def until_told(rig: LiveRig, agents: dict[str, Any]) -> None:
     end, said = time.monotonic() + PATIENCE, ""
-    wanted = {"namespace": world.namespace, "agents": agents}
+    wanted = {"namespace": rig.namespace, "agents": agents}
     while not said or json.loads(said) != wanted:
-        assert time.monotonic() < end, f"{said}, not {wanted}\n{world.operators[0].said[-1500:]}"
+        assert time.monotonic() < end, f"{said}, not {wanted}\n{rig.operators[0].said[-1500:]}"
         await asyncio.sleep(0.1)
-        found = await world.user.find(CONFIG_MAP, world.namespace, "mem-budgets")
+        found = await rig.user.find(CONFIG_MAP, rig.namespace, "mem-budgets")
         said = found["data"][BUDGETS_KEY] if found else ""

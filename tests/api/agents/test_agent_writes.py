@@ -1,4 +1,4 @@
-"""A LearningAgent against a real API server: manifests are accepted, a quiet world costs no write."""
+"""A LearningAgent against a real API server: manifests are accepted, quiet costs no write."""
 
 import json
 from collections.abc import AsyncIterator
@@ -93,8 +93,8 @@ async def test_the_run_after_a_rollback_begins_from_what_serves(
     await learner(operator)
     await operator.status(LEARNING_AGENT, "la", {"model": {**model(2), "source": "la-2"}})
     await operator.create("ModelDeployment", "la", {"model": {"learningAgentRef": {"name": "la"}}})
-    pin = {"revision": "2222bbbb", **model(2), "reason": "RolledBack", "message": "it is worse", "at": NOW}
-    served = {"stable": {"revision": "1111aaaa", **model(1)}, "blockedRevisions": [pin]}
+    block = {"revision": "2222bbbb", **model(2), "reason": "RolledBack", "message": "it is worse", "at": NOW}
+    served = {"stable": {"revision": "1111aaaa", **model(1)}, "blockedRevisions": [block]}
     await operator.status(MODEL_DEPLOYMENT, "la", served)
     data = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
     run = {"algorithm": "ppo", "totalSteps": 1000, "backend": "job", "data": data}

@@ -21,8 +21,8 @@ from learnloop_operator.prometheus.gather_evidence import PrometheusEvidence
 from learnloop_operator.prometheus.pod_counters import CounterReader
 from learnloop_operator.reconcile.apply_plan import Applier
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
-from learnloop_operator.reconcile.runtime import Services
 from learnloop_operator.reconcile.training_job import TrainingJobController
+from learnloop_operator.reconcile.work_queue import Services
 from learnloop_operator.settings import Settings
 from testing.operators.api_access import from_kubeconfig
 from testing.servers.data_plane_server import listening, postgres
@@ -152,7 +152,7 @@ async def test_a_study_makes_trials_prunes_one_and_becomes_what_the_best_one_pro
     await searcher.prove("s-t2", 470.0)
     status = await searcher.look("s", 3)
     assert (status["phase"], status["artifact"]["sha256"]) == ("Validated", f"{1:064x}")
-    line = kubectl("get", "tjob", "s", "-n", searcher.namespace)
+    line = kubectl("get", "tjob", "s", "-n", searcher.namespace, "-o", "wide")
     assert "Validated" in line
     assert "100%" in line
     assert "(best of 3 trials, s-t0)" in line

@@ -28,7 +28,7 @@ def policy(kube: Any) -> Iterator[str]:
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "decisions"]
     shown = subprocess.run(
-        [*command, "--set", "decisions.verifyNames=always", "-s", "templates/decisions/policy.yaml"],
+        [*command, "--set", "decisions.verifyNames=always", "-s", "templates/decisions/verified-names.yaml"],
         capture_output=True,
         text=True,
         timeout=240,

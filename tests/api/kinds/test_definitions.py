@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from learnloop_operator.core.conditions import brief
+
 HERE = Path(__file__).parent
 GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml").read_text())}
 DEFINITIONS = {
@@ -62,22 +64,27 @@ def test_kubectl_explains_a_field(field: str, sentence: str, kubectl: Any) -> No
     assert sentence in " ".join(explained(kubectl, field).split())
 
 
-def test_the_loop_is_told_by_one_get(kube: Any, kubectl: Any, namespace: str) -> None:
-    job = placed("TrainingJob", namespace)
-    kube.apply(job)
-    status = {
-        "phase": "Training",
-        "step": 42_000,
-        "progress": "42%",
-        "eta": "1m20s",
-        "return": "187.2 [181.0, 192.1]",
-        "conditions": [ready("the ranks are training")],
+def test_one_get_shows_the_loop_in_lines_of_120_characters(kube: Any, kubectl: Any, namespace: str) -> None:
+    sentence = "minReturn: mean return 500.0, must be at least 400 (100 episodes)"
+    shown: dict[str, dict[str, Any]] = {
+        "LearningAgent": {"rewarded": 123_456, "recentReturn": -450.86},
+        "TrainingJob": {"phase": "Evaluating", "progress": "100%", "return": "187.2 [181.0, 192.1]"},
+        "RewardPolicy": {"phase": "Published", "revision": "c1fbbb50d286", "agents": 12},
+        "ModelDeployment": {"phase": "Progressing", "weight": 10}
+        | {arm: {"revision": "3f9a2c81", "uri": "uniform://discrete/2"} for arm in ("stable", "canary")},
+        "MemoryService": {"phase": "Ready", "readyReplicas": 2},
     }
-    kube.apply({**named(job), "status": status}, subresource="status")
-    header, row = kubectl("get", "tjob", "-n", namespace).splitlines()
-    assert header.split() == ["NAME", "PHASE", "STEP", "%", "ETA", "RETURN", "WHY", "AGE"]
-    for cell in ("Training", "42000", "42%", "1m20s", "187.2 [181.0, 192.1]", "the ranks are training"):
-        assert cell in row
+    for kind, status in shown.items():
+        item = {**GOOD[kind], "metadata": {"name": "cartpole-1", "namespace": namespace}}
+        kube.apply(item)
+        ends = {"conditions": [ready(sentence)]}
+        whole = {"phase": "Collecting"} | status | ends | {"brief": brief(ends)}
+        kube.apply({**named(item), "status": whole}, subresource="status")
+    lines = kubectl("get", "la,tjob,mdep,rp,memsvc", "-n", namespace).splitlines()
+    assert max(map(len, lines)) <= 120, lines
+    for cell in ("123456", "187.2 [181.0, 192.1]", "minReturn: mean return 500.0,…", "3f9a2c81", "c1fbbb50d286"):
+        assert cell in "\n".join(lines)
+    assert sentence in kubectl("get", "tjob", "-n", namespace, "-o", "wide")
 
 
 def test_the_category_finds_every_kind(kube: Any, kubectl: Any, namespace: str) -> None:

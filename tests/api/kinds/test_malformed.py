@@ -68,6 +68,8 @@ def test_the_defaults_of_an_algorithm_written_out_are_accepted(algorithm: str, k
     given = {"spec.algorithm": algorithm, "spec.hyperparameters": one.model().to_kube(), "spec.workers": 0}
     if one.language:
         given["spec.data.languageModel"] = {"base": {"uri": "file:///models/tiny", "sha256": "0" * 64}}
+    if one.name == "custom":
+        given["spec.pod"] = {"image": "registry.example/own:1", "command": ["own"]}
     kube.create(changed("TrainingJob", given), dry=True)
 
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from testing.operators.crash_world import revision
-from testing.operators.operator_processes import live_world
+from testing.operators.crash_rig import revision
+from testing.operators.operator_processes import live_rig
 from testing.proxies.stream_proxy import PASSING, StreamProxy
 
 SILENT_SECONDS = 8.0
@@ -23,18 +23,18 @@ def statuses(proxy: StreamProxy) -> list[dict[str, Any]]:
 async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_end(
     api_server: Path, tmp_path: Path
 ) -> None:
-    async with live_world(api_server, tmp_path) as world:
-        operator = await world.operator(seed=5)
+    async with live_rig(api_server, tmp_path) as rig:
+        operator = await rig.operator(seed=5)
         proxy = operator.proxy
         proxy.faults = PASSING
-        await world.serves(0)
+        await rig.serves(0)
         proxy.once["modeldeployments"] = "truncated"
-        await world.wish(1)
-        await world.serves(1)
+        await rig.wish(1)
+        await rig.serves(1)
         assert set(proxy.met) >= {*PASSING, "truncated"}, proxy.met
         assert operator.codes == [], operator.said[-2000:]
         written = statuses(proxy)
-        generations = [table.generation for table in world.tables]
+        generations = [table.generation for table in rig.tables]
         assert generations == sorted(set(generations)), "a routing table came back"
         observed = [status["observedGeneration"] for status in written]
         assert observed == sorted(observed), "a status was decided on an older spec than one before"
@@ -44,19 +44,38 @@ async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_
         assert set(raised) >= {10, 25, 50, 100}, weights
 
 
+async def test_a_new_process_whose_reads_are_of_the_past_takes_nothing_back(api_server: Path, tmp_path: Path) -> None:
+    async with live_rig(api_server, tmp_path) as rig:
+        operator = await rig.operator()
+        await rig.serves(0)
+        await operator.proxy.remember()
+        await rig.wish(1)
+        await rig.until("half of the episodes", lambda status: status.get("weight", 0) >= 50)
+        operator.proxy.go_back()
+        operator.kill()
+        await rig.serves(1)
+        assert operator.proxy.met["past"] >= 5, "it began with lists from before the rollout"
+        assert operator.codes == [-9]
+        weights = [status.get("weight", 0) for status in statuses(operator.proxy) if status["observedGeneration"] == 2]
+        raised = [weight for weight in weights if weight]
+        assert raised == sorted(raised), weights
+        generations = [table.generation for table in rig.tables]
+        assert generations == sorted(set(generations)), "a routing table came back"
+
+
 async def test_a_silent_watch_is_opened_again_by_the_same_process(api_server: Path, tmp_path: Path) -> None:
-    async with live_world(api_server, tmp_path) as world:
+    async with live_rig(api_server, tmp_path) as rig:
         hasty = {"reconcile.kopf_handlers.SILENT_SECONDS": SILENT_SECONDS}
-        operator = await world.operator(hasty=hasty)
-        await world.serves(0)
+        operator = await rig.operator(hasty=hasty)
+        await rig.serves(0)
         assert await operator.ask("/healthz") == "ok"
         operator.proxy.stall("modeldeployments")
-        await world.wish(1)
+        await rig.wish(1)
         await asyncio.sleep(SILENT_SECONDS / 2)
         operator.proxy.wake(new_only=True)
-        await world.until("a canary", lambda status: _canary(status) == revision(1))
+        await rig.until("a canary", lambda status: _canary(status) == revision(1))
         assert operator.codes == []
-        await world.serves(1)
+        await rig.serves(1)
 
 
 def _canary(status: dict[str, Any]) -> str:

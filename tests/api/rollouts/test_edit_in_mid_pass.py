@@ -10,8 +10,8 @@ import pytest
 
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from learnloop_operator.reconcile.apply_plan import field_manager
-from testing.operators.crash_world import NAME, model, revision
-from testing.operators.operator_processes import live_world
+from testing.operators.crash_rig import NAME, model, revision
+from testing.operators.operator_processes import live_rig
 
 DECISIONS = {"status": f"modeldeployments/{NAME}/status", "routing table": f"configmaps/{NAME}-routing"}
 
@@ -20,23 +20,23 @@ DECISIONS = {"status": f"modeldeployments/{NAME}/status", "routing table": f"con
 async def test_a_spec_edited_in_mid_pass_is_kept_and_the_next_pass_decides_on_it(
     api_server: Path, tmp_path: Path, overtaken: str
 ) -> None:
-    async with live_world(api_server, tmp_path) as world:
-        operator = await world.operator()
+    async with live_rig(api_server, tmp_path) as rig:
+        operator = await rig.operator()
         proxy, held = operator.proxy, asyncio.Event()
-        await world.serves(0)
+        await rig.serves(0)
 
         async def user_first(number: int, side: str, method: str, path: str) -> None:
             # The write that puts the canary of model 1 before the first users; the user has changed their mind.
             about = revision(1) in proxy.bodies[number - 1].decode()
             if side == "before" and about and DECISIONS[overtaken] in path and not held.is_set():
                 held.set()
-                await world.wish(2)
+                await rig.wish(2)
 
         proxy.on_write = user_first
-        await world.wish(1)
-        status = await world.serves(2)
+        await rig.wish(1)
+        status = await rig.serves(2)
         assert held.is_set()
-        body = await world.object()
+        body = await rig.object()
         assert body["spec"]["model"] == model(2)
         assert body["metadata"]["generation"] == status["observedGeneration"] == 3
         managers = {item["manager"] for item in body["metadata"]["managedFields"] if "f:spec" in item["fieldsV1"]}

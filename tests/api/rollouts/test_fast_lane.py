@@ -17,7 +17,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_common.acting.policy import PolicyError
-from learnloop_serving.loader import UniformPolicy
+from learnloop_serving.policy_loader import UniformPolicy
 from testing.servers.policy_servers import LiveServer, table
 
 T = TypeVar("T")
@@ -126,11 +126,7 @@ class Cluster:
         self.kube.merge(pod, {"metadata": {"ownerReferences": owners}})
 
     def pod(self, revision: str, address: str, name: str = "0") -> None:
-        labels = {
-            names.LABEL_DEPLOYMENT: MD,
-            names.LABEL_REVISION: revision,
-            names.LABEL_COMPONENT: "policy-server",
-        }
+        labels = {names.LABEL_DEPLOYMENT: MD, names.LABEL_REVISION: revision, names.LABEL_COMPONENT: "policy-server"}
         pod = self.object("v1", "Pod", f"{MD}-{revision}-{name}")
         pod["metadata"]["labels"] = labels
         self.kube.create({**pod, "spec": {"containers": [{"name": "server", "image": "server"}]}})
@@ -234,9 +230,9 @@ def test_with_prometheus_gone_a_failing_model_is_rolled_back_within_seconds(
     assert cluster.weights()["canary"] == 10, "a good model was rolled back"
     assert act(server, 20, 7.0) == 500
     until("weight 0", failing(server, lambda: "canary" not in cluster.weights()), LANE_SECONDS)
-    pinned = until("the verdict", lambda: cluster.status["blockedRevision"])
-    assert (pinned["revision"], pinned["reason"]) == (server.revision, "GrossBreach")
-    assert "requests to the canary failed; bar at most 0.05; read from its own pods" in pinned["message"]
+    block = until("the verdict", lambda: cluster.status["blockedRevision"])
+    assert (block["revision"], block["reason"]) == (server.revision, "GrossBreach")
+    assert "requests to the canary failed; bar at most 0.05; read from its own pods" in block["message"]
 
 
 def test_a_strangers_pod_with_the_canarys_labels_decides_nothing(canary: tuple[Cluster, LiveServer]) -> None:

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
+from testing.operators.crash_rig import Rig
 from testing.operators.crash_scenarios import SEQUENTIAL
-from testing.operators.crash_world import World
 from testing.operators.gitops_differences import differences
 from testing.operators.write_ledger import OWN
 from testing.operators.writes_per_rollout import THRESHOLD, rollout_log
 
 
-async def applied(world: World) -> None:
+async def applied(rig: Rig) -> None:
     """A GitOps tool that looks now shows Synced."""
-    assert await differences(world, 1) == {}
+    assert await differences(rig, 1) == {}
 
 
 @pytest.mark.parametrize("metric", [THRESHOLD, SEQUENTIAL], ids=["threshold", "sequential"])

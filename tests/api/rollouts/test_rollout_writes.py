@@ -1,4 +1,4 @@
-"""A ModelDeployment against a real API server: manifests are accepted, a quiet world costs no write."""
+"""A ModelDeployment against a real API server: manifests are accepted, quiet costs no write."""
 
 import asyncio
 import base64

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,9 @@ import yaml
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.routing_table import ConfigMapWatch, RoutingState
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
+from testing.waiting import until_true
 
 CORE, RBAC = "v1", "rbac.authorization.k8s.io/v1"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(90):
-        while not condition():  # noqa: ASYNC110 - the condition is the state of the code under test
-            await asyncio.sleep(0.02)
 
 
 def config_map(namespace: str, text: str, name: str = "cart-routing") -> dict[str, Any]:
@@ -66,15 +60,15 @@ async def test_the_table_is_followed_with_the_rights_of_an_arm(
     await asyncio.sleep(0.3)
     assert state.table is None
     kube.create(config_map(namespace, table((STABLE, "stable", 100))))
-    await until(lambda: state.lists(STABLE))
+    await until_true(lambda: state.lists(STABLE))
     kube.create(config_map(namespace, "not for this arm", "other-routing"))
     with_canary = table((STABLE, "stable", 90), (CANARY, "canary", 10), generation=2)
     kube.apply(config_map(namespace, with_canary), force=True)
-    await until(lambda: state.lists(CANARY))
+    await until_true(lambda: state.lists(CANARY))
     kube.apply(config_map(namespace, "{"), force=True)
     kube.delete(config_map(namespace, ""))
     await asyncio.sleep(0.3)
     assert state.lists(CANARY)
     kube.create(config_map(namespace, table((STABLE, "stable", 100), generation=3)))
-    await until(lambda: not state.lists(CANARY))
+    await until_true(lambda: not state.lists(CANARY))
     following.cancel()

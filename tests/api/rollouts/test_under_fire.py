@@ -8,9 +8,9 @@ from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.kube.kinds import DEPLOYMENT, MODEL_DEPLOYMENT, SERVICE
 from testing.operators.api_access import from_kubeconfig, patch
+from testing.operators.crash_rig import NAME, Rig, full_spec
 from testing.operators.crash_scenarios import phase, scenario, serves
 from testing.operators.crash_sweep import MOST_TURNS, run
-from testing.operators.crash_world import NAME, World, full_spec
 from testing.operators.served_traffic import Provider
 from testing.proxies.fault_proxy import FaultProxy
 
@@ -53,45 +53,45 @@ async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(
     assert not proxy.missing, f"no request met {proxy.missing}; those met: {dict(proxy.met)}"
 
 
-async def meddle(world: World, turn: int) -> None:
+async def meddle(rig: Rig, turn: int) -> None:
     """What a person with all rights may do to the operator's work, one thing each turn."""
-    arms = sorted(world.ledger.replicas)
+    arms = sorted(rig.ledger.replicas)
     if not arms:
         return
     arm = arms[turn % len(arms)]
     if turn % 4 == 0:
-        await patch(world.user, DEPLOYMENT, world.namespace, arm, {"spec": {"replicas": 5}})
+        await patch(rig.user, DEPLOYMENT, rig.namespace, arm, {"spec": {"replicas": 5}})
     elif turn % 4 == 1:
-        await world.user.delete(SERVICE.ref(world.namespace, arm))
+        await rig.user.delete(SERVICE.ref(rig.namespace, arm))
     elif turn % 4 == 2:
         note = {"metadata": {"annotations": {"team.example/ticket": str(turn)}, "labels": {"team": "a"}}}
-        await patch(world.user, MODEL_DEPLOYMENT, world.namespace, NAME, note)
+        await patch(rig.user, MODEL_DEPLOYMENT, rig.namespace, NAME, note)
     else:
-        path = MODEL_DEPLOYMENT.path(world.namespace, NAME, "status")
-        await world.user.http.request("PATCH", path, body={"status": {"verdict": "mine"}}, content_type=MERGE)
+        path = MODEL_DEPLOYMENT.path(rig.namespace, NAME, "status")
+        await rig.user.http.request("PATCH", path, body={"status": {"verdict": "mine"}}, content_type=MERGE)
 
 
 async def test_a_user_who_edits_children_metadata_and_status_loses_and_the_rollout_ends(
     connection: Configuration, provider: Provider
 ) -> None:
-    world = World(connection, provider, full_spec())
-    await world.begin()
+    rig = Rig(connection, provider, full_spec())
+    await rig.begin()
     for chapter, done in enumerate((phase("Healthy"), serves(1))):
         if chapter:
-            await world.wish(1, 1.0)
+            await rig.wish(1, 1.0)
         for turn in range(MOST_TURNS):
-            await world.turn()
-            if done(world):
+            await rig.turn()
+            if done(rig):
                 break
-            await meddle(world, turn)
-    assert serves(1)(world)
-    while await world.turn():
+            await meddle(rig, turn)
+    assert serves(1)(rig)
+    while await rig.turn():
         pass
-    left = await world.user.list(DEPLOYMENT, world.namespace)
+    left = await rig.user.list(DEPLOYMENT, rig.namespace)
     assert [item["spec"]["replicas"] for item in left] == [2]
-    services = {item["metadata"]["name"] for item in await world.user.list(SERVICE, world.namespace)}
+    services = {item["metadata"]["name"] for item in await rig.user.list(SERVICE, rig.namespace)}
     assert services == {NAME, left[0]["metadata"]["name"]}
-    live = await world.user.get(MODEL_DEPLOYMENT, world.namespace, NAME)
+    live = await rig.user.get(MODEL_DEPLOYMENT, rig.namespace, NAME)
     assert live["metadata"]["labels"] == {"team": "a"}
     assert live["status"]["verdict"] != "mine"
-    await world.end()
+    await rig.end()

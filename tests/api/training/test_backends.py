@@ -1,6 +1,5 @@
 """One run on each backend, on a real API server with the kinds' own definitions; their controllers are played."""
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from learnloop_operator.training.backends import BACKENDS, MANAGER, candidates
 from learnloop_operator.training.run_snapshot import RunRequest
 from testing.operators.api_access import from_kubeconfig, patch
 from testing.operators.controller_passes import Experience, Operator
-from testing.operators.training_kinds import install
 from testing.training.training_builders import DEFAULTS, heartbeat, proof, spec
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -93,18 +91,6 @@ class Written(Operator):
 
         self.kube.http.request = noted  # type: ignore[method-assign,assignment]
         self.training = TrainingJobController(self.services)
-
-
-@pytest.fixture(scope="module")
-def kinds(api_server: Path) -> None:
-    """The API server knows everything that may run or queue training."""
-
-    async def installed() -> None:
-        user = KubeClient(from_kubeconfig(api_server))
-        await install(user)
-        await user.close()
-
-    asyncio.run(installed())
 
 
 def keys(value: Any) -> Iterator[str]:
@@ -241,13 +227,7 @@ async def workload(user: KubeClient, namespace: str, uid: str) -> None:
         "spec": {"queueName": "team-a", "podSets": [{"name": "main", "count": 3, "template": pod}]},
     }
     await user.create(body)
-    waits = {
-        "type": "QuotaReserved",
-        "status": "False",
-        "reason": "Pending",
-        "message": SAYS,
-        "lastTransitionTime": AT,
-    }
+    waits = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": SAYS, "lastTransitionTime": AT}
     path = WORKLOAD.path(namespace, "of-t", "status")
     change = {"status": {"conditions": [waits]}}
     await user.http.request("PATCH", path, body=change, content_type="application/merge-patch+json")

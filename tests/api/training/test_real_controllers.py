@@ -102,16 +102,6 @@ class Run:
         await self.until(f"{self.ranks} pods of attempt {attempt}", there)
         return sorted(await self.pods(), key=lambda pod: str(pod["metadata"]["name"]))
 
-    async def no_old_pods(self, old: list[dict[str, Any]]) -> None:
-        """Another gang is whole, and nothing is left of `old`."""
-        before = {pod["metadata"]["uid"] for pod in old}
-
-        async def replaced(_: dict[str, Any]) -> bool:
-            pods = {pod["metadata"]["uid"] for pod in await self.pods()}
-            return len(pods) == self.ranks and not pods & before
-
-        await self.until("other gang", replaced)
-
     async def no_pods(self) -> None:
         async def gone(_: dict[str, Any]) -> bool:
             return not await self.pods()
@@ -220,33 +210,6 @@ async def test_ranks_are_made_as_ordered_and_a_good_end_with_a_proof_is_validate
     assert (await run.gang())["metadata"]["uid"] == gang["metadata"]["uid"]
 
 
-async def test_a_rank_that_fails_costs_an_attempt_and_the_next_gang_is_whole(run: Run) -> None:
-    await run.create()
-    pods = await run.train(0)
-    before = await run.gang()
-    await run.play(pods[-1], "Failed", 1)
-    again = await run.train(1)
-    assert not {pod["metadata"]["uid"] for pod in pods} & {pod["metadata"]["uid"] for pod in again}
-    assert (await run.gang())["metadata"]["uid"] != before["metadata"]["uid"]
-    status = await run.status()
-    assert (status["attempts"], status.get("preemptions", 0)) == (2, 0)
-
-
-async def test_a_rank_that_loses_its_node_costs_no_attempt(run: Run) -> None:
-    await run.create()
-    pods = await run.train(0)
-    lost = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drained"}
-    await run.play(pods[0], "Failed", 143, conditions=[lost])
-
-    async def told(status: dict[str, Any]) -> bool:
-        return status.get("preemptions") == 1
-
-    await run.until("disruption on record", told)
-    await run.no_old_pods(pods)
-    status = await run.status()
-    assert (status["attempts"], status["preemptions"]) == (1, 1)
-
-
 async def test_a_run_past_its_deadline_ends_with_its_pods(run: Run) -> None:
     await run.create(deadlineSeconds=600)
     await run.train(0)
@@ -292,16 +255,4 @@ async def test_a_suspended_run_has_no_gang_and_goes_on_when_resumed(run: Run) ->
         return len(await run.pods()) == run.ranks
 
     status = await run.until("pods again", all_there)
-    assert status["attempts"] == 1
-
-
-async def test_another_number_of_workers_makes_the_gang_anew_for_free(run: Run) -> None:
-    if run.backend == "job":
-        pytest.skip("a Job runs one rank")
-    await run.create()
-    pods = await run.train(0)
-    run.ranks = 2
-    await patch(run.kube, TRAINING_JOB, run.namespace, "t", {"spec": {"workers": 1}})
-    await run.no_old_pods(pods)
-    status = await run.status()
     assert status["attempts"] == 1

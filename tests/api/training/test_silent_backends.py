@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import copy
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,29 +13,21 @@ import yaml
 
 from learnloop_operator.core.times import stamp
 from learnloop_operator.kube.errors import Forbidden, Invalid, KindMissing, WebhookUnavailable
-from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.kube.kinds import PYTORCH_JOB, TRAIN_JOB, TRAINING_JOB
-from testing.operators.api_access import from_kubeconfig
-from testing.operators.training_kinds import APPLY, DEFINITIONS, LOADER, files, install
+from testing.operators.training_kinds import APPLY, DEFINITIONS, LOADER, files
 from testing.training.training_builders import DEFAULTS
 
+from .conftest import install_kinds
 from .test_backends import Plane, Written, ready
 
 TRAINING = {"algorithm": "ppo", "totalSteps": 1000, "workers": 2, "data": {"environment": "CartPole-v1"}}
 
 
 @pytest.fixture
-def kinds(api_server: Path) -> Any:
-    """The API server knows every backend; and again when the test has changed that."""
-    asyncio.run(installed(api_server))
+def changed_kinds(kinds: None, api_server: Path) -> Iterator[None]:
+    """The API server knows every backend again when the test has changed that."""
     yield
-    asyncio.run(installed(api_server))
-
-
-async def installed(api_server: Path) -> None:
-    user = KubeClient(from_kubeconfig(api_server))
-    await install(user)
-    await user.close()
+    asyncio.run(install_kinds(api_server))
 
 
 @pytest.fixture
@@ -105,7 +98,7 @@ async def test_a_backend_whose_webhook_is_down_is_named_and_the_run_begins_when_
     await operator.kube.close()
 
 
-@pytest.mark.usefixtures("kinds")
+@pytest.mark.usefixtures("changed_kinds")
 async def test_a_trainer_too_old_for_our_patches_is_named(operator: Written, namespace: str) -> None:
     (file,) = [file for file in files() if file.name.endswith("_trainjobs.yaml")]
     definition = yaml.load(file.read_text(encoding="utf-8"), LOADER)
@@ -129,7 +122,7 @@ async def test_a_trainer_too_old_for_our_patches_is_named(operator: Written, nam
     await operator.kube.close()
 
 
-@pytest.mark.usefixtures("kinds")
+@pytest.mark.usefixtures("changed_kinds")
 async def test_a_kind_that_goes_in_mid_run_leaves_the_run_to_another_backend(operator: Written, namespace: str) -> None:
     await operator.create("TrainingJob", "t", TRAINING)
     status = await operator.settle(operator.training, "t")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
-from learnloop_operator.rollout.checks.against_stable import alpha_of_bound, bars_of, claims
+from learnloop_operator.rollout.checks.error_budget import alpha_of_bound, bars_of, rollback_checks
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
 from testing.simulation.simultaneous_evidence import at_the_same_time
@@ -106,7 +106,7 @@ def test_a_query_that_counts_nothing_is_compared_as_it_stands() -> None:
     assert found.sentence.endswith("bar at most 10, compared as it stands")
 
 
-def test_the_error_budget_is_split_over_tests_and_bounds_that_may_act() -> None:
+def test_the_error_budget_is_split_over_rollback_checks_that_may_act() -> None:
     both = Analysis(
         metrics=[
             metric(name="a", type="success", test="sequential", maxDrop=0.1, min=0.5),
@@ -114,6 +114,6 @@ def test_the_error_budget_is_split_over_tests_and_bounds_that_may_act() -> None:
             metric(name="c", type="promql", query="queue", max=1),
         ]
     )
-    assert claims(both) == 3
+    assert rollback_checks(both) == 3
     assert bars_of(both).worse == pytest.approx(log(3 / 0.01))
     assert 3 * 3 * alpha_of_bound(both) == pytest.approx(0.01)

@@ -10,7 +10,7 @@ from learnloop_operator.rollout.checks.against_stable import Comparison, compare
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence
 from learnloop_operator.rollout.model.rollout_state import load_evidence
 from learnloop_operator.statistics.canary_against_stable import LookMemory
-from testing.simulation.two_arm_world import World
+from testing.simulation.two_arm_rig import Rig
 
 METRIC = {"name": "success", "type": "success", "minRatio": 0.8, "minEpisodes": 5}
 ANALYSIS = Analysis(metrics=[MetricThreshold.model_validate(METRIC)])
@@ -45,8 +45,8 @@ def test_of_two_prometheus_servers_that_answer_in_turn_each_episode_is_compared_
     assert 130 < episodes(found) <= 199 - 60
 
 
-class Falling(World):
-    """The world of both arms gets worse when `falls` says so."""
+class Falling(Rig):
+    """The rig of both arms gets worse when `falls` says so."""
 
     falls = ""
 
@@ -60,34 +60,34 @@ class Falling(World):
 
 def test_identical_models_climb_although_the_world_falls_between_steps() -> None:
     for seed in range(10):
-        world = Falling(seed, 1.0, METRIC, stable=1.0)
-        world.falls = "yes"
-        assert world.run(200) == "Guarding", world.status["verdict"]
+        rig = Falling(seed, 1.0, METRIC, stable=1.0)
+        rig.falls = "yes"
+        assert rig.run(200) == "Guarding", rig.status["verdict"]
 
 
 def test_a_worse_canary_is_rolled_back_with_what_stable_made_at_the_same_time() -> None:
-    world = World(3, 0.4, METRIC)
-    assert world.run(100) == "RolledBack"
-    message = world.status["blockedRevision"]["message"]
+    rig = Rig(3, 0.4, METRIC)
+    assert rig.run(100) == "RolledBack"
+    message = rig.status["blockedRevision"]["message"]
     assert " of stable at the same time over " in message
     assert "P(worse at the same time)" in message
 
 
 def test_in_the_guard_a_ratio_neither_breaks_nor_holds() -> None:
-    world = World(4, 0.95, METRIC)
-    assert world.run(200) == "Guarding"
-    world.means = {"canary": 0.3, "stable": 0.9}
-    world.played["canary"] = replace(world.played["canary"], n=500, total=150)
-    world.look()
-    assert world.status["phase"] == "Guarding"
-    assert "not comparable: the old arm plays no more" in world.status["verdict"]
+    rig = Rig(4, 0.95, METRIC)
+    assert rig.run(200) == "Guarding"
+    rig.means = {"canary": 0.3, "stable": 0.9}
+    rig.played["canary"] = replace(rig.played["canary"], n=500, total=150)
+    rig.look()
+    assert rig.status["phase"] == "Guarding"
+    assert "not comparable: the old arm plays no more" in rig.status["verdict"]
 
 
 def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_again() -> None:
-    world = World(5, 0.9, METRIC)
-    while not ((world.status.get("evidence") or [{}])[0].get("judged") or [0.0])[0] > 5:
-        world.run(1)
-    saved = MetricEvidence.model_validate(world.evidence)
+    rig = Rig(5, 0.9, METRIC)
+    while not ((rig.status.get("evidence") or [{}])[0].get("judged") or [0.0])[0] > 5:
+        rig.run(1)
+    saved = MetricEvidence.model_validate(rig.evidence)
     assert episodes(load_evidence([saved])) > 5
     damages: list[dict[str, Any]] = [{"judged": [1.0]}, {"judged": [float("nan")] * 4}, {"log_worse": None}]
     for damage in damages:
@@ -95,6 +95,6 @@ def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_again() 
 
 
 def test_a_rollout_whose_steps_let_nobody_play_beside_the_canary_is_not_held_by_a_ratio() -> None:
-    world = World(6, 0.9, METRIC)
-    world.spec["rollout"]["steps"] = [{"weight": 100, "minEpisodes": 20}]
-    assert world.run(60) == "Guarding"
+    rig = Rig(6, 0.9, METRIC)
+    rig.spec["rollout"]["steps"] = [{"weight": 100, "minEpisodes": 20}]
+    assert rig.run(60) == "Guarding"

@@ -10,14 +10,14 @@ from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import ArmEvidence, Missing
 from learnloop_operator.rollout.metrics.metric_types import METRIC_TYPES, PLAIN
 from learnloop_operator.statistics.e_values import Counts
-from testing.simulation.two_arm_world import World
+from testing.simulation.two_arm_rig import Rig
 
 RANGE = {"lowest": -0.25, "highest": 1}
 REWARD = {"name": "reward", "type": "reward", "test": "sequential", "maxDrop": 0.1, "returnRange": RANGE}
 FEEDBACK = {"name": "people", "type": "feedback", "test": "sequential", "maxDrop": 0.2}
 
 
-class EarningWorld(World):
+class EarningRig(Rig):
     """Both arms succeed equally often; only what their episodes earn, and what people say of half of them, differs."""
 
     lacking: Missing | None = None
@@ -42,50 +42,50 @@ class EarningWorld(World):
     ],
 )
 def test_a_canary_that_earns_less_is_rolled_back_though_it_succeeds_as_often(metric: dict[str, Any], noun: str) -> None:
-    world = EarningWorld(1, 0.6, {"name": "success", "type": "success", "minRatio": 0.9}, metric)
-    assert world.run(400) == "RolledBack"
-    assert world.status["blockedRevision"]["message"].startswith(f"RolledBack at 10 %: {noun} ")
-    assert world.events.count("RolledBack") == 1
+    rig = EarningRig(1, 0.6, {"name": "success", "type": "success", "minRatio": 0.9}, metric)
+    assert rig.run(400) == "RolledBack"
+    assert rig.status["blockedRevision"]["message"].startswith(f"RolledBack at 10 %: {noun} ")
+    assert rig.events.count("RolledBack") == 1
 
 
 @pytest.mark.parametrize("metric", [REWARD, FEEDBACK])
 def test_a_canary_that_earns_as_much_is_promoted(metric: dict[str, Any]) -> None:
-    assert EarningWorld(2, 0.9, metric).run(900) == "Guarding"
+    assert EarningRig(2, 0.9, metric).run(900) == "Guarding"
 
 
 def test_a_reward_is_told_in_its_own_unit() -> None:
-    world = EarningWorld(3, 0.5, REWARD)
-    world.run(400)
-    said = world.status["blockedRevision"]["message"].split("reward of the canary ")[1]
+    rig = EarningRig(3, 0.5, REWARD)
+    rig.run(400)
+    said = rig.status["blockedRevision"]["message"].split("reward of the canary ")[1]
     canary, stable = float(said.split(" ")[0]), float(said.split(" vs ")[1].split(" ")[0])
     assert -0.25 < canary < 0.55 < 0.7 < stable < 1
 
 
 def test_a_data_plane_that_does_not_answer_holds_and_takes_nobody_back() -> None:
-    world = EarningWorld(4, 0.5, REWARD)
-    world.lacking = Missing(reasons.PROVIDER_DOWN, "the data plane at http://data does not answer")
-    world.run(60)
-    assert world.status["phase"] == "Progressing"
-    assert "the data plane at http://data does not answer" in world.status["verdict"]
-    available = next(item for item in world.status["conditions"] if item["type"] == "DataAvailable")
+    rig = EarningRig(4, 0.5, REWARD)
+    rig.lacking = Missing(reasons.PROVIDER_DOWN, "the data plane at http://data does not answer")
+    rig.run(60)
+    assert rig.status["phase"] == "Progressing"
+    assert "the data plane at http://data does not answer" in rig.status["verdict"]
+    available = next(item for item in rig.status["conditions"] if item["type"] == "DataAvailable")
     assert available["reason"] == reasons.PROVIDER_DOWN
-    world.lacking = None
-    assert world.run(400) == "RolledBack"
+    rig.lacking = None
+    assert rig.run(400) == "RolledBack"
 
 
 def test_few_opinions_say_nothing_however_many_episodes_were_played() -> None:
-    world = EarningWorld(5, 0.9, {"name": "people", "type": "feedback", "min": 0.1, "minEpisodes": 1_000_000})
-    world.run(60)
-    assert world.status["phase"] == "Progressing"
-    assert "feedback: the canary has " in world.status["verdict"]
-    assert "of 1000000 episodes needed" in world.status["verdict"]
+    rig = EarningRig(5, 0.9, {"name": "people", "type": "feedback", "min": 0.1, "minEpisodes": 1_000_000})
+    rig.run(60)
+    assert rig.status["phase"] == "Progressing"
+    assert "feedback: the canary has " in rig.status["verdict"]
+    assert "of 1000000 episodes needed" in rig.status["verdict"]
 
 
 def test_rewards_outside_their_range_are_no_evidence_and_say_so() -> None:
-    world = EarningWorld(6, 0.9, {**REWARD, "returnRange": {"lowest": 0.95, "highest": 2}, "maxDrop": 0.1})
-    world.run(60)
-    assert world.status["phase"] == "Progressing"
-    assert "lies outside returnRange 0.95..2" in world.status["verdict"]
+    rig = EarningRig(6, 0.9, {**REWARD, "returnRange": {"lowest": 0.95, "highest": 2}, "maxDrop": 0.1})
+    rig.run(60)
+    assert rig.status["phase"] == "Progressing"
+    assert "lies outside returnRange 0.95..2" in rig.status["verdict"]
 
 
 def test_the_rewarded_and_rated_episodes_alone_are_outcomes() -> None:

@@ -12,120 +12,120 @@ from learnloop_operator.rollout.metrics.metric_types import PLAIN, type_of
 from learnloop_operator.rollout.model.rollout_state import EpisodeRate, load_evidence, save_evidence
 from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
 from learnloop_operator.statistics.e_values import Counts
-from testing.simulation.two_arm_world import RETURN, SUCCESS, World
+from testing.simulation.two_arm_rig import RETURN, SUCCESS, Rig
 
 
 def test_an_equal_canary_holds_until_it_is_proven_then_climbs() -> None:
-    world = World(1, 0.9)
-    assert world.run(900) == "Guarding"
-    waiting = [said for said in world.verdicts if "undecided" in said]
+    rig = Rig(1, 0.9)
+    assert rig.run(900) == "Guarding"
+    waiting = [said for said in rig.verdicts if "undecided" in said]
     assert len(waiting) > 20
     assert waiting[0].startswith("holding at 10 %: success rate of the canary ")
     assert any(" more canary episodes needed, " in said and said.endswith("at the present rate") for said in waiting)
-    assert not any("RolledBack" in said for said in world.verdicts)
-    assert world.status.get("evidence") is None
+    assert not any("RolledBack" in said for said in rig.verdicts)
+    assert rig.status.get("evidence") is None
 
 
 @pytest.mark.parametrize(("metric", "noun"), [(SUCCESS, "success rate"), (RETURN, "return")])
 def test_a_worse_canary_is_rolled_back_with_p_and_bar_in_the_sentence(metric: dict[str, Any], noun: str) -> None:
-    world = World(2, 0.7, metric)
-    assert world.run(400) == "RolledBack"
-    message = world.status["blockedRevision"]["message"]
+    rig = Rig(2, 0.7, metric)
+    assert rig.run(400) == "RolledBack"
+    message = rig.status["blockedRevision"]["message"]
     assert message.startswith(f"RolledBack at 10 %: {noun} of the canary ")
     assert " episodes; P(worse) 0.99" in message or " episodes; P(worse) > 0.9999" in message
     assert message.endswith("; bar 0.99")
-    assert world.status.get("evidence") is None
+    assert rig.status.get("evidence") is None
 
 
 def test_a_tolerated_drop_never_promotes_without_proof_and_a_drop_at_the_bar_does_not_pass() -> None:
-    world = World(3, 0.85)
-    assert world.run(500) in ("Progressing", "RolledBack")
-    assert "step 1/4 passed" not in " ".join(world.verdicts)
+    rig = Rig(3, 0.85)
+    assert rig.run(500) in ("Progressing", "RolledBack")
+    assert "step 1/4 passed" not in " ".join(rig.verdicts)
 
 
 def test_an_operator_that_forgets_everything_but_the_status_goes_on_where_it_was() -> None:
-    world = World(4, 0.9)
-    world.run(60)
-    world.look()
-    before = world.evidence
-    world.look()
-    assert world.evidence == before
+    rig = Rig(4, 0.9)
+    rig.run(60)
+    rig.look()
+    before = rig.evidence
+    rig.look()
+    assert rig.evidence == before
     assert before["judged"][0] > 100
-    pace = EpisodeRate(world.now, 0.1, 0.0)
-    again = save_evidence(load_evidence(save_of(world)), spec(world), pace) or []
-    assert [item.model_copy(update={"estimated_at": None}) for item in save_of(world)] == again
+    pace = EpisodeRate(rig.now, 0.1, 0.0)
+    again = save_evidence(load_evidence(save_of(rig)), spec(rig), pace) or []
+    assert [item.model_copy(update={"estimated_at": None}) for item in save_of(rig)] == again
 
 
 def test_nothing_moves_the_evidence_while_prometheus_is_away() -> None:
-    world = World(5, 0.9)
-    world.run(60)
-    before = world.evidence
-    world.prometheus = False
-    world.run(60)
-    assert (world.evidence["judged"], world.evidence["logWorse"]) == (before["judged"], before["logWorse"])
-    assert "no evidence: gone" in world.status["verdict"]
-    world.prometheus = True
-    world.run(5)
-    assert world.evidence["judged"][0] > before["judged"][0]
+    rig = Rig(5, 0.9)
+    rig.run(60)
+    before = rig.evidence
+    rig.prometheus = False
+    rig.run(60)
+    assert (rig.evidence["judged"], rig.evidence["logWorse"]) == (before["judged"], before["logWorse"])
+    assert "no evidence: gone" in rig.status["verdict"]
+    rig.prometheus = True
+    rig.run(5)
+    assert rig.evidence["judged"][0] > before["judged"][0]
 
 
 def test_what_is_proven_passes_no_step_at_a_look_without_stable() -> None:
-    world = World(1, 0.9)
-    while "undecided" not in world.status["verdict"] or world.evidence["chanceFine"] < 0.9:
-        world.run(1)
-    world.means["canary"] = 1.0
-    proven = [item.model_copy(update={"log_fine": 6.0}) for item in save_of(world)]
-    world.status["evidence"] = [item.to_kube() for item in proven]
-    world.played["stable"] = Counts()
-    world.look()
-    assert world.status["verdict"].startswith("holding at 10 %: success: no number for stable")
+    rig = Rig(1, 0.9)
+    while "undecided" not in rig.status["verdict"] or rig.evidence["chanceFine"] < 0.9:
+        rig.run(1)
+    rig.means["canary"] = 1.0
+    proven = [item.model_copy(update={"log_fine": 6.0}) for item in save_of(rig)]
+    rig.status["evidence"] = [item.to_kube() for item in proven]
+    rig.played["stable"] = Counts()
+    rig.look()
+    assert rig.status["verdict"].startswith("holding at 10 %: success: no number for stable")
 
 
 def test_nan_is_neither_evidence_nor_a_figure_in_the_status() -> None:
-    world = World(1, 0.9)
-    world.run(40)
-    before = world.status
-    world.played["canary"] = Counts(500, float("nan"))
-    world.look()
-    assert world.evidence["judged"] == before["evidence"][0]["judged"]
-    assert world.status["canary"]["successRate"] == before["canary"]["successRate"]
-    assert "no number for the canary" in world.status["verdict"]
+    rig = Rig(1, 0.9)
+    rig.run(40)
+    before = rig.status
+    rig.played["canary"] = Counts(500, float("nan"))
+    rig.look()
+    assert rig.evidence["judged"] == before["evidence"][0]["judged"]
+    assert rig.status["canary"]["successRate"] == before["canary"]["successRate"]
+    assert "no number for the canary" in rig.status["verdict"]
 
 
 def test_another_tolerance_asks_another_question_and_starts_over() -> None:
-    world = World(6, 0.9)
-    world.run(60)
-    world.spec["analysis"]["metrics"] = [{**SUCCESS, "maxDrop": 0.2}]
-    world.look()
-    assert world.evidence["claim"] == "success not worse by 0.2"
-    assert world.evidence["judged"] == [0, 0, 0, 0]
+    rig = Rig(6, 0.9)
+    rig.run(60)
+    rig.spec["analysis"]["metrics"] = [{**SUCCESS, "maxDrop": 0.2}]
+    rig.look()
+    assert rig.evidence["claim"] == "success not worse by 0.2"
+    assert rig.evidence["judged"] == [0, 0, 0, 0]
 
 
 def test_a_bound_of_a_sequential_metric_speaks_before_the_test_does() -> None:
-    world = World(7, 0.3, {**SUCCESS, "min": 0.5, "minEpisodes": 10})
-    world.run(60)
-    assert "success rate of the canary 0." in world.status["blockedRevision"]["message"]
-    assert world.status["blockedRevision"]["message"].endswith("(confidence 0.998333)")
+    rig = Rig(7, 0.3, {**SUCCESS, "min": 0.5, "minEpisodes": 10})
+    rig.run(60)
+    assert "success rate of the canary 0." in rig.status["blockedRevision"]["message"]
+    assert rig.status["blockedRevision"]["message"].endswith("(confidence 0.998333)")
 
 
 def test_two_metrics_share_the_budget_for_rollbacks() -> None:
-    world = World(8, 0.6, SUCCESS, {"name": "errors", "type": "errors", "test": "sequential", "maxDrop": 0.05})
-    assert world.run(300) == "RolledBack"
-    assert "bar 0.995" in world.status["blockedRevision"]["message"]
+    rig = Rig(8, 0.6, SUCCESS, {"name": "errors", "type": "errors", "test": "sequential", "maxDrop": 0.05})
+    assert rig.run(300) == "RolledBack"
+    assert "bar 0.995" in rig.status["blockedRevision"]["message"]
 
 
-def save_of(world: World) -> list[MetricEvidence]:
-    return ModelDeploymentStatus.model_validate(world.status).evidence or []
+def save_of(rig: Rig) -> list[MetricEvidence]:
+    return ModelDeploymentStatus.model_validate(rig.status).evidence or []
 
 
-def spec(world: World) -> Analysis:
-    return ModelDeploymentSpec.model_validate(world.spec).analysis
+def spec(rig: Rig) -> Analysis:
+    return ModelDeploymentSpec.model_validate(rig.spec).analysis
 
 
 def test_damaged_numbers_in_a_status_start_the_test_anew() -> None:
-    world = World(9, 0.9)
-    world.run(30)
-    saved = save_of(world)
+    rig = Rig(9, 0.9)
+    rig.run(30)
+    saved = save_of(rig)
     for damage in ({"judged": [1.0]}, {"judged": [1.0, 5.0, 1.0, 1.0]}, {"log_fine": None}):
         assert load_evidence([saved[0].model_copy(update=damage)])[0].memory == LookMemory()
 

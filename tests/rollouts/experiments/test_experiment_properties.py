@@ -3,8 +3,7 @@
 What must hold between two writes, and what a promotion needs, is checked by the simulated cluster itself.
 """
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from learnloop_api import names

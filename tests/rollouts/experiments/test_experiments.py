@@ -83,6 +83,14 @@ def test_a_winner_that_is_rolled_back_under_guard_hands_over_to_spec_model() -> 
 def test_removing_the_experiment_takes_its_arms_out_and_leaves_stable() -> None:
     cluster = ExperimentCluster((0.5, 0.5, 0.5)).start()
     cluster.run(60)
+    for changed in ({}, {"experiment": cluster.experiment | {"alpha": 0.1}}):  # and undone after the next look
+        cluster.spec.pop("experiment")
+        cluster.spec |= changed
+        cluster.reconcile()
+        assert "withdrawn with its spec" in cluster.status["verdict"]
+        cluster.spec["experiment"] = cluster.experiment
+        cluster.run(60)
+        assert cluster.status["experiment"]["phase"] == "Running"
     del cluster.spec["experiment"]
     cluster.run(30)
     assert cluster.weights() == {uri(0): 100}

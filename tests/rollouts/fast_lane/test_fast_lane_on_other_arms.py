@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
-from learnloop_operator.rollout.judging.analysis import subjects
+from learnloop_operator.rollout.judging.watched_arms import subjects
 from testing.simulation.fast_lane_cluster import LanedExperiment
 from testing.simulation.rollout_cluster import uri
 

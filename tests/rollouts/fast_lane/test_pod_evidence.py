@@ -6,17 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
-from learnloop_operator.rollout.fast_lane import (
-    UNREACHABLE,
-    at_weight,
-    breach,
-    looked,
-    of_episodes,
-)
+from learnloop_operator.rollout.fast_lane import UNREACHABLE, at_weight, breach, looked, of_episodes
 from learnloop_operator.rollout.metrics.hard_bound import Reading, between
 from testing.simulation.fast_lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, said, watched
 

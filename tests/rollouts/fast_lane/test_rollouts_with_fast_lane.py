@@ -1,8 +1,7 @@
 """Whole rollouts with a fast lane: it rolls back what fails and nothing else, whatever happens to pods and operator."""
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from learnloop_api import names

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api import names
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold, ReturnRange
@@ -15,12 +14,12 @@ from learnloop_operator.prometheus.queries import GRACE, Arms, arm_evidence, cou
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
 from testing.simulation.simultaneous_evidence import at_the_same_time
-from testing.simulation.two_arm_world import RETURN, SUCCESS, World
+from testing.simulation.two_arm_rig import RETURN, SUCCESS, Rig
 
 RATIO = MetricThreshold(name="return", type="return", min_ratio=0.8, return_range=ReturnRange(lowest=-100, highest=100))
 
 
-class Forgetful(World):
+class Forgetful(Rig):
     """`gaps`: the pods of each role whose samples from the beginning are lost."""
 
     def __init__(self, seed: int, canary: float, *metrics: dict[str, Any]) -> None:
@@ -35,33 +34,33 @@ class Forgetful(World):
 def test_a_rollout_whose_beginning_is_lost_holds_with_the_reason_and_goes_on_when_it_is_not(
     metric: dict[str, Any],
 ) -> None:
-    world = Forgetful(1, 0.9, metric)
-    world.run(8)
-    world.gaps = {"stable": 2}
-    assert world.run(300) == "Progressing"
-    assert world.status["weight"] == 10
-    assert "2 pods of stable that ran then" in world.status["verdict"]
-    told = next(item for item in world.status["conditions"] if item["type"] == "DataAvailable")
+    rig = Forgetful(1, 0.9, metric)
+    rig.run(8)
+    rig.gaps = {"stable": 2}
+    assert rig.run(300) == "Progressing"
+    assert rig.status["weight"] == 10
+    assert "2 pods of stable that ran then" in rig.status["verdict"]
+    told = next(item for item in rig.status["conditions"] if item["type"] == "DataAvailable")
     assert (told["status"], told["reason"]) == ("False", "EvidenceGap")
-    world.gaps = {}
-    assert world.run(900) == "Guarding"
+    rig.gaps = {}
+    assert rig.run(900) == "Guarding"
 
 
 def test_no_test_bets_on_what_pods_counted_before_the_rollout() -> None:
-    world = Forgetful(1, 0.9)
-    world.run(60)
-    judged = world.evidence["judged"]
-    world.gaps = {"stable": 1}
-    world.played["stable"] = replace(world.played["stable"], n=90_000, total=90_000)
-    world.run(20)
-    assert world.evidence["judged"] == judged
-    assert world.status["phase"] == "Progressing"
+    rig = Forgetful(1, 0.9)
+    rig.run(60)
+    judged = rig.evidence["judged"]
+    rig.gaps = {"stable": 1}
+    rig.played["stable"] = replace(rig.played["stable"], n=90_000, total=90_000)
+    rig.run(20)
+    assert rig.evidence["judged"] == judged
+    assert rig.status["phase"] == "Progressing"
 
 
 def test_a_hard_bound_needs_no_beginning() -> None:
-    world = Forgetful(1, 0.3, {**SUCCESS, "min": 0.5, "minEpisodes": 10})
-    world.gaps = {"stable": 1, "canary": 1}
-    assert world.run(60) == "RolledBack"
+    rig = Forgetful(1, 0.3, {**SUCCESS, "min": 0.5, "minEpisodes": 10})
+    rig.gaps = {"stable": 1, "canary": 1}
+    assert rig.run(60) == "RolledBack"
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(5, 99), st.floats(-99, 99), st.floats(-99, 99))

@@ -3,15 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from learnloop_api import names
 from learnloop_operator.rollout.decide import decide
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.fast_lane_cluster import LanedCluster
 from testing.simulation.rollout_cluster import BAD, BETTER, CHECKS, GOOD, Cluster, uri
-from testing.simulation.two_arm_world import SUCCESS, World
+from testing.simulation.two_arm_rig import SUCCESS, Rig
 
 
 def at_weight(cluster: Cluster, weight: int, quality: float = BETTER) -> Cluster:
@@ -43,12 +42,12 @@ def test_a_canary_that_turns_bad_is_rolled_back() -> None:
 
 
 def test_a_sequential_test_goes_on() -> None:
-    world = World(1, 0.7, SUCCESS)
-    while not world.status.get("weight"):
-        world.run(1)
-    world.spec["suspend"] = True
-    assert world.run(400) == "RolledBack"
-    assert "P(worse)" in world.status["blockedRevision"]["message"]
+    rig = Rig(1, 0.7, SUCCESS)
+    while not rig.status.get("weight"):
+        rig.run(1)
+    rig.spec["suspend"] = True
+    assert rig.run(400) == "RolledBack"
+    assert "P(worse)" in rig.status["blockedRevision"]["message"]
 
 
 @pytest.mark.parametrize("verb", [names.ANNOTATION_ABORT, names.verb_annotation("reject")])

@@ -4,12 +4,9 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
-import pytest
 
 from learnloop_api.wire.language import turn_of
 from learnloop_api.wire.trajectory import Trajectory
@@ -20,6 +17,7 @@ from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import STABLE, clean_environment
 from testing.servers.ports import held_port
 from testing.servers.recording_server import DataPlane
+from testing.waiting import until
 
 ASKED = re.compile(r"user\n(\w\d) (plus|minus) (\w\d) \?")
 SEEN = re.compile(r"tool\n(-?\d+)")
@@ -87,16 +85,7 @@ def test_a_world_that_is_not_there_is_named_and_ends_the_actor() -> None:
 
 def conversing(url: str, world: str) -> "subprocess.CompletedProcess[str]":
     options = {"ENVIRONMENT": world, "AGENT": "cart", "EPISODES": str(EPISODES), "CONCURRENCY": "4"}
-    command = [sys.executable, "-m", "learnloop_sdk.conversing_actor"]
+    command = [sys.executable, "-m", "learnloop_sdk.conversation_actor"]
     variables = {f"LEARNLOOP_ACTOR_{name}": value for name, value in options.items()}
     environment = clean_environment(LEARNLOOP_ENDPOINT=url, **variables)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-
-
-def until(seen: Callable[[], bool]) -> None:
-    """Waits a while for what a callable says."""
-    end = time.monotonic() + 60
-    while not seen():
-        if time.monotonic() > end:
-            pytest.fail("it did not come")
-        time.sleep(0.05)

@@ -23,7 +23,7 @@ SPEAKING = {"model": "cart", "messages": [{"role": "user", "content": "hi"}]}
 ENDING = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
 
 
-class World:
+class Rig:
     """The data plane, two arms' gateways, and a model server behind each."""
 
     def __init__(self, root: Path, stack: ExitStack) -> None:
@@ -44,12 +44,7 @@ class World:
             root, (STABLE, "stable", 50, urls[STABLE]), (CANARY, "canary", 50, urls[CANARY]), generation=1
         )
         self.gateways = {
-            arm: self.gateway(
-                arm,
-                self.ports[arm],
-                arm,
-                **folder(root / f"{arm}-tls", ours).environment(),
-            )
+            arm: self.gateway(arm, self.ports[arm], arm, **folder(root / f"{arm}-tls", ours).environment())
             for arm in (STABLE, CANARY)
         }
         with ThreadPoolExecutor() as both:
@@ -57,7 +52,7 @@ class World:
                 stack.callback(started.kill)
 
     def gateway(self, name: str, port: int, arm: str, data: DataPlane | None = None, **tls: str) -> GatewayProcess:
-        """One arm's gateway, with a folder of its own; it tells `data`, or the world's data plane without one."""
+        """One arm's gateway, with a folder of its own; it tells `data`, or the rig's data plane without one."""
         return GatewayProcess(
             self.root / name,
             self.root / "base",
@@ -78,9 +73,9 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with ExitStack() as stack:
-        yield World(tmp_path_factory.mktemp("gateway-tls"), stack)
+        yield Rig(tmp_path_factory.mktemp("gateway-tls"), stack)
 
 
 def talk(client: httpx.Client, url: str, conversations: int = 24) -> set[str]:
@@ -105,35 +100,33 @@ def until(true: Any, client: httpx.Client, url: str) -> None:
     raise AssertionError("it did not become true in time")
 
 
-def test_a_conversation_reaches_either_arm_and_the_data_plane_without_a_plain_byte(world: World) -> None:
-    url = world.gateways[STABLE].url
-    with httpx.Client(verify=world.verify, trust_env=False, timeout=30) as client:
+def test_a_conversation_reaches_either_arm_and_the_data_plane_without_a_plain_byte(rig: Rig) -> None:
+    url = rig.gateways[STABLE].url
+    with httpx.Client(verify=rig.verify, trust_env=False, timeout=30) as client:
         assert talk(client, url) == {STABLE, CANARY}
-        until(lambda: world.recorded() == {STABLE, CANARY}, client, url)
+        until(lambda: rig.recorded() == {STABLE, CANARY}, client, url)
 
 
-def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane_or_the_other_arm(
-    world: World,
-) -> None:
-    strange = folder(world.root / "strange-tls", authority("stranger"))
-    asked = len(world.servers[CANARY].requests)
+def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane_or_the_other_arm(rig: Rig) -> None:
+    strange = folder(rig.root / "strange-tls", authority("stranger"))
+    asked = len(rig.servers[CANARY].requests)
     with ExitStack() as stack:
-        # A data plane of its own: the world's still receives the conversations of the tests before.
-        data = DataPlane(tls=world.shown)
+        # A data plane of its own: the rig's still receives the conversations of the tests before.
+        data = DataPlane(tls=rig.shown)
         stack.callback(data.shutdown)
         port = stack.enter_context(held_port())
-        gateway = world.gateway(
+        gateway = rig.gateway(
             "strange",
             port,
             STABLE,
             data,
             LEARNLOOP_TLS_CA=str(strange.bundle),
-            LEARNLOOP_TLS_CERTIFICATE=str(world.hub.certificate),
-            LEARNLOOP_TLS_KEY=str(world.hub.key),
+            LEARNLOOP_TLS_CERTIFICATE=str(rig.hub.certificate),
+            LEARNLOOP_TLS_KEY=str(rig.hub.key),
         )
         gateway.start()
         stack.callback(gateway.kill)
-        with httpx.Client(verify=world.verify, trust_env=False, timeout=30) as client:
+        with httpx.Client(verify=rig.verify, trust_env=False, timeout=30) as client:
             for _ in range(12):
                 said = client.post(f"{gateway.url}/v1/chat/completions", json=SPEAKING)
                 assert said.status_code == 200, said.text
@@ -141,4 +134,4 @@ def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane
                 client.post(f"{gateway.url}/v1/episodes/{said.headers['x-learnloop-episode']}/end", json=ENDING)
             until(lambda: "CERTIFICATE_VERIFY_FAILED" in gateway.log, client, gateway.url)
         assert data.posts == []
-    assert len(world.servers[CANARY].requests) == asked
+    assert len(rig.servers[CANARY].requests) == asked

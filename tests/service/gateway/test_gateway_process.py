@@ -43,7 +43,7 @@ def speak(prompt: str) -> str:
     return "hello"
 
 
-class World:
+class Rig:
     """Two arms with a model server each, a fallback and a data plane."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
@@ -97,9 +97,9 @@ def turns(trajectory: Trajectory) -> list[LanguageTurn]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with ExitStack() as stack:
-        made = World(tmp_path_factory.mktemp("gateway"), stack)
+        made = Rig(tmp_path_factory.mktemp("gateway"), stack)
         threads = [threading.Thread(target=gateway.start) for gateway in made.gateways.values()]
         for thread in threads:
             thread.start()
@@ -108,8 +108,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
-def test_openais_client_talks_to_both_arms_streams_calls_tools_and_keeps_its_conversation(world: World) -> None:
-    client = world.client()
+def test_openais_client_talks_to_both_arms_streams_calls_tools_and_keeps_its_conversation(rig: Rig) -> None:
+    client = rig.client()
     assert [model.id for model in client.models.list()] == ["cart"]
     answered = set()
     for number in range(24):
@@ -130,24 +130,22 @@ def test_openais_client_talks_to_both_arms_streams_calls_tools_and_keeps_its_con
                 said += piece.choices[0].delta.content or ""
         assert said == "it is 4"
         ending = {"status": "completed", "episode_return": 1.0, "length": 2, "success": True}
-        answer = httpx.post(
-            f"{world.gateways[STABLE].url}/v1/episodes/{headers['x-learnloop-episode']}/end", json=ending
-        )
+        answer = httpx.post(f"{rig.gateways[STABLE].url}/v1/episodes/{headers['x-learnloop-episode']}/end", json=ending)
         assert answer.json()["counted"], answer.text
         if len(answered) == 2 and number > 3:
             break
     assert answered == {STABLE, CANARY}
-    _until(lambda: len(world.trajectories()) == number + 1)
-    for trajectory in world.trajectories():
+    _until(lambda: len(rig.trajectories()) == number + 1)
+    for trajectory in rig.trajectories():
         one, two = turns(trajectory)
         assert two.prompt_ids[: len(one.prompt_ids) + len(one.sampled_ids)] == one.prompt_ids + one.sampled_ids
         assert one.log_probs == [log_prob(place) for place in range(len(one.sampled_ids))]
         assert (one.row, two.row, trajectory.policy_revision) == (0, 0, one.policy_revision)
 
 
-def test_an_agent_framework_works_by_changing_its_base_url(world: World) -> None:
-    before = len(world.trajectories())
-    provider = OpenAIProvider(base_url=f"{world.gateways[STABLE].url}/v1", api_key="none")
+def test_an_agent_framework_works_by_changing_its_base_url(rig: Rig) -> None:
+    before = len(rig.trajectories())
+    provider = OpenAIProvider(base_url=f"{rig.gateways[STABLE].url}/v1", api_key="none")
     # The gateway constrains no decoding, and refuses a tool that asks for it.
     profile = OpenAIModelProfile(openai_supports_strict_tool_definition=False)
     agent = Agent(OpenAIChatModel("cart", provider=provider, profile=profile))
@@ -157,20 +155,20 @@ def test_an_agent_framework_works_by_changing_its_base_url(world: World) -> None
         return {"k1": "4"}[key]
 
     assert asyncio.run(agent.run("k1 ?")).output == "it is 4"
-    assert len(world.trajectories()) == before, "nobody ended it yet"
+    assert len(rig.trajectories()) == before, "nobody ended it yet"
 
 
-def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(world: World) -> None:
-    gateway, chance = world.gateways[STABLE], random.Random(7)
-    world.servers[STABLE].pause = 0.002
-    world.weigh(0, 2)
+def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(rig: Rig) -> None:
+    gateway, chance = rig.gateways[STABLE], random.Random(7)
+    rig.servers[STABLE].pause = 0.002
+    rig.weigh(0, 2)
     _until(lambda: _generation(gateway.url) == 2)
-    world.data.answers["/api/v1/trajectories"] = (503, b"{}")  # the data plane is away all the while
+    rig.data.answers["/api/v1/trajectories"] = (503, b"{}")  # the data plane is away all the while
     ended: list[str] = []
     stop = threading.Event()
 
     def recorded() -> set[str]:
-        return {turn.turn_id for trajectory in world.trajectories() for turn in turns(trajectory)}
+        return {turn.turn_id for trajectory in rig.trajectories() for turn in turns(trajectory)}
 
     def talk() -> None:
         while not stop.is_set():
@@ -200,27 +198,27 @@ def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(world: W
     stop.set()
     for thread in threads:
         thread.join(30)
-    world.data.posts.clear()  # nothing of it was taken
-    del world.data.answers["/api/v1/trajectories"]
+    rig.data.posts.clear()  # nothing of it was taken
+    del rig.data.answers["/api/v1/trajectories"]
     assert gateway.stop() == 0, gateway.log
     gateway.start()
     _until(lambda: set(ended) <= recorded(), 30.0)
     assert len(ended) > 20
-    world.servers[STABLE].pause = 0.0
+    rig.servers[STABLE].pause = 0.0
 
 
 def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_learned_from_or_evidence(
-    world: World,
+    rig: Rig,
 ) -> None:
-    gateway = world.gateways[STABLE]
-    world.weigh(50, 3)
+    gateway = rig.gateways[STABLE]
+    rig.weigh(50, 3)
     _until(lambda: _generation(gateway.url) == 3)
-    client = world.client()
+    client = rig.client()
     begun = client.chat.completions.with_raw_response.create(model="cart", messages=[{"role": "user", "content": "hi"}])
-    since, before = datetime.now(UTC), _ended(world)
-    world.servers[STABLE].broken = 503
-    world.servers[CANARY].stop()
-    world.fallback.script = lambda _: "I stand in"
+    since, before = datetime.now(UTC), _ended(rig)
+    rig.servers[STABLE].broken = 503
+    rig.servers[CANARY].stop()
+    rig.fallback.script = lambda _: "I stand in"
     episodes = []
     for number in range(30):
         answer = client.chat.completions.with_raw_response.create(
@@ -246,21 +244,21 @@ def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_l
         ending = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
         ended = httpx.post(f"{gateway.url}/v1/episodes/{episode}/end", json=ending)
         assert (ended.status_code, ended.json()["counted"]) == (200, False), ended.text
-    assert _ended(world) == before, "no arm is credited with what the fallback said"
-    probes = f"http://127.0.0.1:{world.probes[STABLE]}"
+    assert _ended(rig) == before, "no arm is credited with what the fallback said"
+    probes = f"http://127.0.0.1:{rig.probes[STABLE]}"
     assert "learnloop_language_fallbacks_total" in httpx.get(f"{probes}/metrics").text
     assert [httpx.get(probes + path).status_code for path in ("/healthz", "/readyz", "/v1/models")] == [200, 200, 404]
     assert gateway.stop() == 0
-    assert world.gateways[CANARY].stop() == 0
-    assert [one for one in world.trajectories() if one.started_at > since] == []
-    said = [turn for one in world.trajectories() if one.episode_id == mixed for turn in turns(one)]
+    assert rig.gateways[CANARY].stop() == 0
+    assert [one for one in rig.trajectories() if one.started_at > since] == []
+    said = [turn for one in rig.trajectories() if one.episode_id == mixed for turn in turns(one)]
     assert len(said) == 1, "of a conversation that an arm began, its own turn alone is kept"
-    gateway.process = world.gateways[CANARY].process = None
+    gateway.process = rig.gateways[CANARY].process = None
 
 
-def _ended(world: World) -> list[str]:
+def _ended(rig: Rig) -> list[str]:
     """What both arms' gateways say of ended conversations."""
-    texts = [httpx.get(f"{gateway.url}/metrics", timeout=10.0).text for gateway in world.gateways.values()]
+    texts = [httpx.get(f"{gateway.url}/metrics", timeout=10.0).text for gateway in rig.gateways.values()]
     return [line for text in texts for line in text.split("\n") if "episodes_ended_total{" in line]
 
 

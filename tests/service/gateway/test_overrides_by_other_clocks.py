@@ -22,7 +22,7 @@ FIVE_MINUTES = 300.0
 HI = {"model": "cart", "messages": [{"role": "user", "content": "hi"}]}
 
 
-class World:
+class Rig:
     """Two gateways of one arm, the one's clock ahead and the other's behind."""
 
     def __init__(self, where: Path, stack: ExitStack) -> None:
@@ -69,9 +69,9 @@ def start(*gateways: GatewayProcess) -> None:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with ExitStack() as stack:
-        yield World(tmp_path_factory.mktemp("clocks"), stack)
+        yield Rig(tmp_path_factory.mktemp("clocks"), stack)
 
 
 def ask(gateway: GatewayProcess, **headers: str) -> httpx.Response:
@@ -87,39 +87,39 @@ def until(gateway: GatewayProcess, status: int, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def test_it_begins_at_once_ends_by_itself_and_leaves_no_evidence(world: World) -> None:
-    episodes = [ask(gateway).headers["x-learnloop-episode"] for gateway in world.gateways]
-    world.order(4)
+def test_it_begins_at_once_ends_by_itself_and_leaves_no_evidence(rig: Rig) -> None:
+    episodes = [ask(gateway).headers["x-learnloop-episode"] for gateway in rig.gateways]
+    rig.order(4)
     began = time.monotonic()
-    for gateway in world.gateways:
+    for gateway in rig.gateways:
         until(gateway, 403, 2)
-    for gateway in world.gateways:
+    for gateway in rig.gateways:
         until(gateway, 200, 8)
         assert 2.5 < time.monotonic() - began < 7
     ending = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
-    for gateway, episode in zip(world.gateways, episodes, strict=True):
+    for gateway, episode in zip(rig.gateways, episodes, strict=True):
         httpx.post(f"{gateway.url}/v1/episodes/{episode}/end", json=ending).raise_for_status()
         said = httpx.get(f"{gateway.url}/metrics").text.splitlines()
         ended = [line for line in said if line.startswith("learnloop_episodes_ended_total{")]
         assert all(line.endswith(" 0.0") for line in ended if "withdrawn" not in line), ended
         assert any(line.endswith(" 1.0") for line in ended if "withdrawn" in line), ended
-    later = ask(world.gateways[0]).headers["x-learnloop-episode"]
+    later = ask(rig.gateways[0]).headers["x-learnloop-episode"]
     time.sleep(6)  # an episode so soon after the end counts as touched
-    later = ask(world.gateways[0]).headers["x-learnloop-episode"]
-    httpx.post(f"{world.gateways[1].url}/v1/episodes/{later}/end", json=ending).raise_for_status()
-    said = httpx.get(f"{world.gateways[1].url}/metrics").text
+    later = ask(rig.gateways[0]).headers["x-learnloop-episode"]
+    httpx.post(f"{rig.gateways[1].url}/v1/episodes/{later}/end", json=ending).raise_for_status()
+    said = httpx.get(f"{rig.gateways[1].url}/metrics").text
     assert 'outcome="success",revision="aaaaaaaa"} 1.0' in said, "the next one is evidence again, of any gateway"
 
 
-def test_a_gateway_that_starts_anew_obeys_what_holds_and_no_more(world: World) -> None:
-    world.order(60)
-    for gateway in world.gateways:
+def test_a_gateway_that_starts_anew_obeys_what_holds_and_no_more(rig: Rig) -> None:
+    rig.order(60)
+    for gateway in rig.gateways:
         until(gateway, 403, 2)
         gateway.kill()
-    start(*world.gateways)
-    assert [ask(gateway).status_code for gateway in world.gateways] == [403, 403]
-    for gateway in world.gateways:
+    start(*rig.gateways)
+    assert [ask(gateway).status_code for gateway in rig.gateways] == [403, 403]
+    for gateway in rig.gateways:
         gateway.kill()
-    world.order(0)
-    start(*world.gateways)
-    assert [ask(gateway).status_code for gateway in world.gateways] == [200, 200]
+    rig.order(0)
+    start(*rig.gateways)
+    assert [ask(gateway).status_code for gateway in rig.gateways] == [200, 200]

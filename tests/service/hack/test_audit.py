@@ -60,35 +60,26 @@ def audit(tmp_path: Path, *modules: str, accepted: str = "", go: str | None = No
     )
 
 
-def test_a_program_of_go_without_known_vulnerabilities_passes(tmp_path: Path) -> None:
-    said = audit(tmp_path, "github.com/example/not-used")
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert "No vulnerabilities found" in said.stdout
+REASON = "GO-2026-0000 schemas come from this repository alone\n"
 
 
-def test_a_vulnerability_of_what_a_program_is_made_of_is_found(tmp_path: Path) -> None:
-    said = audit(tmp_path, USED)
-    assert said.returncode == 1, said.stdout + said.stderr
-    assert "GO-2026-0000" in said.stdout
-    assert USED in said.stdout
-
-
-def test_a_finding_that_is_accepted_with_a_reason_passes_and_another_one_beside_it_does_not(tmp_path: Path) -> None:
-    reason = "GO-2026-0000 schemas come from this repository alone\n"
-    said = audit(tmp_path, USED, accepted=reason)
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert "GO-2026-0000 is accepted" in said.stdout
-    shutil.rmtree(tmp_path / "database")
-    shutil.rmtree(tmp_path / "programs")
-    said = audit(tmp_path, USED, "golang.org/x/text", accepted=reason)
-    assert said.returncode == 1, said.stdout + said.stderr
-    assert "GO-2026-0001" in said.stdout
-
-
-def test_a_finding_that_is_accepted_without_a_reason_is_refused(tmp_path: Path) -> None:
-    said = audit(tmp_path, USED, accepted="GO-2026-0000\n")
-    assert said.returncode == 2, said.stdout + said.stderr
-    assert "GO-2026-0000 has no reason" in said.stderr
+@pytest.mark.parametrize(
+    ("modules", "accepted", "status", "sentence"),
+    [
+        (["github.com/example/not-used"], "", 0, "No vulnerabilities found"),
+        ([USED], "", 1, "GO-2026-0000"),
+        ([USED], REASON, 0, "GO-2026-0000 is accepted"),
+        ([USED, "golang.org/x/text"], REASON, 1, "GO-2026-0001"),
+        ([USED], "GO-2026-0000\n", 2, "GO-2026-0000 has no reason"),
+    ],
+    ids=["none", "one", "accepted", "another", "no-reason"],
+)
+def test_what_a_program_of_go_is_made_of_passes_where_no_finding_lacks_a_reason(
+    tmp_path: Path, modules: list[str], accepted: str, status: int, sentence: str
+) -> None:
+    done = audit(tmp_path, *modules, accepted=accepted)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert sentence in done.stdout + done.stderr
 
 
 def test_a_checker_that_crashes_after_an_accepted_finding_does_not_pass(tmp_path: Path) -> None:

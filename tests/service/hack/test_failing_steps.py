@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testing.fake_programs import Fakes
+from testing.servers.child_process import carrying
+from testing.waiting import until
 
 HACK = Path(__file__).resolve().parents[3] / "hack"
 GENEROUS = 90.0
@@ -74,7 +75,7 @@ def machine(tmp_path: Path, cache: Path) -> Iterator[Fakes]:
         fakes.program(name)
     fakes.program("nice", 'shift 2; exec "$@"')
     yield fakes
-    assert not left(fakes), "left running"
+    assert not carrying(f"{MARK}={fakes.folder.parent}"), "left running"
 
 
 def started(machine: Fakes, **environment: str) -> "subprocess.Popen[str]":
@@ -93,49 +94,25 @@ def started(machine: Fakes, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def left(machine: Fakes) -> list[str]:
-    """The command lines of all processes that carry this test's mark."""
-    mark = f"{MARK}={machine.folder.parent}".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return found
-
-
 def last_line(process: "subprocess.Popen[str]", status: int) -> str:
     output, _ = process.communicate(timeout=GENEROUS)
     assert process.returncode == status, output
     return output.splitlines()[-1]
 
 
-def until_called(machine: Fakes, *programs: str) -> None:
-    deadline = time.monotonic() + GENEROUS
-    while not all(any(call.startswith(name) for call in machine.calls()) for name in programs):
-        assert time.monotonic() < deadline, machine.calls()
-        time.sleep(0.02)
-
-
-def test_apt_fails(machine: Fakes) -> None:
-    machine.program("apt-get", 'echo "E: Unable to locate package containerd"; exit 100')
-    said = last_line(started(machine, FAKE_MISSING="containerd"), 2)
+@pytest.mark.parametrize(
+    ("program", "does", "reason"),
+    [
+        ("apt-get", 'echo "E: no package"; exit 100', "ended with 100: hack/apt: E: no package"),
+        ("go", 'echo "k8s.io/api"; echo "compile: signal: killed"; exit 1', "ended with 1: compile: signal: killed"),
+        ("debootstrap", 'echo "E: Failed getting release"; exit 1', "ended with 1: E: Failed getting release"),
+    ],
+)
+def test_a_program_fails(machine: Fakes, program: str, does: str, reason: str) -> None:
+    machine.program(program, does)
+    said = last_line(started(machine, FAKE_MISSING="containerd" if program == "apt-get" else ""), 2)
     assert said.startswith("make demo: `")
-    assert said.endswith("ended with 100: hack/apt: E: Unable to locate package containerd")
-
-
-def test_go_build_fails(machine: Fakes) -> None:
-    machine.program("go", 'echo "k8s.io/api/core/v1"; echo "compile: signal: killed"; exit 1')
-    assert last_line(started(machine), 2).endswith("ended with 1: compile: signal: killed")
-
-
-def test_debootstrap_fails(machine: Fakes) -> None:
-    machine.program("debootstrap", 'echo "E: Failed getting release file"; exit 1')
-    said = last_line(started(machine), 2)
-    assert "debootstrap" in said
-    assert said.endswith("ended with 1: E: Failed getting release file")
+    assert said.endswith(reason)
 
 
 IMAGE_FAILS = """
@@ -169,7 +146,8 @@ def test_helm_fails(machine: Fakes, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_user_interrupts(machine: Fakes, number: signal.Signals) -> None:
     demo = started(machine)
-    until_called(machine, "go build", "debootstrap", "containerd")
+    calls = ("go build", "debootstrap", "containerd")
+    until(lambda: all(any(call.startswith(name) for call in machine.calls()) for name in calls))
     os.kill(demo.pid, number)
     said = last_line(demo, 130)
     assert said == f"make demo: interrupted by {number.name}; what it had started has been ended"

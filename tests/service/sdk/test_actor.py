@@ -86,7 +86,7 @@ def _actor(
     given = {"ENVIRONMENT": environment, "AGENT": "cart", **options}
     variables = {name if name.startswith("LEARN") else f"LEARNLOOP_ACTOR_{name}": text for name, text in given.items()}
     return subprocess.Popen(
-        [sys.executable, "-m", "learnloop_sdk.actor"],
+        [sys.executable, "-m", "learnloop_sdk.environment_actor"],
         env=clean_environment(LEARNLOOP_ENDPOINT=server.url, LEARNLOOP_DATA_URL=data_plane.url, **variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from learnloop_api import names
+from learnloop_common import http_server
 from learnloop_serving.server import CONNECTIONS
 from testing.servers.policy_servers import STABLE, clean_environment, table, write_policy
 from testing.servers.ports import held_port
@@ -51,6 +52,7 @@ def _serves_and_drains(base: dict[str, str], port: int, seconds: str) -> None:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             _wait_ready(client)
             opened = client.post("/v1/episodes", json={}).json()
+            assert set(http_server.HEADERS) <= set(client.get("/readyz").headers.items())
             process.send_signal(signal.SIGTERM)
             while client.get("/readyz").status_code == 200:
                 time.sleep(0.03)

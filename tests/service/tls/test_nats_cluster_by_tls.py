@@ -12,7 +12,8 @@ from typing import Any
 
 from testing.certificates import Folder, authority, folder
 from testing.servers.ports import held_port
-from testing.servers.tls_parts import wait_for
+from testing.servers.tls_parts import HELPERS, wait_for
+from testing.waiting import until
 
 CONFIG = Path(__file__).parents[3] / "charts/learnloop/templates/nats/_config.tpl"
 
@@ -20,7 +21,9 @@ CONFIG = Path(__file__).parents[3] / "charts/learnloop/templates/nats/_config.tp
 def cluster_block(files: Folder, port: int, routes: list[str]) -> str:
     """The chart's own block, with this test's files and addresses."""
     text = CONFIG.read_text()
+    suites = HELPERS.read_text().partition('"learnloop.tls.suites" -}}\n')[2].partition("\n")[0]
     block = text[text.index("  cluster {") : text.index("    routes: [")]
+    block = block.replace('{{ include "learnloop.tls.suites" . }}', suites)
     for name, path in (("tls.crt", files.certificate), ("tls.key", files.key), ("ca.crt", files.bundle)):
         block = block.replace(f"/run/tls/{name}", str(path))
     return block.replace("0.0.0.0:6222", f"127.0.0.1:{port}") + f"    routes: [{', '.join(routes)}]\n  }}\n"
@@ -49,13 +52,6 @@ def neighbours(port: int) -> set[str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/routez", timeout=10) as answer:
         found: dict[str, Any] = json.load(answer)
     return {route["remote_name"] for route in found["routes"]}
-
-
-def until(check: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_servers_join_by_their_names_and_a_tenants_certificate_does_not_open_the_door(tmp_path: Path) -> None:

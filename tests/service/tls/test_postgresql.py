@@ -5,6 +5,7 @@ It takes a PostgreSQL that was built with OpenSSL, as Debian's is; the tests' ow
 
 import asyncio
 import shutil
+import ssl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,3 +84,10 @@ async def test_it_takes_nobody_without_tls_and_believes_no_other_authority(serve
     stranger = folder(files.path.parent / "stranger", authority("stranger"))
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         await asyncpg.connect(f"{url}?sslmode=verify-full&sslrootcert={stranger.bundle}")
+    old = ssl.create_default_context(cafile=files.bundle)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("ECDHE+AES:!AESGCM:!AESCCM")
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncpg.connect(url, ssl=old)
+    old.set_ciphers("ECDHE+AESGCM")
+    await (await asyncpg.connect(url, ssl=old)).close()

@@ -149,13 +149,7 @@ async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(
     over, asked, opened, recorded = asyncio.Event(), 0, 0, 0
     async with fresh_connections(parts) as client:
         await ready(parts, client)
-        loop = Learnloop(
-            "walker",
-            "https://unused",
-            data_url=parts.url,
-            namespace="red",
-            token_file=parts.token,
-        )
+        loop = Learnloop("walker", "https://unused", data_url=parts.url, namespace="red", token_file=parts.token)
 
         async def keep_asking() -> None:
             nonlocal asked

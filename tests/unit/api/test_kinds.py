@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from learnloop_api.crd.kinds import KINDS, Kind
+from learnloop_api.crd.columns import KINDS, Kind
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
@@ -26,12 +25,6 @@ def policy(*weights: float, **first: Any) -> dict[str, Any]:
 def test_shares_of_a_whole_are_accepted(parts: list[int]) -> None:
     spec = RewardPolicySpec.model_validate(policy(*(part / sum(parts) for part in parts)))
     assert len(spec.components) == len(parts)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=16).filter(lambda weights: abs(sum(weights) - 1) > 1e-5))
-def test_weights_that_do_not_add_up_are_refused_with_their_sum(weights: list[float]) -> None:
-    with pytest.raises(ValidationError, match="the weights add up to"):
-        RewardPolicySpec.model_validate(policy(*weights))
 
 
 def test_a_component_name_is_used_once() -> None:

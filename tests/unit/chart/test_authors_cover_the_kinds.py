@@ -114,7 +114,9 @@ def test_every_leaf_of_every_kind_is_asked_about_or_listed_as_free(policy: Polic
             unclassified.append(leaf)
         assert not (policy.asks(path) and name in free), f"{leaf} is asked about: remove it from {FREE.name}"
     assert not gone, f"no kind has these leaves: remove them from {FREE.name}: {sorted(gone)}"
-    assert not unclassified, f"have authors/policy.yaml read these leaves, or add them to {FREE.name}: {unclassified}"
+    assert not unclassified, (
+        f"have authors/named-objects.yaml read these leaves, or add them to {FREE.name}: {unclassified}"
+    )
 
 
 def test_no_leaf_that_chooses_an_image_a_mount_or_a_secret_is_free() -> None:

@@ -4,8 +4,7 @@ import base64
 from typing import Any
 from urllib.parse import quote
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_dataplane.config import WrappingKeys, seed_from
 from learnloop_operator.bootstrap import KEYS, LENGTH, completion

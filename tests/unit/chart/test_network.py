@@ -12,7 +12,7 @@ from learnloop_operator.training.attempts import launch
 from learnloop_operator.training.backends import Backends
 from testing.network_policies import Network, Party
 from testing.operators.settings_of import settings_of
-from testing.training.training_builders import DEFAULTS, resource, spec, world
+from testing.training.training_builders import DEFAULTS, resource, situation, spec
 
 from .conftest import Release, Render
 
@@ -194,7 +194,7 @@ def workloads(release: Release) -> Settings:
 def test_what_the_operator_makes_fits_the_releases_own_policies(release: Release, network: Network) -> None:
     settings = workloads(release)
     assert settings.workload_network is not None
-    seen = world(object=resource(), spec=spec())
+    seen = situation(object=resource(), spec=spec())
     defaults = replace(DEFAULTS, data_url=settings.data_url, network=settings.workload_network)
     made = launch(seen, Backends(defaults=defaults), 0, "").apply
     both = Network([*release.of("NetworkPolicy"), *(item for item in made if item["kind"] == "NetworkPolicy")])

@@ -1,5 +1,6 @@
 """Every pod the chart runs: restricted pod security, probes, resources, nothing secret in sight."""
 
+import tomllib
 from typing import Any
 
 import pytest
@@ -123,7 +124,11 @@ def test_a_digest_wins_over_a_tag(render: Render) -> None:
     assert release.environment("learnloop-operator")["LEARNLOOP_TRAINER_IMAGE"] == f"learnloop/trainer@{digest}"
 
 
-def test_the_chart_and_the_package_have_one_version() -> None:
+def test_the_chart_and_the_packages_have_one_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = (ROOT / "pyproject.toml").read_text()
-    assert f'version = "{chart["appVersion"]}"' in project
+    version = chart["appVersion"]
+    for folder in (".", "crds", "agent_sdk", "operator"):
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+        assert project["version"] == version, folder
+        ours = [need for need in project["dependencies"] if need.startswith("learnloop-")]
+        assert all(need == f"learnloop-api=={version}" for need in ours), folder

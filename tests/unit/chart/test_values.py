@@ -11,8 +11,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from learnloop_dataplane.notifications.outbox import Webhook
-from learnloop_operator.training.backends import ENDS, NODE
-from learnloop_operator.training.backends import JOB_DISRUPTED as JOB_DISRUPTED
+from learnloop_operator.training.backends import ENDS, JOB_DISRUPTED as JOB_DISRUPTED, NODE
 
 from .conftest import CHART, ROOT, Rejected, Render
 
@@ -44,6 +43,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("prometheus.scrapeInterval", "2 seconds", "/prometheus/scrapeInterval"),
     ("global.imagePullPolicy", "Sometimes", "/global/imagePullPolicy"),
     ("networkPolicy.dataPlaneFrom", {"namespaceSelector": {}}, "/networkPolicy/dataPlaneFrom"),
+    ("nameOverride", "{{ .Values }}", "/nameOverride"),
+    ("backup.persistence.storageClassName", "# x", "/backup/persistence/storageClassName"),
     ("nothing", True, "'nothing' not allowed"),
 ]
 
@@ -59,6 +60,16 @@ def test_a_wrong_value_is_refused_and_named(render: Render, path: str, value: An
     with pytest.raises(Rejected) as caught:
         render(nested(path, value))
     assert said in str(caught.value)
+
+
+def test_names_that_yaml_reads_as_numbers_or_truths_stay_texts(render: Render) -> None:
+    warehouse = {"urlSecret": {"name": "65", "key": "1"}}
+    named = {"nameOverride": "yes", "tls": {"namespaces": ["27"]}, "dataPlane": {"warehouse": warehouse}}
+    release = render(named, "--namespace", "456", name="123")
+    for metadata in (item["metadata"] for item in release.objects):
+        labels = metadata["labels"].values()
+        assert {type(one) for one in (metadata["name"], metadata.get("namespace", ""), *labels)} == {str}, metadata
+    assert str({"name": "65", "key": "1"}) in str(release.objects)
 
 
 def test_helm_lint_finds_nothing(helm: str) -> None:

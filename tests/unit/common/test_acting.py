@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from learnloop_api.kinds.behaviour import GREEDY, SAMPLED, Behaviour
@@ -180,6 +179,12 @@ def test_bounds_that_cannot_be_are_refused(change: dict[str, object]) -> None:
     assert policy.numbers_of({policy.BOUNDS: json.dumps(told)}) == Numbers((0.0,), (1.0,))
     with pytest.raises(ValueError, match=r"metadata learnloop\.bounds"):
         policy.numbers_of({policy.BOUNDS: json.dumps(told | change)})
+
+
+@pytest.mark.parametrize("text", ["é", "AAAA", "AADAfw=="])
+def test_a_memory_that_no_policy_wrote_is_refused_by_its_name(text: str) -> None:
+    with pytest.raises(ValueError, match="memory: "):
+        policy.read(text, 1)
 
 
 def test_an_answers_log_probability_is_finite_and_bounded() -> None:

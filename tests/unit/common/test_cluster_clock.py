@@ -2,8 +2,7 @@
 
 from email.utils import formatdate
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_common.cluster_clock import ClusterClock
 

@@ -1,6 +1,6 @@
 import pytest
 
-from learnloop_common.foreign_text import figure, interval
+from learnloop_common.untrusted_text import interval
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,3 @@ from learnloop_common.foreign_text import figure, interval
 )
 def test_an_interval_has_the_decimals_that_its_size_needs(values: tuple[float, float, float], text: str) -> None:
     assert interval(*values) == text
-
-
-def test_a_gain_has_its_sign() -> None:
-    assert figure(0.021, sign=True) == "+0.021"
-    assert interval(0.021, -0.001, 0.043, sign=True) == "+0.021 [-0.001, +0.043]"

@@ -5,7 +5,7 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from learnloop_common.foreign_text import MOST_CHARACTERS, plain
+from learnloop_common.untrusted_text import MOST_CHARACTERS, plain
 
 GITHUB_ACTS_ON = {
     "mention": re.compile(r"(?:^|[^\w/])@[A-Za-z0-9][A-Za-z0-9-]*(?:/[\w-]+)?"),

@@ -1,23 +1,27 @@
-"""Logs as JSON lines: whole, one a line, and with what they are about."""
+"""Logs: one a line, whole, and with what they are about."""
 
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from learnloop_common.http_server import uvicorn_config
+from learnloop_common.log_throttle import LogThrottle
 from learnloop_common.telemetry import about, set_up, style_of, tell, trace_id, trace_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
+def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root = logging.getLogger()
     before, level, text = list(root.handlers), root.level, io.StringIO()
-    set_up("INFO", "json", "", text)
+    monkeypatch.setenv("LEARNLOOP_LOG_FORMAT", "json")
+    set_up(stream=text)
     yield text
     root.handlers, root.level = before, level
 
@@ -42,6 +46,8 @@ def test_a_line_says_what_it_is_about_and_no_line_after_it_does(stream: io.Strin
 
 
 def test_an_error_is_in_its_line(stream: io.StringIO) -> None:
+    with pytest.raises(ValueError, match="LEARNLOOP_LOG_FORMAT='xml': set it to text or json"):
+        style_of({"LEARNLOOP_LOG_FORMAT": "xml"})
     try:
         raise ValueError("of the reward")
     except ValueError:
@@ -50,9 +56,22 @@ def test_an_error_is_in_its_line(stream: io.StringIO) -> None:
     assert line["error"].endswith("ValueError: of the reward")
 
 
-def test_the_same_thing_always_has_the_same_trace() -> None:
-    assert trace_id("uid", "3") == trace_id("uid", "3") != trace_id("uid", "4")
-    assert len(trace_id("uid")) == 32
+def test_no_text_of_a_caller_forges_a_line_for_people_and_its_time_is_utc(stream: io.StringIO) -> None:
+    set_up("INFO", "text", stream=stream)
+    try:
+        raise ValueError("broken\n2026-01-01T00:00:00.000Z INFO x forged\u2028\x1b[2K\rforged")
+    except ValueError:
+        logging.getLogger("x").exception("GET %s", "/a\r\n2026-01-01T00:00:00.000Z INFO x forged\x1b[2K")
+    first, *error = stream.getvalue().splitlines()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z ERROR x GET /a\\u000d\\n2026.*forged\\u001b\[2K", first)
+    assert all(line.startswith("  ") and line.isprintable() for line in error)
+    assert uvicorn_config(lambda *_: None, "::1", 1, connections=1, tls=None).log_config is None  # type: ignore[arg-type, return-value]
+
+
+def test_a_subject_has_one_line_in_ten_seconds_with_the_count_left_out() -> None:
+    throttle = LogThrottle(iter([0.0, 1.0, 2.0, 3.0, 10.0, 20.0]).__next__)
+    subjects = [("a", 401), ("a", 401), ("a", 401), ("b", 401), ("a", 401), ("a", 401)]
+    assert [throttle.due(*each) for each in subjects] == ["", None, None, "", " (2 more like it before)", ""]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +85,3 @@ def test_the_same_thing_always_has_the_same_trace() -> None:
 )
 def test_a_callers_trace_is_read_from_its_header(header: str, trace: str) -> None:
     assert trace_of(header) == trace
-
-
-def test_another_style_is_refused_by_name() -> None:
-    assert style_of({}) == "text"
-    with pytest.raises(ValueError, match=r"LEARNLOOP_LOG_FORMAT='xml': set it to text or json"):
-        style_of({"LEARNLOOP_LOG_FORMAT": "xml"})

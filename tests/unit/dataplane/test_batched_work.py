@@ -2,8 +2,7 @@
 
 import os
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_common.redaction.rules import RULES, rules_for
 from learnloop_dataplane.postgres.database import uuid7

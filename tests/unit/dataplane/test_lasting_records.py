@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from learnloop_dataplane.blobs import Blobs
-from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
+from learnloop_dataplane.erasure.erased_before_restore import LastingRecords, Recorded
 
+LONGEST = "a" * 253
 AT = datetime(2026, 1, 31, 12, 0, 0, 123457, tzinfo=UTC)
 
 
@@ -13,14 +14,14 @@ async def test_the_newest_erasure_of_each_subject_is_known_and_an_opt_in_ends_an
     records = LastingRecords(Blobs(f"file://{tmp_path}"))
     assert await records.all() == {}
     for days in (3, 0, 1):
-        await records.erased("team-a", "agent/a.b", AT + timedelta(days=days))
+        await records.erased("team-a", f"agent/{LONGEST}", AT + timedelta(days=days))
     await records.erased("team-b", "user/user:00ff", AT)
     await records.opted_out("team-b", "user:00ff")
     await records.opted_out("team-b", "user:11ff")
     await records.opted_in("team-b", "user:11ff")
     await records.opted_in("team-b", "user:nobody")
     assert await LastingRecords(Blobs(f"file://{tmp_path}")).all() == {
-        "team-a": Recorded({"agent/a.b": AT + timedelta(days=3)}, set()),
+        "team-a": Recorded({f"agent/{LONGEST}": AT + timedelta(days=3)}, set()),
         "team-b": Recorded({"user/user:00ff": AT}, {"user:00ff"}),
     }
 
@@ -28,9 +29,9 @@ async def test_the_newest_erasure_of_each_subject_is_known_and_an_opt_in_ends_an
 async def test_what_is_no_record_is_none_and_no_subject_leaves_its_folder(tmp_path: Path) -> None:
     records = LastingRecords(Blobs(f"file://{tmp_path}"))
     await records.erased("team-a", "agent/../../x", AT)
-    folder = tmp_path / ".erasures" / "team-a"
+    folder = tmp_path / ".erasures" / "team-a" / "agent"
     assert [path.parent.parent for path in tmp_path.rglob("*") if path.is_file()] == [folder]
-    for name in ("agent%2Fb/later", "agent%2Fb/-5", "agent%2Fb/" + "9" * 30, "agent%2Fb/deeper/2", "note"):
+    for name in ("b/later", "b/-5", "b/" + "9" * 30, "b/deeper/2", "note"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     assert set((await records.all())["team-a"].erased) == {"agent/../../x"}

@@ -7,8 +7,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.reward_policy import Normalisation, RewardComponent, RewardPolicySpec
 from learnloop_common.reward_rules.components import LIMIT, Episode, component_value, evaluate

@@ -11,7 +11,7 @@ import yaml
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Place, read_order
 from learnloop_trainer.training_run.rank import run
 from testing.language.tiny_model import model, tokeniser

@@ -4,12 +4,12 @@ import random
 import runpy
 from pathlib import Path
 
-from learnloop_operator.statistics.canary_against_stable import Claim, LookMemory, Pair, bars, claim, look
+from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair, bars, look, proven
 from learnloop_operator.statistics.e_values import Counts
 
 FILE = Path(__file__).resolve().parents[3] / "examples" / "loop_in_one_file.py"
 LOOP = runpy.run_path(str(FILE))
-WORDS = {Claim.FINE: "pass", Claim.WORSE: "roll back", Claim.UNDECIDED: "hold"}
+WORDS = {"fine": "pass", "worse": "roll back", "undecided": "hold"}
 
 
 def test_it_promotes_what_learned_and_rolls_back_what_is_broken() -> None:
@@ -37,7 +37,7 @@ def test_its_verdicts_are_the_operators_in_a_thousand_random_rollouts() -> None:
             evidence.add(LOOP["Arm"](canary.n, canary.total), LOOP["Arm"](stable.n, stable.total))
             total = total.plus(Pair(canary, stable))
             memory = look(memory, total, max_drop, bar)
-            assert evidence.verdict == WORDS[claim(memory, bar)]
+            assert evidence.verdict == WORDS[proven(memory, bar)]
             if evidence.verdict != "hold":
                 break
         ends.append(evidence.verdict)

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
-from learnloop_environments.conversations.make import make_world
 from learnloop_environments.conversations.tool_lookup import PRIVATE
+from learnloop_environments.make import make_world
 from learnloop_environments.randomness import Split
 from learnloop_gates.model_client import SuiteSettings
 from learnloop_gates.replay import replay

@@ -11,7 +11,7 @@ from learnloop_api.kinds.rollouts.gates import GateSuite
 from learnloop_api.wire.deployment import GateReport, StoredReport
 from learnloop_gates.cases import Case, Reply, Suite, SuiteError, asking
 from learnloop_gates.model_client import SuiteSettings, Unanswered, reply_of
-from learnloop_gates.run import SUITES, calibrated, play, suite_of
+from learnloop_gates.suite_report import SUITES, calibrated, play, suite_of
 from learnloop_gates.suites import judge
 from learnloop_operator.rollout.gate_verdict import SuiteFinding, SuiteRun, judge_suite
 from testing.servers.language_candidate import Candidate

@@ -13,7 +13,7 @@ from learnloop_api.wire.language import LanguageTurn, TokenSampling, turn_of
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_gateway.arms import Arms
 from learnloop_gateway.chat_template import ChatTokens
-from learnloop_gateway.gateway import Gateway
+from learnloop_gateway.conversation_routing import Gateway
 from learnloop_gateway.model_servers import Drawn, UpstreamDown
 from learnloop_gateway.recording import LanguageMetrics, OpenSessions, Recording
 from learnloop_gateway.server import build_app
@@ -113,7 +113,7 @@ class Bench:
 
     async def delivered(self) -> list[Trajectory]:
         """All trajectories so far."""
-        assert await self.recording._recorder.flush(10) == 0
+        assert await self.recording._delivery.flush(10) == 0
         return [Trajectory.model_validate_json(body) for body in self.sink.bodies]
 
     def count(self, name: str, **labels: str) -> float:
@@ -165,17 +165,7 @@ def build(
     if chat is not None:
         answering = Relaying(chat, recording, language)
     stand_in = Relaying(fallback, recording, language) if fallback else None
-    gateway = Gateway(
-        own,
-        arms_seen,
-        episodes,
-        says,
-        answering,
-        stand_in,
-        sessions,
-        metrics,
-        language,
-    )
+    gateway = Gateway(own, arms_seen, episodes, says, answering, stand_in, sessions, metrics, language)
     gateway.loaded = True
     client = httpx.AsyncClient(transport=httpx.ASGITransport(build_app(gateway)), base_url="http://gateway")
     return Bench(folder, says, gateway, sessions, recording, sink, routing, metrics, client)

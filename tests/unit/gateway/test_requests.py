@@ -245,3 +245,11 @@ async def test_control_tokens_in_what_tools_say_and_are_called_stay_text(bench: 
     first, second = bench.says.prompts
     end = bench.says.tokens._tokeniser.token_to_id("<|im_end|>")
     assert (first.count(end), second.count(end)) == (2, 4)
+
+
+async def test_a_refusal_before_the_body_was_read_ends_the_connection_and_no_other_does(bench: Bench) -> None:
+    for path, changed in (("/v1/chat/completions", {"content-encoding": "gzip"}), ("/v1/nothing", {})):
+        early = await bench.client.post(path, content=b"x" * 10_000, headers=changed)
+        assert early.headers["connection"] == "close", early.text
+    late = await bench.client.post("/v1/chat/completions", json={"model": "other", "messages": [USER]})
+    assert (late.status_code, late.headers.get("connection")) == (404, None)

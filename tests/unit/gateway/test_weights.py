@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from learnloop_common.acting.policy import ModelError
-from learnloop_gateway.weights import base_alone, folder_digest, lay_out, metadata_of, prepare, verify
+from learnloop_gateway.fetch_weights import base_alone, folder_digest, lay_out, metadata_of, prepare, verify
 from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import settings
 

@@ -76,23 +76,11 @@ def test_a_lock_held_by_another_program_is_waited_for_and_said(machine: Fakes) -
     assert status == 0
 
 
-def test_another_failure_than_a_lock_is_not_tried_again(machine: Fakes) -> None:
-    status, output = finished(started(machine, "install", "nonsuch", FAKE_FAILS="nonsuch"))
-    assert status != 0
-    assert "Unable to locate package nonsuch" in output
-    assert len([call for call in changes(machine) if "nonsuch" in call]) == 1
-
-
-def test_only_packages_that_were_not_there_before_are_written_down(machine: Fakes) -> None:
+@pytest.mark.parametrize("fails", ["nothing", "--no-download"])
+def test_packages_that_were_not_there_are_written_down_before_they_are_unpacked(machine: Fakes, fails: str) -> None:
     simulated = "Inst runc (1.1 Debian)\nInst libc6 [2.36] (2.37 Debian)\nConf runc (1.1 Debian)\n"
     (machine.folder.parent / "simulated").write_text(simulated)
-    finished(started(machine, "install", "runc"))
-    assert (machine.folder.parent / "state" / "debian-packages").read_text() == "runc\n"
-
-
-def test_what_was_installed_is_written_down_before_it_is_unpacked(machine: Fakes) -> None:
-    (machine.folder.parent / "simulated").write_text("Inst runc (1.1 Debian)\n")
-    finished(started(machine, "install", "runc", FAKE_FAILS="--no-download"))
+    finished(started(machine, "install", "runc", FAKE_FAILS=fails))
     assert (machine.folder.parent / "state" / "debian-packages").read_text() == "runc\n"
 
 
@@ -113,6 +101,9 @@ def test_remove_takes_away_what_was_installed_and_the_record_of_it(machine: Fake
     assert any("purge --yes runc socat" in call for call in changes(machine))
     assert not (machine.folder.parent / "state").exists()
     assert "removed 2 packages" in output.splitlines()[-1]
+    changed = changes(machine)
+    assert finished(started(machine, "remove"))[0] == 0
+    assert changes(machine) == changed, "nothing is left to remove"
 
 
 def test_remove_leaves_what_another_package_has_come_to_need(machine: Fakes) -> None:
@@ -127,12 +118,6 @@ def test_remove_leaves_what_another_package_has_come_to_need(machine: Fakes) -> 
     assert status == 0
     assert "runc stays, for it is needed by: docker.io" in output
     assert [call for call in changes(machine) if "purge" in call] == ["apt-get -o Acquire::Retries=3 purge --yes socat"]
-
-
-def test_nothing_is_removed_where_nothing_was_installed(machine: Fakes) -> None:
-    status, _ = finished(started(machine, "remove"))
-    assert status == 0
-    assert not changes(machine)
 
 
 @pytest.mark.parametrize(
@@ -153,3 +138,4 @@ def test_the_reason_is_seen_by_who_throws_the_rest_of_the_output_away(
     status, output = finished(started(machine, "install", "nonsuch", program=quiet, **environment))
     assert status != 0
     assert output.splitlines()[-1:] == [reason]
+    assert len([call for call in changes(machine) if "nonsuch" in call]) == (not busy), "no failure is tried again"

@@ -40,30 +40,19 @@ def test_a_docker_engine_and_a_tool_are_used_without_being_asked(machine: Fakes,
     assert "CLUSTER=source" in choice.why
 
 
-def test_a_client_without_an_engine_is_not_enough(machine: Fakes) -> None:
+@pytest.mark.parametrize(
+    ("missing", "why"),
+    [("kind", ""), ("kubectl", "kubectl on PATH"), ("helm", "helm on PATH"), ("docker", "answers `docker info`")],
+)
+def test_what_is_missing_leads_to_the_cluster_from_source(machine: Fakes, missing: str, why: str) -> None:
     machine.program("kind")
-    machine.program("docker", "echo Cannot connect to the Docker daemon >&2; exit 1")
+    (machine.folder / missing).unlink()
+    if missing == "docker":  # a client without an engine
+        machine.program("docker", "echo Cannot connect to the Docker daemon >&2; exit 1")
     choice = choose(SETTINGS)
     assert choice.kind == "source"
-    assert choice.why.endswith("for kind or k3d would need a Docker engine that answers `docker info`")
-
-
-@pytest.mark.parametrize("client", ["kubectl", "helm"])
-def test_a_missing_client_leads_to_the_cluster_from_source(machine: Fakes, client: str) -> None:
-    machine.program("kind")
-    (machine.folder / client).unlink()
-    choice = choose(SETTINGS)
-    assert choice.kind == "source"
-    assert f"{client} on PATH" in choice.why
-
-
-def test_without_kind_and_k3d_the_engine_is_not_even_asked(machine: Fakes) -> None:
-    assert choose(SETTINGS).kind == "source"
-    assert not machine.calls()
-
-
-def test_cluster_from_source_can_be_asked_for(machine: Fakes) -> None:
-    machine.program("kind")
+    assert why in choice.why
+    assert missing == "docker" or not machine.calls(), "the engine is not even asked"
     assert choose(replace(SETTINGS, cluster="source")).kind == "source"
 
 
@@ -74,12 +63,11 @@ def test_a_context_of_the_user_comes_first(machine: Fakes) -> None:
     assert "production" in choice.why
 
 
-def test_kind_that_is_asked_for_and_not_there_is_refused_with_what_is_missing(machine: Fakes) -> None:
+def test_a_cluster_that_cannot_be_had_is_refused_with_what_is_missing(
+    machine: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Refusal, match="CLUSTER=kind needs kind on PATH"):
         choose(replace(SETTINGS, cluster="kind"))
-
-
-def test_an_unknown_cluster_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLUSTER", "minikube")
     with pytest.raises(Refusal, match="'minikube'; set it to source, kind or k3d"):
         Settings.read()
@@ -105,16 +93,11 @@ def test_a_cluster_in_containers_is_made_once_and_gets_the_training_operator_eac
     assert all("training-operator" in call for call in applied)
 
 
-def test_a_demo_that_fails_deletes_the_cluster_that_it_made(machine: Fakes) -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_a_demo_that_fails_deletes_the_cluster_that_it_made_and_no_other(machine: Fakes, before: bool) -> None:
     machine.program("kind", KIND)
+    if before:
+        ensure("kind", Narrator())
     with pytest.raises(CommandFailed), deleted_on_failure("kind"):
         run([ensure("kind", Narrator()) and "no-such-story"])
-    assert not exists("kind")
-
-
-def test_a_demo_that_fails_keeps_a_cluster_that_was_there_before(machine: Fakes) -> None:
-    machine.program("kind", KIND)
-    ensure("kind", Narrator())
-    with pytest.raises(Refusal, match="no promotion"), deleted_on_failure("kind"):
-        raise Refusal("no promotion")
-    assert exists("kind")
+    assert exists("kind") == before

@@ -53,30 +53,20 @@ def test_no_program_starts_in_work_that_was_ended(tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
-def test_a_program_that_does_not_listen_is_killed_after_its_grace(tmp_path: Path) -> None:
-    deaf = f"trap '' TERM; echo $$ >{tmp_path}/pid; while :; do sleep 0.05; done"
+@pytest.mark.parametrize(
+    ("on_term", "grace"), [("", 0.2), ("sleep 0.3; touch whole; exit 1", GENEROUS)], ids=["deaf", "careful"]
+)
+def test_a_program_has_its_grace_to_end_and_is_killed_after_it(tmp_path: Path, on_term: str, grace: float) -> None:
+    loop = f"cd {tmp_path}; trap '{on_term}' TERM; echo $$ >pid; while :; do sleep 0.05; done"
 
     def fails() -> None:
         pids_in(tmp_path, 1)
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        side_by_side(lambda: follow(["bash", "-c", deaf], grace_seconds=0.2), fails)
+        side_by_side(lambda: follow(["bash", "-c", loop], grace_seconds=grace), fails)
     assert not runs(pids_in(tmp_path, 1)[0])
-
-
-def test_a_program_is_given_the_time_it_needs_to_end(tmp_path: Path) -> None:
-    careful = (
-        f"trap 'sleep 0.3; touch {tmp_path}/whole; exit 1' TERM; echo $$ >{tmp_path}/pid; while :; do sleep 0.05; done"
-    )
-
-    def fails() -> None:
-        pids_in(tmp_path, 1)
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        side_by_side(lambda: follow(["bash", "-c", careful], grace_seconds=GENEROUS), fails)
-    assert (tmp_path / "whole").exists()
+    assert (tmp_path / "whole").exists() == bool(on_term)
 
 
 def test_a_silent_program_that_computes_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:

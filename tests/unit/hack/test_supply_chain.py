@@ -20,10 +20,11 @@ def test_a_bill_of_materials_is_whole_and_refers_to_itself(definition: Definitio
     references = [one["bom-ref"] for one in bill["components"]]
     assert len(references) == len(set(references))
     assert set(bill["dependencies"][0]["dependsOn"]) == set(references)
+    assert bill == supply_chain.bill_of_materials(definition, BASE), "the same image has the same bill"
 
 
 @pytest.mark.parametrize(
-    ("image", "lock"), [("operator", "operator"), ("memory", "memory"), ("trainer", "trainer-cpu")]
+    ("image", "lock"), [("operator", "operator"), ("memory", "memory"), ("nats", "nats"), ("trainer", "trainer-cpu")]
 )
 def test_every_locked_package_is_in_the_bill(image: str, lock: str) -> None:
     text = (REPOSITORY / f"requirements/{lock}.txt").read_text()
@@ -34,11 +35,6 @@ def test_every_locked_package_is_in_the_bill(image: str, lock: str) -> None:
     assert {one["purl"] for one in bill["components"] if one["type"] == "library"} == locked
     allowed = [one for part in bill["components"] for one in part.get("properties", [])]
     assert len(allowed) == text.count("--hash=sha256:")
-
-
-def test_the_modules_of_a_program_in_go_are_in_its_bill() -> None:
-    bill = supply_chain.bill_of_materials(DEFINITIONS["nats"], BASE)
-    assert "pkg:golang/github.com/nats-io/nats-server/v2@v2.15.1" in {one.get("purl") for one in bill["components"]}
 
 
 def test_provenance_names_the_image_its_inputs_and_their_digests(
@@ -57,11 +53,6 @@ def test_provenance_names_the_image_its_inputs_and_their_digests(
         "file:memory_image/Dockerfile",
         "file:requirements/memory.txt",
     ]
-
-
-def test_the_same_image_has_the_same_bill() -> None:
-    one, other = (json.dumps(supply_chain.bill_of_materials(DEFINITIONS["serving"], BASE)) for _ in range(2))
-    assert one == other
 
 
 def test_an_accepted_finding_has_a_reason() -> None:

@@ -20,19 +20,12 @@ def upwards(node: int) -> Iterator[tuple[str, bool, int]]:
     yield "fails", False, node
 
 
-def test_a_walk_visits_every_state_once_and_ends() -> None:
+def test_a_walk_visits_every_state_once_judges_every_transition_and_ends_or_says_that_it_was_cut_off() -> None:
     found = walk(graph(upwards, lambda node: (node,), 9), 1_000)
     assert (found.nodes, found.exhausted, found.without_end, found.passes) == (10, True, 0, 3)
-
-
-def test_a_walk_that_is_cut_off_says_so() -> None:
-    found = walk(graph(upwards, lambda node: (node,), 9), 10)
-    assert (found.transitions, found.exhausted) == (10, False)
-
-
-def test_every_transition_is_judged() -> None:
-    found = walk(graph(upwards, lambda node: (node,), 8), 1_000)
-    assert found.broken
+    assert walk(graph(upwards, lambda node: (node,), 8), 1_000).broken
+    cut = walk(graph(upwards, lambda node: (node,), 9), 10)
+    assert (cut.transitions, cut.exhausted) == (10, False)
 
 
 def test_a_state_from_which_nothing_leads_on_is_without_an_end() -> None:

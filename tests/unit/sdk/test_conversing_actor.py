@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from learnloop_environments.conversations.base import Message, ToolCall
-from learnloop_sdk.conversing_actor import MOST_TURNS, Model, converse, message_of, to_openai
+from learnloop_environments.conversations.conversation_world import Message, ToolCall
+from learnloop_sdk.conversation_actor import MOST_TURNS, Model, converse, message_of, to_openai
 from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.http_client import Identity
 
@@ -37,10 +37,7 @@ def test_a_call_that_the_gateway_could_not_read_makes_a_message_malformed() -> N
 
 def test_each_tool_answers_the_call_before_it() -> None:
     found = to_openai([Message("tool", "4"), Message("user", "go on")], calls("{}"))
-    assert found == [
-        {"role": "tool", "content": "4", "tool_call_id": "call-0"},
-        {"role": "user", "content": "go on"},
-    ]
+    assert found == [{"role": "tool", "content": "4", "tool_call_id": "call-0"}, {"role": "user", "content": "go on"}]
 
 
 class Asked:

@@ -16,7 +16,7 @@ from learnloop_sdk import (
     Throttled,
 )
 from learnloop_sdk.errors import FallbackOrdered
-from learnloop_serving.loader import UniformPolicy
+from learnloop_serving.policy_loader import UniformPolicy
 from learnloop_serving.server_seal import EpisodeIds, Seal
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 
@@ -226,7 +226,8 @@ async def test_what_a_person_decides_is_neither_recorded_nor_reported(learn: Mak
     async with loop.episode("t") as episode:
         episode.record(await episode.act(OBSERVATION), 1.0)
         arms.stable.route(table((STABLE, "stable", 100, arms.stable.url), overrides=[ordered("fixed", choice=1)]))
-        assert await episode.act(OBSERVATION) == 1
+        episode.segment.memory = "AAAA"
+        assert (await episode.act(OBSERVATION), episode.segment.memory) == (1, "AAAA")
         episode.record(None, 2.0)
         assert episode.revision == "override"
         arms.weigh(None)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_sdk import Learnloop, LearnloopError, StepResult, execute_with_learning
-from learnloop_sdk.actor import Options, Pace
+from learnloop_sdk.environment_actor import Options, Pace
 from testing.servers.policy_servers import STABLE
 
 Make = Callable[..., Learnloop]

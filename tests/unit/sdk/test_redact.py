@@ -1,6 +1,6 @@
 import pytest
 
-from learnloop_common.key_lines import KeyLines
+from learnloop_common.key_rotation import KeyLines
 from learnloop_common.redaction.redactor import Redaction
 from learnloop_dataplane import privacy
 from learnloop_sdk.errors import LearnloopError
@@ -11,7 +11,7 @@ def test_an_agent_makes_pseudonyms_by_the_key_that_is_in_use_as_the_data_plane_d
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lines, clock = KeyLines.parse(f"{'n' * 32} from=1000\n{'o' * 32}"), [999.0]
-    monkeypatch.setattr("learnloop_common.key_lines.time.time", lambda: clock[0])
+    monkeypatch.setattr("learnloop_common.key_rotation.time.time", lambda: clock[0])
     monkeypatch.setenv("LEARNLOOP_PSEUDONYM_KEY", "\n".join((f"{'n' * 32} from=1000", "o" * 32)))
     redactor, context = default_redactor(), {"a@b.example": "a@b.example"}
     for clock[0], key in ((999.0, b"o" * 32), (1000.0, b"n" * 32)):

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.wire.base import LARGEST, MOST
 from learnloop_api.wire.trajectory import Trajectory

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_api.known_environments import SPACES
+from learnloop_api.uniform_policy import ENVIRONMENTS
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_environments import Conditions, make
-from learnloop_environments.base import team_return
 from learnloop_environments.randomness import Split
+from learnloop_environments.spaces import team_return
 from learnloop_environments.wrappers import innermost
 from learnloop_sdk import Learnloop, LearnloopError
-from learnloop_sdk.actor import Options, World, play
-from learnloop_serving.loader import parse_uniform
+from learnloop_sdk.environment_actor import Options, World, play
+from learnloop_serving.policy_loader import parse_uniform
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
 Make = Callable[..., Learnloop]
@@ -40,7 +40,7 @@ def beginning() -> Iterator[Callable[[str], str]]:
     running: list[LiveServer] = []
 
     def begin(name: str) -> str:
-        server = LiveServer(revision=STABLE, policy=parse_uniform({**SPACES, **OWN}[name])).start()
+        server = LiveServer(revision=STABLE, policy=parse_uniform({**ENVIRONMENTS, **OWN}[name])).start()
         server.route(table((STABLE, "stable", 100, server.url)))
         running.append(server)
         return server.url

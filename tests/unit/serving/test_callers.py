@@ -12,7 +12,7 @@ from learnloop_common.service_accounts import KeySource
 from learnloop_common.settings import ConfigurationError
 from learnloop_sdk import Learnloop
 from learnloop_sdk.errors import PolicyRefused
-from learnloop_serving.refusal import BELIEVED_SECONDS, Callers
+from learnloop_serving.callers_and_refusals import BELIEVED_SECONDS, Callers
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, settings, table
 from testing.servers.token_issuer import ISSUER, Cluster
 
@@ -49,11 +49,14 @@ def test_nobody_opens_ends_or_infers_without_a_token(guarded: LiveServer) -> Non
     assert guarded.metric(names.METRIC_CALLERS_REFUSED, reason="Unauthorized") >= 3
 
 
-def test_accounts_of_the_served_namespaces_play_and_no_others(guarded: LiveServer, cluster: Cluster) -> None:
+def test_accounts_of_the_served_namespaces_play_and_no_others(
+    guarded: LiveServer, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     for namespace, status in (("red", 200), ("green", 200), ("blue", 403)):
         answer = guarded.post("/v1/episodes", {}, **bearer(cluster.token(namespace)))
         assert answer.status_code == status, answer.text
     assert answer.json()["reason"] == "Forbidden"
+    assert "from 127.0.0.1 is refused with 403: authorization: system:serviceaccount:blue:" in caplog.messages[-1]
     assert "serving.callers.namespaces" in answer.json()["message"]
     assert guarded.post("/v2/models/cart/infer", FLAT, **bearer(cluster.token())).status_code == 200
 
@@ -99,7 +102,7 @@ async def test_a_token_that_held_is_believed_for_a_minute_and_never_past_its_end
         assert await callers.refusal(token) is None
         assert not asked
         later = time.monotonic() + 6
-        monkeypatch.setattr("learnloop_serving.refusal.time.monotonic", lambda: later)
+        monkeypatch.setattr("learnloop_serving.callers_and_refusals.time.monotonic", lambda: later)
         refused = await callers.refusal(token)
         assert refused is not None
         assert (refused.status, len(asked)) == (401, 1)

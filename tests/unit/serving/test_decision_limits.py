@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from learnloop_serving.callers_and_refusals import Refusal
 from learnloop_serving.episodes import DecisionBuckets
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.refusal import Refusal
 from learnloop_serving.routing_table import RoutingState
 from testing.servers.policy_servers import STABLE, LiveServer, table
 

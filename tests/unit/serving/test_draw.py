@@ -2,8 +2,7 @@ import itertools
 import random
 from types import SimpleNamespace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.wire.routing import Arm, RoutingTable
 from learnloop_serving.routing_table import CreditBank, choose_arm

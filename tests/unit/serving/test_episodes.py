@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from learnloop_api.wire.routing import ActResponse, OpenedEpisode, ServingError
-from learnloop_serving.loader import UniformPolicy
+from learnloop_common.acting.onnx_policy import OnnxPolicy
+from learnloop_serving.policy_loader import UniformPolicy
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, LiveServer, table
 
 LEFT, RIGHT = [1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]
@@ -258,3 +260,26 @@ def test_a_table_past_its_expiry_sends_every_new_episode_to_stable(
     assert server.routing.table is not None
     server.arm.episodes.reach.answered(server.routing.table.arms[1])
     assert {server.post("/v1/episodes", {}).json()["revision"] for _ in range(20)} == {revision}
+
+
+def test_what_a_policy_remembers_travels_with_its_episode(start: Callable[..., LiveServer]) -> None:
+    """Its logits are the sum of all that the episode has shown: any server of the arm can go on with it."""
+    wide = ("observation", "memory", "logits", "next_memory")
+    seen, *more = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in wide]
+    nodes = [
+        helper.make_node("Add", ["observation", "memory"], ["logits"]),
+        helper.make_node("Identity", ["logits"], ["next_memory"]),
+        helper.make_node("ArgMax", ["logits"], ["action"], axis=1, keepdims=0),
+    ]
+    action = helper.make_tensor_value_info("action", TensorProto.INT64, ["n"])
+    graph = helper.make_graph(nodes, "sum", [seen, more[0]], [action, *more[1:]])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    server = start(policy=OnnxPolicy(model.SerializeToString()))
+    server.route(table((STABLE, "stable", 100, server.url)))
+    act, turned = f"/v1/episodes/{server.opened()}/act", {"observation": [0.0, 0.5], "explore": False}
+    first = server.post(act, {"observation": [1.0, 0.0], "explore": False}).json()
+    assert server.post(act, turned | {"memory": first["memory"]}).json()["action"] == 0
+    assert server.post(act, turned).json()["action"] == 1
+    for memory in ("AAAA", "!", "AADAfwAAwH8="):
+        assert refusal(server.post(act, turned | {"memory": memory}))[2].startswith("memory: ")
+    assert "use /v1/episodes" in server.post("/v2/models/cart/infer", {}).json()["error"]

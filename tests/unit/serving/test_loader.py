@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_common.acting.policy import ModelError, choose
-from learnloop_serving.loader import fetch, load_policy, parse_uniform
+from learnloop_serving.policy_loader import fetch, load_policy, parse_uniform
 from testing.servers.policy_servers import settings, write_policy
 from testing.servers.ports import held_port
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
+import httpx
 from starlette.testclient import TestClient
 
 from learnloop_common.http_server import ProbesOnly, probes_config
-from learnloop_common.settings import ConfigurationError
 from testing.servers.policy_servers import settings
 
 
@@ -25,14 +24,16 @@ def test_probes_and_metrics_are_answered_and_nothing_else() -> None:
         assert client.post(path).status_code == 404, path
 
 
-@pytest.mark.parametrize("said", ["0", "65536", "many"])
-def test_a_port_that_cannot_be_is_refused_by_its_name(said: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"LEARNLOOP_PROBES_PORT: '{said}' is not valid"):
-        settings(LEARNLOOP_PROBES_PORT=said)
+async def test_probes_have_a_port_of_their_own_and_no_header_changes_who_asks() -> None:
+    async def callers(scope: Any, receive: Any, send: Any) -> None:
+        assert (scope["client"], scope["scheme"]) == (("127.0.0.1", 9), "http")
+        await everything(scope, receive, send)
 
-
-def test_probes_have_a_port_of_their_own_where_one_is_set() -> None:
-    probes = probes_config(everything, "127.0.0.1", settings(LEARNLOOP_PROBES_PORT="8081").probes_port, None)
+    probes = probes_config(callers, "127.0.0.1", settings(LEARNLOOP_PROBES_PORT="8081").probes_port, None)
     assert probes is not None
+    probes.load()
+    transport = httpx.ASGITransport(probes.loaded_app, client=("127.0.0.1", 9))
+    forged = {"x-forwarded-for": "10.9.9.9", "x-forwarded-proto": "https"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:
+        assert (await client.get("/healthz", headers=forged)).text == "answered"
     assert probes.port == 8081
-    assert probes_config(everything, "127.0.0.1", settings().probes_port, None) is None

@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from learnloop_api.wire.routing import Arm
-from learnloop_serving import other_arms as reaching
-from learnloop_serving.loader import UniformPolicy
+from learnloop_serving import forwarding as reaching
+from learnloop_serving.forwarding import Reach
 from learnloop_serving.metrics import Metrics
-from learnloop_serving.other_arms import Reach
+from learnloop_serving.policy_loader import UniformPolicy
 from learnloop_serving.routing_table import RoutingState
 from testing.servers.policy_servers import CANARY, STABLE, LiveServer, table
 from testing.servers.ports import held_port
+from testing.waiting import until_true
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +45,6 @@ def both(canary: Arm) -> str:
     return table((STABLE, "stable", 100 - canary.weight), (CANARY, "canary", canary.weight, canary.url))
 
 
-async def until(said: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not said():  # noqa: ASYNC110 what is waited for is a state, not an event
-            await asyncio.sleep(0.01)
-
-
 async def test_a_canary_is_reached_once_something_is_ready_at_its_address(start: Callable[..., LiveServer]) -> None:
     with held_port() as port:
         routing, canary = listing(f"http://127.0.0.1:{port}")
@@ -61,7 +56,7 @@ async def test_a_canary_is_reached_once_something_is_ready_at_its_address(start:
             assert not reach.reached(canary), "it listens and is not ready"
             server.route(both(canary))
             server.arm.install(UniformPolicy(2, 4), 0.0)
-            await until(lambda: reach.reached(canary))
+            await until_true(lambda: reach.reached(canary))
 
 
 async def test_a_canary_that_fails_after_its_first_answer_is_drawn_all_the_same(
@@ -71,7 +66,7 @@ async def test_a_canary_that_fails_after_its_first_answer_is_drawn_all_the_same(
     routing, canary = listing(server.url)
     server.route(both(canary))
     async with knocking(routing) as reach:
-        await until(lambda: reach.reached(canary))
+        await until_true(lambda: reach.reached(canary))
         server.arm.draining = True
         await asyncio.sleep(0.05)
         assert reach.reached(canary)
@@ -82,9 +77,9 @@ async def test_a_canary_that_left_the_table_has_to_answer_anew(start: Callable[.
     routing, canary = listing(server.url)
     server.route(both(canary))
     async with knocking(routing) as reach:
-        await until(lambda: reach.reached(canary))
+        await until_true(lambda: reach.reached(canary))
         assert routing.offer(table((STABLE, "stable", 100)), "test")
-        await until(lambda: not reach.reached(canary))
+        await until_true(lambda: not reach.reached(canary))
 
 
 async def test_an_address_that_is_none_costs_the_canary_its_episodes_and_nothing_else() -> None:

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,15 +13,10 @@ from aiohttp.test_utils import TestServer
 from learnloop_serving.metrics import Metrics
 from learnloop_serving.routing_table import ConfigMapWatch, RoutingState
 from testing.servers.policy_servers import CANARY, STABLE, settings, table
+from testing.waiting import until_true
 
 STABLE_ONLY = table((STABLE, "stable", 100))
 WITH_CANARY = table((STABLE, "stable", 90), (CANARY, "canary", 10), generation=2)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(90):
-        while not condition():  # noqa: ASYNC110 - the condition is the state of the code under test
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -96,7 +91,7 @@ async def watching(
     (tmp_path / "token").write_text("first")
     config = settings().model_copy(update={"kubernetes_url": api[1], "service_account": tmp_path})
     task: Awaitable[None] = asyncio.create_task(ConfigMapWatch(config, state, metrics).follow())
-    await until(lambda: state.table is not None)
+    await until_true(lambda: state.table is not None)
     yield api[0]
     task.cancel()  # type: ignore[attr-defined]
 
@@ -107,7 +102,7 @@ async def test_a_watch_that_ends_is_followed_by_another_with_a_fresh_token(
     (tmp_path / "token").write_text("second")
     watching.text = WITH_CANARY
     watching.lines.put_nowait(None)
-    await until(lambda: state.lists(CANARY))
+    await until_true(lambda: state.lists(CANARY))
     assert watching.requests[-1].headers["authorization"] == "Bearer second"
     assert broken(metrics, "watch") == 0
 
@@ -116,7 +111,7 @@ async def test_an_expired_version_and_a_deleted_map_are_survived(watching: ApiSe
     watching.lines.put_nowait(watching.event("DELETED"))
     watching.text = WITH_CANARY
     watching.lines.put_nowait(b'{"type":"ERROR","object":{"code":410,"message":"too old"}}\n')
-    await until(lambda: state.lists(CANARY))
+    await until_true(lambda: state.lists(CANARY))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +133,7 @@ async def test_nonsense_from_the_watch_is_counted_and_read_afresh(
 ) -> None:
     watching.text = WITH_CANARY
     watching.lines.put_nowait(line + b"\n")
-    await until(lambda: state.lists(CANARY))
+    await until_true(lambda: state.lists(CANARY))
     assert broken(metrics, "watch") >= 1
 
 
@@ -157,7 +152,7 @@ async def test_a_connection_that_breaks_inside_the_event_loop_is_opened_again(
 
     monkeypatch.setattr(watch, "_client", connect)
     task = asyncio.create_task(watch.follow())
-    await until(lambda: state.lists(STABLE))
+    await until_true(lambda: state.lists(STABLE))
     task.cancel()
 
 
@@ -166,10 +161,10 @@ async def test_a_table_that_is_broken_in_the_cluster_does_not_end_the_watch(
 ) -> None:
     watching.text = None
     watching.lines.put_nowait(watching.event("MODIFIED"))
-    await until(lambda: broken(metrics, "table") == 1)
+    await until_true(lambda: broken(metrics, "table") == 1)
     watching.text = WITH_CANARY
     watching.lines.put_nowait(watching.event("MODIFIED"))
-    await until(lambda: state.lists(CANARY))
+    await until_true(lambda: state.lists(CANARY))
 
 
 def mortal(seconds: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from learnloop_environments.conversations.base import Message, ToolCall
+from learnloop_environments.conversations.conversation_world import Message, ToolCall
 from learnloop_environments.randomness import Purpose, Split, episode_seeds, generator
 
 KEYS = 8

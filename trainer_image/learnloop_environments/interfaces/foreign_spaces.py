@@ -7,6 +7,7 @@ before these bits. Bit 30 marks the seed of a held-out episode.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +15,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from numpy.typing import ArrayLike, NDArray
 
 from learnloop_api.uniform_policy import MOST
-from learnloop_environments.base import FIELD, ActionSpace, Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, Split, Words, episode_seeds, words
+from learnloop_environments.spaces import FIELD, ActionSpace, Bounds
 
 Begun = TypeVar("Begun")
 SHORT = 31
@@ -80,14 +81,43 @@ def width(name: str, space: Space[Any]) -> int:
         if not isinstance(leaf, Box | Discrete | MultiDiscrete | MultiBinary):
             problem = f"has observations {space}, and {type(leaf).__name__} cannot be flattened"
             raise ConfigError(FIELD, name, problem, f"choose {PLAYED}")
-        if isinstance(leaf, Box) and leaf.dtype == np.uint8 and len(leaf.shape) > 1:
-            fix = f"turn them into a few numbers, or use the environment's state; {REWRITE}"
-            raise ConfigError(FIELD, name, f"has observations {space}, which are images, and no network here sees", fix)
         total += int(flatdim(leaf))
     if not 1 <= total <= MOST:
         problem = f"has observations {space}: {total} numbers, 1 to {MOST} are possible"
         raise ConfigError(FIELD, name, problem, f"leave some of them out; {REWRITE}")
     return total
+
+
+def image(space: Space[Any]) -> bool:
+    return isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) > 1
+
+
+def refuse_images(name: str, space: Space[Any] | None) -> None:
+    """Raises ConfigError where a flattened observation has the pixels of an image: no network for rows sees them."""
+    if space is not None and any(map(image, _leaves(space))):
+        fix = f"set engine to sb3, which has CnnPolicy, or turn them into a few numbers; {REWRITE}"
+        raise ConfigError(FIELD, name, f"has observations {space}, which are images", fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an observation: numbers `at` to `end` of the flattened one, which are of this shape in an image."""
+
+    name: str
+    at: int
+    end: int
+    shape: tuple[int, ...] | None
+
+
+def parts(space: Space[Any], name: str = "", at: int = 0) -> list[Part]:
+    """All parts of a space, by the keys that lead to each, as `flatten` puts them in a row."""
+    if isinstance(space, Dict | Tuple):
+        named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        result: list[Part] = []
+        for key, inner in named:
+            result += parts(inner, f"{name}.{key}" if name else str(key), result[-1].end if result else at)
+        return result
+    return [Part(name, at, at + int(flatdim(space)), space.shape if image(space) else None)]
 
 
 def layout(space: Space[Any]) -> Any:

@@ -16,9 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import Bounds
-from learnloop_environments.randomness import Purpose, gumbels, uniforms
+from learnloop_environments import VectorEnvironment, randomness, spaces
 from learnloop_trainer.neural.networks import Floats, Network
 
 DEVIATION = "log_deviation"
@@ -72,7 +70,9 @@ class Categorical:
         return {}
 
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
-        return gumbels(Purpose.ACTION, seed, steps, members, np.arange(self.outputs)[None, None, :])
+        return randomness.gumbels(
+            randomness.Purpose.ACTION, seed, steps, members, np.arange(self.outputs)[None, None, :]
+        )
 
     def room(self, shape: tuple[int, ...]) -> NDArray[Any]:
         return np.empty(shape, dtype=np.int64)
@@ -113,7 +113,7 @@ class Categorical:
 class Gaussian:
     """Numbers within bounds, through tanh."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: spaces.Bounds) -> None:
         self.outputs, self._bounds = len(bounds.low), bounds
 
     def parameters(self) -> dict[str, Floats]:
@@ -122,7 +122,9 @@ class Gaussian:
     def noise(self, seed: int, steps: NDArray[Any], members: NDArray[Any]) -> NDArray[np.float32]:
         """Standard normal (Box & Muller, 1958)."""
         which = np.arange(self.outputs)[None, None, :]
-        first, second = (uniforms(Purpose.NOISE, seed, steps, members, which, half) for half in (0, 1))
+        first, second = (
+            randomness.uniforms(randomness.Purpose.NOISE, seed, steps, members, which, half) for half in (0, 1)
+        )
         return np.asarray(np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second), dtype=np.float32)
 
     def room(self, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -170,9 +172,9 @@ class Gaussian:
 class Hybrid:
     """A choice and numbers that go with it, kept as float32 [n, 1 + numbers]."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: spaces.Bounds) -> None:
         """`bounds.choices` of the first number; the rest are numbers."""
-        rest = Bounds(bounds.low[1:], bounds.high[1:])
+        rest = spaces.Bounds(bounds.low[1:], bounds.high[1:])
         self._bounds, self.choice, self.numbers = bounds, Categorical(bounds.choices), Gaussian(rest)
         self._split = bounds.choices
         self.outputs = self._split + self.numbers.outputs

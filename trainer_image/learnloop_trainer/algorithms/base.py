@@ -10,19 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.base import ActionType, Observations, VectorEnvironment
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.neural.networks import Floats, Network, forward, forward_numpy
-from learnloop_trainer.neural.observation_normalisation import normalised
-from learnloop_trainer.neural.schedules import step_size
-from learnloop_trainer.recordings import Recording
-from learnloop_trainer.safety.shield import Preferences, Shielded
+from learnloop_environments.spaces import ActionType, Observations, VectorEnvironment
+from learnloop_trainer import distributed, recordings, safety
+from learnloop_trainer.neural import networks, observation_normalisation, schedules
 
 Arrays = dict[str, NDArray[np.generic]]
 
 
-def _no_recording() -> Recording:
+def _no_recording() -> recordings.Recording:
     raise ConfigError("spec.data", "", "names no recorded experience", "set learningAgentRef or bc.recording")
 
 
@@ -37,9 +33,13 @@ class Occasion:
     seed: int
     total_steps: int
     environments: int  # over all ranks
-    group: Group
-    recording: Callable[[], Recording] = _no_recording  # collective; of logged experience, where a run learns from it
-    memory: Callable[[], Recording | None] = _no_memory  # collective; the same, where a run can do without it
+    group: distributed.Group
+    recording: Callable[[], recordings.Recording] = (
+        _no_recording  # collective; of logged experience, where a run learns from it
+    )
+    memory: Callable[[], recordings.Recording | None] = (
+        _no_memory  # collective; the same, where a run can do without it
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Experience:
 class Learner(Protocol):
     """An algorithm with its state. All ranks call the same methods in the same order."""
 
-    network: Network  # what is exported
+    network: networks.Network  # what is exported
     environment: VectorEnvironment
     step: int  # environment steps of all ranks together
 
@@ -80,9 +80,9 @@ class StatefulLearner:
         parameters: Parameters,
         environment: VectorEnvironment,
         occasion: Occasion,
-        network: Network,
+        network: networks.Network,
         *,
-        others: Mapping[str, Network] | None = None,
+        others: Mapping[str, networks.Network] | None = None,
         targets: Collection[str] = (),
     ) -> None:
         """`network` is exported, `others` are not; `targets` names those that have one, '' the network."""
@@ -94,9 +94,9 @@ class StatefulLearner:
     def rate(self, start: float | None = None) -> float:
         """The step size now; `start`: at the beginning of the run, learningRate unless given."""
         start = self.parameters.learning_rate if start is None else start
-        return step_size(self.parameters, start, self.step / self.occasion.total_steps)
+        return schedules.step_size(self.parameters, start, self.step / self.occasion.total_steps)
 
-    def apply(self, network: Network, rate: float | None = None, *, clear: bool = True) -> None:
+    def apply(self, network: networks.Network, rate: float | None = None, *, clear: bool = True) -> None:
         """Collective: add the ranks' gradients up and take one step of Adam; see `Network.adam`."""
         self.occasion.group.add_up(network.gradient)
         network.adam(self.rate() if rate is None else rate, self.parameters.max_gradient_norm, clear=clear)
@@ -128,8 +128,8 @@ def _target(name: str) -> str:
 
 
 Leaves = Mapping[str, torch.Tensor]
-Outputs = Callable[[Any, Observations], Floats]
-QValue = Callable[[Any, Observations, NDArray[Any]], Floats]
+Outputs = Callable[[Any, Observations], networks.Floats]
+QValue = Callable[[Any, Observations, NDArray[Any]], networks.Floats]
 ALL_ACTIONS = frozenset(ActionType)
 
 
@@ -186,7 +186,7 @@ class Traits:
         """The outputs of the exported policy for observations [n, observations]."""
         if self.outputs is not None:
             return self.outputs(leaves, observation)
-        return forward(leaves, self.head, self.activation, observation)
+        return networks.forward(leaves, self.head, self.activation, observation)
 
 
 _by_name: dict[str, Traits] = {}
@@ -226,9 +226,9 @@ def traits_of(name: str) -> Traits:
 def head_outputs(head: str, activation: str) -> Outputs:
     """The `preferences` of a learner whose head, or whose agents' head, has an output for each action."""
 
-    def outputs(learner: Any, seen: Observations) -> Floats:
-        rows = normalised(learner.network.fixed, seen.reshape(-1, seen.shape[-1]))
-        return forward_numpy(learner.network.actor(), head, activation, np.ascontiguousarray(rows))
+    def outputs(learner: Any, seen: Observations) -> networks.Floats:
+        rows = observation_normalisation.normalised(learner.network.fixed, seen.reshape(-1, seen.shape[-1]))
+        return networks.forward_numpy(learner.network.actor(), head, activation, np.ascontiguousarray(rows))
 
     return outputs
 
@@ -239,12 +239,12 @@ def head_values(head: str, activation: str) -> QValue:
     return lambda learner, seen, done: picked(values(learner, seen), done)
 
 
-def picked(values: Floats, done: NDArray[Any]) -> Floats:
+def picked(values: networks.Floats, done: NDArray[Any]) -> networks.Floats:
     """Of values [rows, actions] those of the actions done, in their shape."""
     return np.take_along_axis(values, done.reshape(-1, 1), axis=1).reshape(done.shape)
 
 
-def unscaled(learner: Any, done: NDArray[Any]) -> Floats:
+def unscaled(learner: Any, done: NDArray[Any]) -> networks.Floats:
     """Numbers from the environment's bounds to [-1, 1], in their shape."""
     bounds = learner.environment.bounds
     assert bounds is not None  # those who ask have continuous actions
@@ -257,9 +257,9 @@ def advise(environment: VectorEnvironment, learner: Learner, traits: Traits, see
     Without preferences a shield can only take the fallback, so the learner would learn from other actions than the
     exported graph takes.
     """
-    if not isinstance(environment, Shielded):
+    if not isinstance(environment, safety.Shielded):
         return
     if traits.q_value is not None:
         environment.worth = partial(traits.q_value, learner)
     if traits.preferences is not None and environment.bounds is None:
-        environment.preferences = Preferences(partial(traits.preferences, learner), traits.draws, seed)
+        environment.preferences = safety.Preferences(partial(traits.preferences, learner), traits.draws, seed)

@@ -15,11 +15,9 @@ import numpy as np
 import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import ActionType
-from learnloop_environments.randomness import Draws, Purpose
-from learnloop_trainer.algorithms.base import Occasion, Traits, register
-from learnloop_trainer.algorithms.replaying import RecordingLearner
+from learnloop_environments import VectorEnvironment, randomness
+from learnloop_environments.spaces import ActionType
+from learnloop_trainer.algorithms import base, logged_batches
 from learnloop_trainer.neural.networks import Network, Stack, dense
 from learnloop_trainer.recordings import Recording
 
@@ -41,18 +39,18 @@ def slope(outputs: torch.Tensor, action: torch.Tensor, out: torch.Tensor) -> Non
     out.mul_(squashed.square_().neg_().add_(1.0)).mul_(2.0)
 
 
-class Bc(RecordingLearner):
+class Bc(logged_batches.RecordingLearner):
     """Behaviour cloning on this rank's part of every batch."""
 
     UPDATES = 32
 
     def __init__(
-        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: base.Occasion, device: torch.device
     ) -> None:
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         super().__init__(parameters, environment, occasion, network)
         self._policy = Stack(network, ["policy"], ACTIVATION, range(len(parameters.hidden) + 1))
-        self._draws = Draws((parameters.batch_size,), Purpose.REPLAY, occasion.seed)
+        self._draws = randomness.Draws((parameters.batch_size,), randomness.Purpose.REPLAY, occasion.seed)
 
     def _take(self, recording: Recording) -> None:
         device = self.network.vector.device
@@ -73,8 +71,8 @@ class Bc(RecordingLearner):
         return int(size)
 
 
-register(
-    Traits(
+base.register(
+    base.Traits(
         name="bc",
         learner=Bc,
         head="policy",

@@ -21,9 +21,8 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import ActionType
-from learnloop_trainer.algorithms.base import Occasion, Traits, register
-from learnloop_trainer.algorithms.replaying import LogLearner
+from learnloop_environments.spaces import ActionType
+from learnloop_trainer.algorithms import base, logged_batches
 from learnloop_trainer.neural.networks import Network, Stack, dense, forward
 from learnloop_trainer.replay import Transitions
 
@@ -60,13 +59,13 @@ def slope(
     out.scatter_add_(1, action, values.gather(1, action).sub_(goal).sub_(conservatism))
 
 
-class Cql(LogLearner):
+class Cql(logged_batches.LogLearner):
     """Conservative Q-learning on this rank's part of every batch."""
 
     UPDATES = 32
 
     def __init__(
-        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: base.Occasion, device: torch.device
     ) -> None:
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         super().__init__(parameters, environment, occasion, network, {}, "")
@@ -92,8 +91,8 @@ class Cql(LogLearner):
         self._apply(self.network)
 
 
-register(
-    Traits(
+base.register(
+    base.Traits(
         name="cql",
         learner=Cql,
         head="q",

@@ -31,62 +31,57 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments import Step, VectorEnvironment
-from learnloop_environments.base import ActionType, Observations
-from learnloop_environments.randomness import Draws, Purpose, uniforms
-from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, Traits, head_outputs, head_values, register
-from learnloop_trainer.algorithms.icm import Icm
-from learnloop_trainer.algorithms.replaying import CHUNK, MixedReplay, ReplayLearner, mean_losses
-from learnloop_trainer.floating_point import require_finite, require_learned
-from learnloop_trainer.neural.networks import Floats, Network, Stack, dense, forward, forward_numpy
-from learnloop_trainer.neural.schedules import explored
-from learnloop_trainer.replay import Priorities, Transitions
+from learnloop_environments import Step, VectorEnvironment, randomness
+from learnloop_environments.spaces import ActionType, Observations
+from learnloop_trainer import floating_point, replay
+from learnloop_trainer.algorithms import base, icm, logged_batches
+from learnloop_trainer.neural import networks, schedules
 
 ACTIVATION = "relu"
 
 
-def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> Network:
-    return Network(dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
+def init(parameters: Parameters, observations: int, actions: int, seed: int, device: torch.device) -> networks.Network:
+    return networks.Network(networks.dense("q", [observations, *parameters.hidden, actions], 1.0, seed, 0), device)
 
 
 def epsilon(parameters: Parameters, step: int, total_steps: int, *, warm: bool) -> float:
     """Exploration rate: falls linearly over the first `exploration_fraction` of the run, then stays."""
     done = step / max(1.0, parameters.exploration_fraction * total_steps)
-    return explored(parameters.epsilon_start, parameters.epsilon_end, done, warm=warm)
+    return schedules.explored(parameters.epsilon_start, parameters.epsilon_end, done, warm=warm)
 
 
 def act(
-    q: Mapping[str, Floats], observation: Observations, explore: NDArray[np.bool_], random: NDArray[np.int64]
+    q: Mapping[str, networks.Floats], observation: Observations, explore: NDArray[np.bool_], random: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Greedy actions [n], but `random` ones [n] where `explore` [n] says so."""
-    return np.where(explore, random, forward_numpy(q, "q", ACTIVATION, observation).argmax(axis=1))
+    return np.where(explore, random, networks.forward_numpy(q, "q", ACTIVATION, observation).argmax(axis=1))
 
 
 def loss(
-    leaves: Mapping[str, torch.Tensor], target: Mapping[str, torch.Tensor], batch: Transitions, discount: float
+    leaves: Mapping[str, torch.Tensor], target: Mapping[str, torch.Tensor], batch: replay.Transitions, discount: float
 ) -> torch.Tensor:
     """The sum of the squared errors over the transitions (not the mean: ranks add their sums up), as the paper has it.
 
     What `Gradients.compute` differentiates; here for the reader, and for the tests that compare with autograd.
     """
     with torch.no_grad():
-        best = forward(leaves, "q", ACTIVATION, batch.successor).argmax(dim=1, keepdim=True)
-        future = forward(target, "q", ACTIVATION, batch.successor).gather(1, best).squeeze(1)
+        best = networks.forward(leaves, "q", ACTIVATION, batch.successor).argmax(dim=1, keepdim=True)
+        future = networks.forward(target, "q", ACTIVATION, batch.successor).gather(1, best).squeeze(1)
         goal = batch.reward + discount * batch.alive * future
-    value = forward(leaves, "q", ACTIVATION, batch.observation).gather(1, batch.action.unsqueeze(1)).squeeze(1)
+    value = networks.forward(leaves, "q", ACTIVATION, batch.observation).gather(1, batch.action.unsqueeze(1)).squeeze(1)
     return (value - goal).square().sum()
 
 
 class DqnGradients:
     """The gradient of `loss`, worked out by hand: no autograd."""
 
-    def __init__(self, network: Network, target: torch.Tensor, discount: float, layers: range) -> None:
+    def __init__(self, network: networks.Network, target: torch.Tensor, discount: float, layers: range) -> None:
         """For this network of these layers and its target's flat parameters."""
-        self._online = Stack(network, ["q"], ACTIVATION, layers)
-        self._target = Stack(network, ["q"], ACTIVATION, layers, vector=target)
+        self._online = networks.Stack(network, ["q"], ACTIVATION, layers)
+        self._target = networks.Stack(network, ["q"], ACTIVATION, layers, vector=target)
         self._discount = discount
 
-    def compute(self, batch: Transitions, count: int, weights: torch.Tensor | None = None) -> torch.Tensor:
+    def compute(self, batch: replay.Transitions, count: int, weights: torch.Tensor | None = None) -> torch.Tensor:
         """Put the gradient of `loss / count` in the network's flat gradient; returns the errors Q(s, a) - y [n].
 
         `weights` [n] multiply the squared errors. Within torch.inference_mode.
@@ -104,11 +99,11 @@ class DqnGradients:
         return error.squeeze(1)
 
 
-class Dqn(ReplayLearner):
+class Dqn(logged_batches.ReplayLearner):
     """DQN on this rank's environments."""
 
     def __init__(
-        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: base.Occasion, device: torch.device
     ) -> None:
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         super().__init__(parameters, environment, occasion, network)
@@ -116,31 +111,31 @@ class Dqn(ReplayLearner):
             network, self.targets[""], parameters.discount, range(len(parameters.hidden) + 1)
         )
         self.priorities = (
-            Priorities(occasion.environments, self.length, parameters.priority_exponent)
+            replay.Priorities(occasion.environments, self.length, parameters.priority_exponent)
             if parameters.prioritized
             else None
         )
         self.curiosity = None
         if parameters.curiosity is not None:
             sizes = (environment.observations, environment.actions)
-            self.curiosity = Icm(parameters.curiosity, *sizes, occasion, device)
-        self.memory = MixedReplay(occasion, parameters, parameters.batch_size)
+            self.curiosity = icm.Icm(parameters.curiosity, *sizes, occasion, device)
+        self.memory = logged_batches.MixedReplay(occasion, parameters, parameters.batch_size)
         self._drawn = {
-            size: Draws((2, size), Purpose.REPLAY, occasion.seed)
+            size: randomness.Draws((2, size), randomness.Purpose.REPLAY, occasion.seed)
             for size in (parameters.batch_size, parameters.local_batch_size)
         }
         self._errors: torch.Tensor | None = None
 
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+    def iterate(self, observation: Observations) -> tuple[Observations, list[base.Experience]]:
         """CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
         self.memory.ask(self.network.vector.device)
         explore, random = self._exploration()
-        rewards = np.empty((CHUNK, len(environment.members)), dtype=np.float32)
+        rewards = np.empty((logged_batches.CHUNK, len(environment.members)), dtype=np.float32)
         ended = np.empty(rewards.shape, dtype=np.bool_)
         actions = np.empty(rewards.shape, dtype=np.int64)
         with torch.inference_mode():
-            for t in range(CHUNK):
+            for t in range(logged_batches.CHUNK):
                 action = act(self.network.actor(), observation, explore[t], random[t])
                 actions[t] = action
                 step = environment.step(action)
@@ -149,21 +144,21 @@ class Dqn(ReplayLearner):
                 observation = step.observation
                 self._learn()
                 self.step += self.occasion.environments
-        require_finite(self.step, observation=observation, reward=rewards)
-        require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
-        return observation, [Experience(rewards, ended, self._told(), actions)]
+        floating_point.require_finite(self.step, observation=observation, reward=rewards)
+        floating_point.require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
+        return observation, [base.Experience(rewards, ended, self._told(), actions)]
 
     def _exploration(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """For the next CHUNK vector steps and this rank's environments: explore?, and if so with which action."""
         environments = self.occasion.environments
-        draws = uniforms(
-            Purpose.EXPLORE,
+        draws = randomness.uniforms(
+            randomness.Purpose.EXPLORE,
             self.occasion.seed,
-            self.step // environments + np.arange(CHUNK)[None, :, None],
+            self.step // environments + np.arange(logged_batches.CHUNK)[None, :, None],
             np.arange(2)[:, None, None],
             np.asarray(self.environment.members)[None, None, :],
         )
-        steps = range(self.step, self.step + CHUNK * environments, environments)
+        steps = range(self.step, self.step + logged_batches.CHUNK * environments, environments)
         warm = self.network.warm
         rates = [epsilon(self.parameters, step, self.occasion.total_steps, warm=warm) for step in steps]
         explore = draws[0] < np.asarray(rates)[:, None]
@@ -189,7 +184,7 @@ class Dqn(ReplayLearner):
         self._apply()
         return errors
 
-    def _wondered(self, batch: Transitions) -> Transitions:
+    def _wondered(self, batch: replay.Transitions) -> replay.Transitions:
         """With the intrinsic rewards of curiosity, which learns from the batch at the same time."""
         if self.curiosity is None:
             return batch
@@ -197,7 +192,7 @@ class Dqn(ReplayLearner):
         self.curiosity.update(batch, self.memory.local + self.memory.logged)
         return replace(batch, reward=reward)
 
-    def _update_by_priority(self, priorities: Priorities) -> torch.Tensor:
+    def _update_by_priority(self, priorities: replay.Priorities) -> torch.Tensor:
         """All ranks walk the same tree; each knows the errors of its own transitions, and the sum is all of them.
 
         Logged transitions are drawn uniformly, and weigh 1. Returns what `_update` does.
@@ -227,19 +222,19 @@ class Dqn(ReplayLearner):
         squared, logged = self._errors.square(), len(self.memory.share())
         sums = squared[: len(squared) - logged].sum().item(), squared[len(squared) - logged :].sum().item()
         self._errors = None
-        return mean_losses(self.occasion.group, *sums, self.memory)
+        return logged_batches.mean_losses(self.occasion.group, *sums, self.memory)
 
     def _apply(self) -> None:
         self.apply(self.network, clear=False)  # the next gradient replaces this one
         self.follow()
 
-    def shared(self) -> Arrays:
+    def shared(self) -> base.Arrays:
         state = super().shared() | self.memory.state()
         for part in (self.curiosity, self.priorities):
             state |= part.state() if part is not None else {}
         return state
 
-    def restore(self, shared: Arrays, own: Arrays) -> None:
+    def restore(self, shared: base.Arrays, own: base.Arrays) -> None:
         super().restore(shared, own)
         self.memory.restore(shared, self.network.vector.device)
         for part in (self.curiosity, self.priorities):
@@ -247,14 +242,14 @@ class Dqn(ReplayLearner):
                 part.restore(shared)
 
 
-register(
-    Traits(
+base.register(
+    base.Traits(
         name="dqn",
         learner=Dqn,
         head="q",
         activation=ACTIVATION,
         actions=frozenset({ActionType.DISCRETE}),
-        q_value=head_values("q", ACTIVATION),
-        preferences=head_outputs("q", ACTIVATION),
+        q_value=base.head_values("q", ACTIVATION),
+        preferences=base.head_outputs("q", ACTIVATION),
     )
 )

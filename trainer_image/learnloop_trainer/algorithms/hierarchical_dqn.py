@@ -19,7 +19,6 @@ Deviations, all deliberate:
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,17 +26,12 @@ from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import ActionType, Observations
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Draws, Purpose, uniforms
-from learnloop_environments.wrappers import innermost
+from learnloop_environments import VectorEnvironment, errors, randomness, spaces, wrappers
+from learnloop_trainer import floating_point, replay
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, Traits, picked, register
-from learnloop_trainer.algorithms.replaying import CHUNK, ReplayLearner
-from learnloop_trainer.floating_point import require_finite, require_learned
+from learnloop_trainer.algorithms.logged_batches import CHUNK, ReplayLearner
 from learnloop_trainer.neural.networks import Floats, Network, dense, forward, forward_numpy
 from learnloop_trainer.neural.schedules import explored
-from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"
 Leaves = Mapping[str, torch.Tensor]
@@ -58,7 +52,7 @@ def init(
 
 
 def choose(
-    parameters: Mapping[str, Floats], observation: Observations, explore: float, draws: NDArray[np.float64]
+    parameters: Mapping[str, Floats], observation: spaces.Observations, explore: float, draws: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Epsilon-greedy landmarks [n]; draws [2, n]."""
     values = forward_numpy(parameters, "meta", ACTIVATION, observation)
@@ -68,7 +62,7 @@ def choose(
 
 def act(
     parameters: Mapping[str, Floats],
-    observation: Observations,
+    observation: spaces.Observations,
     goal: NDArray[np.int64],
     landmarks: int,
     explore: float,
@@ -88,7 +82,9 @@ def greedy(leaves: Leaves, observation: torch.Tensor) -> torch.Tensor:
     return forward(leaves, "q", ACTIVATION, torch.cat((observation, goal), 1))
 
 
-def loss(leaves: Leaves, target: Leaves, batch: Transitions, at: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+def loss(
+    leaves: Leaves, target: Leaves, batch: replay.Transitions, at: torch.Tensor, parameters: Parameters
+) -> torch.Tensor:
     """The sum of both squared errors.
 
     `batch.action` [n, 2] holds action and landmark, `at` [n] the landmark at s' or -1.
@@ -122,26 +118,26 @@ class HierarchicalDqn(ReplayLearner):
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """Raises ConfigError for an environment without landmarks."""
-        self._world = innermost(environment)
+        self._world = wrappers.innermost(environment)
         if not hasattr(self._world, "landmarks") or not hasattr(self._world, "reached"):
             name, fix = (
                 type(self._world).__name__,
                 "choose one that has them, or set algorithm to dqn",
             )
-            raise ConfigError("spec.data.environment", name, "has no landmarks for a meta-controller", fix)
+            raise errors.ConfigError("spec.data.environment", name, "has no landmarks for a meta-controller", fix)
         self.landmarks = int(self._world.landmarks)
         sizes = (environment.observations, self.landmarks, environment.actions)
         network = init(parameters, *sizes, occasion.seed, device)
         super().__init__(parameters, environment, occasion, network, dimensions=2)
-        self._draws = Draws((2, parameters.batch_size), Purpose.REPLAY, occasion.seed)
+        self._draws = randomness.Draws((2, parameters.batch_size), randomness.Purpose.REPLAY, occasion.seed)
         count = len(environment.members)
         self.goal, self.left = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
 
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+    def iterate(self, observation: spaces.Observations) -> tuple[spaces.Observations, list[Experience]]:
         """CHUNK vector steps with the updates that are due between them."""
         environment, parameters = self.environment, self.parameters
-        draws = uniforms(
-            Purpose.EXPLORE,
+        draws = randomness.uniforms(
+            randomness.Purpose.EXPLORE,
             self.occasion.seed,
             self.step // self.occasion.environments + np.arange(CHUNK)[:, None, None],
             np.arange(4)[None, :, None],
@@ -164,8 +160,8 @@ class HierarchicalDqn(ReplayLearner):
             observation = step.observation
             self._learn()
             self.step += self.occasion.environments
-        require_finite(self.step, observation=observation, reward=rewards)
-        require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
+        floating_point.require_finite(self.step, observation=observation, reward=rewards)
+        floating_point.require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
         return observation, [Experience(rewards, ended)]
 
     def _learn(self) -> None:
@@ -187,13 +183,13 @@ class HierarchicalDqn(ReplayLearner):
         self.goal, self.left = (np.array(own[name], dtype=np.int64) for name in ("goal", "left"))
 
 
-def towards_goal(learner: HierarchicalDqn, seen: Observations) -> Floats:
+def towards_goal(learner: HierarchicalDqn, seen: spaces.Observations) -> Floats:
     """The controller's values of every action on the way to the landmark that each environment is heading for."""
     heading = np.eye(learner.landmarks, dtype=np.float32)[learner.goal]
     return forward_numpy(learner.network.actor(), "q", ACTIVATION, np.concatenate((seen, heading), axis=1))
 
 
-def on_the_way(learner: HierarchicalDqn, seen: Observations, done: NDArray[Any]) -> Floats:
+def on_the_way(learner: HierarchicalDqn, seen: spaces.Observations, done: spaces.Actions) -> Floats:
     return picked(towards_goal(learner, seen), done)
 
 
@@ -203,7 +199,7 @@ register(
         learner=HierarchicalDqn,
         head="q",
         activation=ACTIVATION,
-        actions=frozenset({ActionType.DISCRETE}),
+        actions=frozenset({spaces.ActionType.DISCRETE}),
         chooser="meta",
         outputs=greedy,
         q_value=on_the_way,

@@ -7,27 +7,25 @@ arXiv 1511.08779. Every agent i learns a value of its own observation and action
 
 Not implicit Q-learning (arXiv 2110.06169), which has the same three letters.
 
-Deviations, all deliberate: agents share parameters (see replaying.py), targets are double, and the rest is as in
+Deviations, all deliberate: agents share parameters (see logged_batches.py), targets are double, and the rest is as in
 dqn.py, whose gradient is used as it is.
 """
 
 import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.base import ActionType, VectorEnvironment
-from learnloop_trainer.algorithms import dqn
-from learnloop_trainer.algorithms.base import Occasion, Traits, head_outputs, head_values, register
-from learnloop_trainer.algorithms.replaying import DiscreteTeam
+from learnloop_environments.spaces import ActionType, VectorEnvironment
+from learnloop_trainer.algorithms import base, dqn, logged_batches
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = dqn.ACTIVATION
 
 
-class IndependentDqn(DiscreteTeam):
+class IndependentDqn(logged_batches.DiscreteTeam):
     """Independent DQN on this rank's teams."""
 
     def __init__(
-        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: base.Occasion, device: torch.device
     ) -> None:
         network = dqn.init(parameters, environment.observations, environment.actions, occasion.seed, device)
         super().__init__(parameters, environment, occasion, network)
@@ -48,15 +46,15 @@ class IndependentDqn(DiscreteTeam):
             self.follow()
 
 
-register(
-    Traits(
+base.register(
+    base.Traits(
         name="independent-dqn",
         learner=IndependentDqn,
         head="q",
         activation=ACTIVATION,
         actions=frozenset({ActionType.DISCRETE}),
         team=True,
-        q_value=head_values("q", ACTIVATION),
-        preferences=head_outputs("q", ACTIVATION),
+        q_value=base.head_values("q", ACTIVATION),
+        preferences=base.head_outputs("q", ACTIVATION),
     )
 )

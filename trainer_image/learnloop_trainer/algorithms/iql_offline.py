@@ -24,10 +24,8 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import Bounds
-from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
-from learnloop_trainer.algorithms.base import ALL_ACTIONS, Occasion, Traits, register
-from learnloop_trainer.algorithms.replaying import LogLearner
+from learnloop_environments.spaces import Bounds
+from learnloop_trainer.algorithms import action_heads, base, logged_batches
 from learnloop_trainer.neural.networks import Network, Stack, dense, side_by_side
 from learnloop_trainer.replay import Transitions
 
@@ -38,7 +36,7 @@ MOST_WEIGHT = 100.0
 
 
 def init(
-    parameters: Parameters, observations: int, head: Head, width: int, seed: int, device: torch.device
+    parameters: Parameters, observations: int, head: action_heads.Head, width: int, seed: int, device: torch.device
 ) -> list[Network]:
     """Fresh policy, value and critics; `width`: numbers by which the critics see an action."""
     sizes = [*parameters.hidden]
@@ -75,7 +73,12 @@ class IqlUpdate:
     """One update of everything from a batch."""
 
     def __init__(
-        self, networks: list[Network], target: torch.Tensor, head: Head, parameters: Parameters, actions: int
+        self,
+        networks: list[Network],
+        target: torch.Tensor,
+        head: action_heads.Head,
+        parameters: Parameters,
+        actions: int,
     ) -> None:
         """`target`: the target critics' flat parameters; `actions`: choices that the critics see as one-hot vectors."""
         layers = range(len(parameters.hidden) + 1)
@@ -113,16 +116,16 @@ class IqlUpdate:
         self._policy.backward(size)
 
 
-class IqlOffline(LogLearner):
+class IqlOffline(logged_batches.LogLearner):
     """Implicit Q-learning on this rank's part of every batch."""
 
     UPDATES = 16
 
     def __init__(
-        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: base.Occasion, device: torch.device
     ) -> None:
         bounds = environment.bounds
-        head, choices = fitting(environment), environment.actions if bounds is None else bounds.choices
+        head, choices = action_heads.fitting(environment), environment.actions if bounds is None else bounds.choices
         width = choices if bounds is None else environment.actions + (choices - 1 if choices else 0)
         networks = init(parameters, environment.observations, head, width, occasion.seed, device)
         policy, self.value, self.critics = networks
@@ -150,14 +153,14 @@ class IqlOffline(LogLearner):
         return (sums[1] - sums[0].square()).clamp_(min=1e-12).sqrt_()
 
 
-register(
-    Traits(
+base.register(
+    base.Traits(
         name="iql-offline",
         learner=IqlOffline,
         head="policy",
         activation=ACTIVATION,
-        actions=ALL_ACTIONS,
+        actions=base.ALL_ACTIONS,
         recorded=True,
-        deviation=(DEVIATION, LEAST, MOST),
+        deviation=(action_heads.DEVIATION, action_heads.LEAST, action_heads.MOST),
     )
 )

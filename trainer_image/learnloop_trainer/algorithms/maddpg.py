@@ -19,7 +19,6 @@ as the numbers' noise is large.
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,12 +26,11 @@ from numpy.typing import NDArray
 from torch.nn.functional import one_hot
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.base import ActionType, Observations, VectorEnvironment, agents, middle
 from learnloop_environments.randomness import Purpose, uniforms
-from learnloop_trainer.algorithms.base import Occasion, Traits, register, unscaled
-from learnloop_trainer.algorithms.replaying import Team
+from learnloop_environments.spaces import Actions, ActionType, Observations, VectorEnvironment, agents, middle
+from learnloop_trainer.algorithms import base, logged_batches
+from learnloop_trainer.neural import schedules
 from learnloop_trainer.neural.networks import Floats, Network, dense, forward, forward_numpy
-from learnloop_trainer.neural.schedules import explored, held
 from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"
@@ -129,11 +127,11 @@ def replaced(action: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     return torch.where(diagonal, joint(own), joint(action))
 
 
-class Maddpg(Team):
+class Maddpg(logged_batches.Team):
     """MADDPG on this rank's teams."""
 
     def __init__(
-        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: base.Occasion, device: torch.device
     ) -> None:
         self.choices = environment.bounds.choices if environment.bounds is not None else 0
         sizes = (agents(environment), environment.observations, environment.actions)
@@ -154,7 +152,7 @@ class Maddpg(Team):
         if self.step < self.parameters.learning_starts and not warm:
             return np.asarray(2.0 * first - 1.0, dtype=np.float32)
         done = self.step / self.occasion.total_steps
-        deviation = explored(self.parameters.noise_start, self.parameters.noise_end, done, warm=warm)
+        deviation = schedules.explored(self.parameters.noise_start, self.parameters.noise_end, done, warm=warm)
         normal = np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * math.pi * second)  # Box & Muller (1958)
         random = np.stack((first[..., 0] - deviation, second[..., 0]))
         return act(self.network, observation, deviation * normal, self.choices, random)
@@ -171,7 +169,7 @@ class Maddpg(Team):
         error = value(self.critic.leaves, observation, joint(action), centralized=central) - goal
         torch.autograd.backward(error.square().sum() / share)
         self.apply(self.critic)
-        if not held(self.step / self.occasion.total_steps, warm=self.network.warm):
+        if not schedules.held(self.step / self.occasion.total_steps, warm=self.network.warm):
             torch.autograd.backward(-self._expected(observation, action) / share)
             self.critic.gradient.zero_()  # the actor's loss passes through the critic and must not move it
             self.apply(self.network, self.rate(parameters.actor_learning_rate))
@@ -199,18 +197,18 @@ class Maddpg(Team):
         return self.critic.updates
 
 
-def agents_critics(learner: Maddpg, seen: Observations, done: NDArray[Any]) -> Floats:
+def agents_critics(learner: Maddpg, seen: Observations, done: Actions) -> Floats:
     """Of a team's actions as the environment takes them, what each agent's critic thinks: [n, agents]."""
     device = learner.critic.vector.device
     with torch.no_grad():
         observation = torch.from_numpy(seen).to(device)
-        action = joint(told(torch.from_numpy(unscaled(learner, done)).to(device), learner.choices))
+        action = joint(told(torch.from_numpy(base.unscaled(learner, done)).to(device), learner.choices))
         values = value(learner.critic.leaves, observation, action, centralized=learner.parameters.centralized)
         return np.asarray(values.cpu().numpy())
 
 
-register(
-    Traits(
+base.register(
+    base.Traits(
         name="maddpg",
         learner=Maddpg,
         head="actor",

@@ -23,12 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import ActionType, Imposable, Observations
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Purpose, uniforms
-from learnloop_environments.simulation import Flags, Floats64, Simulation
-from learnloop_environments.wrappers import innermost
+from learnloop_environments import VectorEnvironment, errors, randomness, simulation, spaces, wrappers
 from learnloop_trainer.algorithms.base import Experience, Occasion, StatefulLearner, Traits, register
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.networks import Floats, Network, dense
@@ -101,20 +96,20 @@ class Maml(StatefulLearner):
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         """A fresh learner; raises ConfigError when the environment does not say what tasks there are."""
-        world = innermost(environment)
-        if not isinstance(world, Simulation) or not world.conditions.randomise:
+        world = wrappers.innermost(environment)
+        if not isinstance(world, simulation.Simulation) or not world.conditions.randomise:
             fix = "give the ranges of its parameters that tasks are drawn from"
-            raise ConfigError("spec.data.randomise", "", "is empty: maml needs a family of tasks", fix)
+            raise errors.ConfigError("spec.data.randomise", "", "is empty: maml needs a family of tasks", fix)
         if len(environment.members) % parameters.episodes or occasion.group.place.size > 1:
             problem, fix = "does not divide into whole tasks", "let environments be tasks × episodes, and workers 0"
-            raise ConfigError("spec.maml.episodes", parameters.episodes, problem, fix)
-        self._world: Simulation = world
+            raise errors.ConfigError("spec.maml.episodes", parameters.episodes, problem, fix)
+        self._world: simulation.Simulation = world
         self.tasks = len(environment.members) // parameters.episodes
         network = init(parameters, environment.observations, environment.actions, occasion.seed, device)
         super().__init__(parameters, environment, occasion, network, targets=[""])
         self._meta = self.targets[""]  # the weights that adapt; `network` holds them until the end
 
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+    def iterate(self, observation: spaces.Observations) -> tuple[spaces.Observations, list[Experience]]:
         """One meta-update over a batch of tasks; adapts to the nominal task after the last one."""
         del observation
         experiences = self._meta_update()
@@ -123,11 +118,15 @@ class Maml(StatefulLearner):
         require_learned(self.step, self.network.vector.sum())
         return self._imposed({}), experiences
 
-    def draw(self, occasion: int) -> dict[str, Floats64]:
+    def draw(self, occasion: int) -> dict[str, simulation.Floats64]:
         """Parameters of the tasks of one meta-update, the same for all episodes of a task [tasks * episodes]."""
         ranges = self._world.conditions.randomise
-        draws = uniforms(
-            Purpose.TASK, self.occasion.seed, occasion, np.arange(len(ranges))[:, None], np.arange(self.tasks)
+        draws = randomness.uniforms(
+            randomness.Purpose.TASK,
+            self.occasion.seed,
+            occasion,
+            np.arange(len(ranges))[:, None],
+            np.arange(self.tasks),
         )
         return {
             name: np.repeat(low + (high - low) * draw, self.parameters.episodes)
@@ -150,9 +149,9 @@ class Maml(StatefulLearner):
         self.step += steps + experience.reward.size
         return [experience]
 
-    def _imposed(self, tasks: Mapping[str, Floats64]) -> Observations:
+    def _imposed(self, tasks: Mapping[str, simulation.Floats64]) -> spaces.Observations:
         """New episodes of these tasks, through all wrappers: each of them looks at where an episode begins."""
-        assert isinstance(self.environment, Imposable)  # a Simulation, or a wrapper around one
+        assert isinstance(self.environment, spaces.Imposable)  # a Simulation, or a wrapper around one
         return self.environment.impose(tasks)
 
     def adapt(self, weights: Weights, batch: Batch) -> Weights:
@@ -163,21 +162,25 @@ class Maml(StatefulLearner):
         rate = self.parameters.adaptation_rate
         return {name: weight - rate * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
 
-    def _play(self, weights: Weights, tasks: Mapping[str, Floats64], inner: int) -> tuple[Batch, Experience]:
+    def _play(self, weights: Weights, tasks: Mapping[str, simulation.Floats64], inner: int) -> tuple[Batch, Experience]:
         """One episode in every environment: what each task saw, did and gained [tasks, steps * episodes, ...].
 
         Environments whose episode is over play on until all are, and nothing of that is learned from or counted.
         """
         environment, count = self.environment, len(self.environment.members)
         observation = self._imposed(tasks)
-        observations, done = list[Observations](), list[Floats]()
-        rewards, plays, ends = list[Floats](), list[Flags](), list[Flags]()
+        observations, done = list[spaces.Observations](), list[Floats]()
+        rewards, plays, ends = list[Floats](), list[simulation.Flags](), list[simulation.Flags]()
         numbers = (np.arange(count)[:, None], np.arange(environment.actions))
         when = self.network.updates, inner
         playing = np.ones(count, dtype=np.bool_)
         while playing.any():
-            draws = uniforms(Purpose.ACTION, self.occasion.seed, *when, len(observations), *numbers)
-            other = uniforms(Purpose.NOISE, self.occasion.seed, *when, len(observations), *numbers)
+            draws = randomness.uniforms(
+                randomness.Purpose.ACTION, self.occasion.seed, *when, len(observations), *numbers
+            )
+            other = randomness.uniforms(
+                randomness.Purpose.NOISE, self.occasion.seed, *when, len(observations), *numbers
+            )
             normal = np.sqrt(-2.0 * np.log(draws)) * np.cos(2.0 * np.pi * other)  # Box & Muller (1958)
             with torch.no_grad():
                 rows = torch.from_numpy(observation).view(self.tasks, -1, environment.observations)
@@ -208,7 +211,7 @@ class Maml(StatefulLearner):
         )
         return batch, Experience(reward, np.stack(ends))
 
-    def _inner_steps(self, tasks: Mapping[str, Floats64]) -> Weights:
+    def _inner_steps(self, tasks: Mapping[str, simulation.Floats64]) -> Weights:
         weights: Weights = {name: leaf.expand(self.tasks, *leaf.shape) for name, leaf in self.network.leaves.items()}
         for inner in range(self.parameters.adaptation_steps):
             batch, _ = self._play(weights, tasks, inner)
@@ -244,7 +247,7 @@ register(
         learner=Maml,
         head="actor",
         activation=ACTIVATION,
-        actions=frozenset({ActionType.CONTINUOUS}),
+        actions=frozenset({spaces.ActionType.CONTINUOUS}),
         meta_learned=True,
     )
 )

@@ -26,16 +26,14 @@ Deviations, all deliberate:
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import Observations
-from learnloop_environments.randomness import Purpose, generator
+from learnloop_environments import VectorEnvironment, randomness, spaces
+from learnloop_trainer import distributed, floating_point
 from learnloop_trainer.algorithms.action_heads import DEVIATION, LEAST, MOST, Head, fitting
 from learnloop_trainer.algorithms.base import (
     ALL_ACTIONS,
@@ -47,11 +45,8 @@ from learnloop_trainer.algorithms.base import (
     head_outputs,
     register,
 )
-from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.floating_point import require_finite, require_learned
+from learnloop_trainer.neural import observation_normalisation, schedules
 from learnloop_trainer.neural.networks import Floats, Network, Stack, dense, forward, forward_numpy, side_by_side
-from learnloop_trainer.neural.observation_normalisation import Normaliser
-from learnloop_trainer.neural.schedules import between
 
 ACTIVATION = "tanh"
 TELL_SECONDS, TOLD = 1.0, 256  # how often figures of an update are worked out, and of how many samples
@@ -61,9 +56,9 @@ TELL_SECONDS, TOLD = 1.0, 256  # how often figures of an update are worked out, 
 class Rollout:
     """`horizon` steps of this rank's environments; leading axes [horizon, environments]."""
 
-    observation: Observations  # [..., observations], as the networks see them
-    successor: Observations  # [..., observations], the true next state
-    action: NDArray[Any]  # as the head keeps them
+    observation: spaces.Observations  # [..., observations], as the networks see them
+    successor: spaces.Observations  # [..., observations], the true next state
+    action: spaces.Actions  # as the head keeps them
     reward: Floats
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
@@ -96,7 +91,7 @@ def init(parameters: Parameters, observations: int, head: Head, seed: int, devic
     return Network(side_by_side(policy, value) | head.parameters(), device)
 
 
-def act(policy: Mapping[str, Floats], head: Head, observation: Observations, noise: Floats) -> NDArray[Any]:
+def act(policy: Mapping[str, Floats], head: Head, observation: spaces.Observations, noise: Floats) -> spaces.Actions:
     """Sample actions, as the head keeps them, for observations [n, observations] with the head's noise."""
     return head.draw(policy, forward_numpy(policy, "policy", ACTIVATION, observation), noise)
 
@@ -169,7 +164,7 @@ class PpoGradients:
         return gain.mul_(active).neg_()
 
 
-def moments(advantage: torch.Tensor, group: Group) -> tuple[float, float]:
+def moments(advantage: torch.Tensor, group: distributed.Group) -> tuple[float, float]:
     """Collective: mean and deviation of the samples of all ranks."""
     numbers = advantage.double()
     count, total, squares = group.sum([float(len(numbers)), float(numbers.sum()), float((numbers * numbers).sum())])
@@ -222,7 +217,7 @@ def update(
     low, high, total = share.start * horizon, share.stop * horizon, occasion.environments * horizon
     edges = [total * part // parameters.minibatches for part in range(parameters.minibatches + 1)]
     for _ in range(parameters.epochs):
-        order = generator(Purpose.SHUFFLE, occasion.seed, network.updates).permutation(total)
+        order = randomness.generator(randomness.Purpose.SHUFFLE, occasion.seed, network.updates).permutation(total)
         local = (order >= low) & (order < high)
         sizes = np.diff(np.concatenate(([0], np.cumsum(local)))[edges]).tolist()
         for minibatch, size in zip(batch.pick(order[local] - low).cut(sizes), np.diff(edges), strict=True):
@@ -245,30 +240,34 @@ class Ppo(StatefulLearner):
         self.head = fitting(environment)
         network = init(parameters, environment.observations, self.head, occasion.seed, device)
         super().__init__(parameters, environment, occasion, network)
-        self._normaliser = Normaliser(environment.observations) if parameters.normalise_observations else None
+        self._normaliser = (
+            observation_normalisation.Normaliser(environment.observations)
+            if parameters.normalise_observations
+            else None
+        )
         if self._normaliser is not None:
             self.network.fixed = self._normaliser.arrays()
         self._gradients = PpoGradients(self.network, self.head, parameters)
         self._told_at = -TELL_SECONDS
 
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+    def iterate(self, observation: spaces.Observations) -> tuple[spaces.Observations, list[Experience]]:
         observation, rollout = self._collect(observation)
         return observation, [self.learn(rollout)]
 
     def learn(self, rollout: Rollout) -> Experience:
         """One update from a rollout."""
-        require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
+        floating_point.require_finite(self.step, observation=rollout.successor, reward=rollout.reward)
         if self._normaliser is not None:
             rollout.successor[:] = self._normaliser.apply(rollout.successor)
             self._normaliser.absorb(self.occasion.group)
             self.network.fixed = self._normaliser.arrays()
         done, rate = self.step / self.occasion.total_steps, self.rate()
-        self._gradients.clip = between(self.parameters.clip, self.parameters.clip_end, done)
+        self._gradients.clip = schedules.between(self.parameters.clip, self.parameters.clip_end, done)
         with torch.inference_mode():
             batch = prepare(self.network, self.head, rollout, self.parameters, self.occasion)
             update(self.network, self._gradients, batch, self.parameters, self.occasion, rate)
         self.step += self.occasion.environments * self.parameters.horizon
-        require_learned(self.step, self.network.vector.sum(), rollout.observation, rollout.reward)
+        floating_point.require_learned(self.step, self.network.vector.sum(), rollout.observation, rollout.reward)
         ended = rollout.terminated | rollout.truncated
         return Experience(rollout.reward, ended, self._told(batch), rollout.action)
 
@@ -296,7 +295,7 @@ class Ppo(StatefulLearner):
             }
         return {name: float(figure) for name, figure in figures.items()}
 
-    def _collect(self, observation: Observations) -> tuple[Observations, Rollout]:
+    def _collect(self, observation: spaces.Observations) -> tuple[spaces.Observations, Rollout]:
         environment, horizon = self.environment, self.parameters.horizon
         shape = (horizon, len(environment.members))
         steps = self.step // self.occasion.environments + np.arange(horizon)[:, None, None]

@@ -19,9 +19,8 @@ import torch
 from torch.nn.functional import elu
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.base import ActionType, VectorEnvironment, agents
-from learnloop_trainer.algorithms.base import Occasion, Traits, head_outputs, head_values, register
-from learnloop_trainer.algorithms.replaying import DiscreteTeam
+from learnloop_environments.spaces import ActionType, VectorEnvironment, agents
+from learnloop_trainer.algorithms import base, logged_batches
 from learnloop_trainer.neural.networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
 
@@ -70,11 +69,11 @@ def loss(
     return (mix(leaves, chosen, batch.observation) - goal).square().sum()
 
 
-class Qmix(DiscreteTeam):
+class Qmix(logged_batches.DiscreteTeam):
     """QMIX on this rank's teams."""
 
     def __init__(
-        self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
+        self, parameters: Parameters, environment: VectorEnvironment, occasion: base.Occasion, device: torch.device
     ) -> None:
         sizes = (agents(environment), environment.observations, environment.actions)
         super().__init__(parameters, environment, occasion, init(parameters, *sizes, occasion.seed, device))
@@ -87,15 +86,15 @@ class Qmix(DiscreteTeam):
         self.follow()
 
 
-register(
-    Traits(
+base.register(
+    base.Traits(
         name="qmix",
         learner=Qmix,
         head="q",
         activation=ACTIVATION,
         actions=frozenset({ActionType.DISCRETE}),
         team=True,
-        q_value=head_values("q", ACTIVATION),
-        preferences=head_outputs("q", ACTIVATION),
+        q_value=base.head_values("q", ACTIVATION),
+        preferences=base.head_outputs("q", ACTIVATION),
     )
 )

@@ -22,22 +22,17 @@ Deviations, all deliberate:
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import ActionType, Bounds, Observations
-from learnloop_environments.randomness import Draws, Purpose, uniforms
+from learnloop_environments import VectorEnvironment, randomness, spaces
+from learnloop_trainer import floating_point, replay
 from learnloop_trainer.algorithms.base import Arrays, Experience, Occasion, Traits, register, unscaled
-from learnloop_trainer.algorithms.replaying import CHUNK, MixedReplay, ReplayLearner, mean_losses
-from learnloop_trainer.floating_point import require_finite, require_learned
+from learnloop_trainer.algorithms.logged_batches import CHUNK, MixedReplay, ReplayLearner, mean_losses
 from learnloop_trainer.neural.networks import Floats, Network, Stack, dense, forward, forward_numpy, side_by_side
 from learnloop_trainer.neural.schedules import held, step_size
-from learnloop_trainer.replay import Transitions
 
 ACTIVATION = "relu"
 LOG_DEVIATION = (-20.0, 2.0)
@@ -54,7 +49,7 @@ def init(parameters: Parameters, observations: int, dimensions: int, seed: int, 
     return [Network(arrays, device) for arrays in (actor, side_by_side(*critics), {"log_temperature": temperature})]
 
 
-def act(policy: Mapping[str, Floats], observation: Observations, normal: Floats) -> Floats:
+def act(policy: Mapping[str, Floats], observation: spaces.Observations, normal: Floats) -> Floats:
     """Sampled actions [n, dimensions] in (-1, 1) with standard normal noise of the same shape."""
     outputs, dimensions = forward_numpy(policy, "actor", ACTIVATION, observation), normal.shape[1]
     deviation = np.minimum(np.maximum(outputs[:, dimensions:], LOG_DEVIATION[0]), LOG_DEVIATION[1])
@@ -113,7 +108,7 @@ class SacUpdate:
         self.watched = False
         self.losses: torch.Tensor | None = None  # of the critics by transition [n], of the newest watched update
 
-    def sample(self, batch: Transitions, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, batch: replay.Transitions, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Actions [2, n, dimensions] and log-densities [2, n] of the observations and of their successors, in one go:
         only the critics change between the two uses.
         """
@@ -121,14 +116,14 @@ class SacUpdate:
         return action.view(noise.shape), density.view(noise.shape[:2])
 
     def goal(
-        self, batch: Transitions, action: torch.Tensor, density: torch.Tensor, temperature: torch.Tensor
+        self, batch: replay.Transitions, action: torch.Tensor, density: torch.Tensor, temperature: torch.Tensor
     ) -> torch.Tensor:
         """The critics' target y [n]; actions and log-densities are the successors'."""
         future = self.targets.forward(torch.cat((batch.successor, action), 1)).squeeze(2).amin(0)
         future.addcmul_(density, temperature, value=-1.0)
         return torch.addcmul(batch.reward, batch.alive, future, value=self._parameters.discount)
 
-    def by_critics(self, batch: Transitions, goal: torch.Tensor, count: int) -> None:
+    def by_critics(self, batch: replay.Transitions, goal: torch.Tensor, count: int) -> None:
         value = self.critics.forward(torch.cat((batch.observation, batch.action), 1))
         error = torch.sub(value, goal.view(1, -1, 1), out=self.critics.incoming(len(goal)))
         if self.watched:
@@ -136,7 +131,7 @@ class SacUpdate:
         error.div_(count)
         self.critics.backward(len(goal))
 
-    def by_policy(self, batch: Transitions, action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
+    def by_policy(self, batch: replay.Transitions, action: torch.Tensor, temperature: torch.Tensor, count: int) -> None:
         """Gradient of the policy's loss; the actions are the observations', from the newest `sample`."""
         value = self.critics.forward(torch.cat((batch.observation, action), 1))
         incoming = self.critics.incoming(len(action))
@@ -151,7 +146,7 @@ class SacUpdate:
         wanted = -dimensions * self._parameters.target_entropy_scale
         self._networks[2].gradient.copy_(density.add_(wanted).sum().div_(-count))
 
-    def run(self, batch: Transitions, noise: torch.Tensor, count: int, done: float = 0.0) -> None:
+    def run(self, batch: replay.Transitions, noise: torch.Tensor, count: int, done: float = 0.0) -> None:
         """`batch` and `noise` [2, n, dimensions] are this rank's part of `count` transitions; `done`: of the run."""
         parameters, (actor, critics, temperature) = self._parameters, self._networks
         rate = step_size(parameters, parameters.learning_rate, done)
@@ -179,7 +174,7 @@ class Sac(ReplayLearner):
         self, parameters: Parameters, environment: VectorEnvironment, occasion: Occasion, device: torch.device
     ) -> None:
         assert environment.bounds is not None  # policy_training.begin refuses others, with field and fix
-        self._bounds: Bounds = environment.bounds
+        self._bounds: spaces.Bounds = environment.bounds
         dimensions = environment.actions
         networks = init(parameters, environment.observations, dimensions, occasion.seed, device)
         network, self.critics, self.temperature = networks
@@ -194,10 +189,12 @@ class Sac(ReplayLearner):
     def _draw(self) -> None:
         """From streams of random numbers as long as a batch is."""
         local, logged, seed = self.memory.local, self.memory.logged, self.occasion.seed
-        self._draws = Draws((2, local), Purpose.REPLAY, seed)
-        self._noise = Draws((2, local + logged, self.environment.actions), Purpose.NOISE, seed, normal=True)
+        self._draws = randomness.Draws((2, local), randomness.Purpose.REPLAY, seed)
+        self._noise = randomness.Draws(
+            (2, local + logged, self.environment.actions), randomness.Purpose.NOISE, seed, normal=True
+        )
 
-    def iterate(self, observation: Observations) -> tuple[Observations, list[Experience]]:
+    def iterate(self, observation: spaces.Observations) -> tuple[spaces.Observations, list[Experience]]:
         """CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
         if not self.memory.asked:
@@ -217,15 +214,15 @@ class Sac(ReplayLearner):
                 self._update.watched = t == CHUNK - 1
                 self._learn()
                 self.step += self.occasion.environments
-        require_finite(self.step, observation=observation, reward=rewards)
+        floating_point.require_finite(self.step, observation=observation, reward=rewards)
         weights = self.network.vector.sum() + self.critics.vector.sum()
-        require_learned(self.step, weights, *self.replay.learned_from())
+        floating_point.require_learned(self.step, weights, *self.replay.learned_from())
         return observation, [Experience(rewards, ended, self._told())]
 
     def _exploration(self) -> tuple[Floats, Floats]:
         """For the next CHUNK vector steps: uniform actions and standard normal noise [CHUNK, n, dimensions]."""
-        first, second = uniforms(
-            Purpose.ACTION,
+        first, second = randomness.uniforms(
+            randomness.Purpose.ACTION,
             self.occasion.seed,
             self.step // self.occasion.environments + np.arange(CHUNK)[None, :, None, None],
             np.arange(2)[:, None, None, None],
@@ -264,7 +261,7 @@ class Sac(ReplayLearner):
         self._draw()
 
 
-def least_critic(learner: Sac, seen: Observations, done: NDArray[Any]) -> Floats:
+def least_critic(learner: Sac, seen: spaces.Observations, done: spaces.Actions) -> Floats:
     """Of actions as the environment takes them, the lesser of both critics' values."""
     pairs = np.concatenate((seen, unscaled(learner, done)), axis=1)
     with torch.no_grad():
@@ -280,7 +277,7 @@ register(
         learner=Sac,
         head="actor",
         activation=ACTIVATION,
-        actions=frozenset({ActionType.CONTINUOUS}),
+        actions=frozenset({spaces.ActionType.CONTINUOUS}),
         deviation=(None, *LOG_DEVIATION),
         q_value=least_critic,
     )

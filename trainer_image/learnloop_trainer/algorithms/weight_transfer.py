@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_trainer.algorithms import Learner
-from learnloop_trainer.algorithms.base import Traits
+from learnloop_trainer.algorithms import Learner, base
 from learnloop_trainer.neural.observation_normalisation import MEAN, SCALE, remembered
 
 Weights = Mapping[str, NDArray[Any]]
@@ -16,7 +15,7 @@ TEMPERATURE = "temperature:log_temperature"
 COPY = "target"  # name of a flat copy of the exported network in a learner's state
 
 
-def warm(learner: Learner, weights: Weights, traits: Traits) -> list[str]:
+def warm(learner: Learner, weights: Weights, traits: base.Traits) -> list[str]:
     """Put `weights` (arrays by name, e.g. policy.0.weight [in, out]) in the place of the learner's own.
 
     Targets follow; the optimizer, counters, replay and every other perceptron stay as they are. Of a head for

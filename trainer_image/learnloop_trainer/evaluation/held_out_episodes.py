@@ -8,15 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.wire.training import HeldOut
-from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.base import ActionSpace, Bounds, Observations, team_return
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Purpose, Split, uniforms
-from learnloop_environments.simulation import Simulation
-from learnloop_environments.wrappers import innermost
-from learnloop_trainer.floating_point import require_finite
-from learnloop_trainer.safety import shielded
-from learnloop_trainer.training_order import Order
+from learnloop_environments import Conditions, VectorEnvironment, errors, make, randomness, simulation, wrappers
+from learnloop_environments.spaces import ActionSpace, Bounds, Observations, team_return
+from learnloop_trainer import floating_point, safety, training_order
 
 BLOCK = 256  # episodes played side by side
 MAX_STEPS = 100_000
@@ -29,7 +23,7 @@ World = Callable[[range], VectorEnvironment]  # from the numbers of held-out epi
 
 def world(name: str, seed: int) -> World:
     """The held-out episodes of an environment under its own conditions."""
-    return lambda members: make(name, Split.HELD_OUT, seed, members)
+    return lambda members: make(name, randomness.Split.HELD_OUT, seed, members)
 
 
 def decide(policy: "Policy", environment: VectorEnvironment, observation: Observations) -> NDArray[Any]:
@@ -64,7 +58,9 @@ class Uniform:
         self._asked += 1
         rows = np.arange(len(observation))[:, None]
         return self._space.sample(
-            lambda count: uniforms(Purpose.BASELINE, self._seed, self._asked, rows, np.arange(count))
+            lambda count: randomness.uniforms(
+                randomness.Purpose.BASELINE, self._seed, self._asked, rows, np.arange(count)
+            )
         )
 
 
@@ -105,7 +101,7 @@ def _play_block(
                 seen.append(observation[running].reshape(-1, environment.observations))
                 rows += len(seen[-1])
             step = environment.step(decide(policy, environment, observation))
-            require_finite(t, observation=step.successor, reward=step.reward)
+            floating_point.require_finite(t, observation=step.successor, reward=step.reward)
             total += team_return(step.reward) * running
             running &= ~(step.terminated | step.truncated)
             if not running.any():
@@ -116,8 +112,10 @@ def _play_block(
         else:
             problem = f"does not end {int(running.sum())} of {len(members)} held-out episodes within {MAX_STEPS} steps"
             fix = "have its step return truncated after a time limit (gymnasium.wrappers.TimeLimit)"
-            world = innermost(environment)
-            raise ConfigError("spec.data.environment", getattr(world, "name", type(world).__name__), problem, fix)
+            world = wrappers.innermost(environment)
+            raise errors.ConfigError(
+                "spec.data.environment", getattr(world, "name", type(world).__name__), problem, fix
+            )
         return total
     finally:
         environment.close()
@@ -140,7 +138,7 @@ def collect(
         opened.close()
 
 
-def nominal(order: Order) -> Conditions:
+def nominal(order: training_order.Order) -> Conditions:
     """Conditions of evaluation: nominal physics and the level the run is to reach."""
     level = order.spec.data.level
     if order.spec.curriculum is not None:
@@ -148,22 +146,25 @@ def nominal(order: Order) -> Conditions:
     return Conditions(level)
 
 
-def sample(order: Order) -> Simulation | VectorEnvironment:
+def sample(order: training_order.Order) -> simulation.Simulation | VectorEnvironment:
     """One environment of the run, already closed: for what it says of itself."""
-    environment = make(order.environment, Split.HELD_OUT, order.spec.seed, range(1))
+    environment = make(order.environment, randomness.Split.HELD_OUT, order.spec.seed, range(1))
     environment.close()
-    inner: Simulation | VectorEnvironment = innermost(environment)
+    inner: simulation.Simulation | VectorEnvironment = wrappers.innermost(environment)
     return inner
 
 
-def episodes(order: Order) -> HeldOut:
+def episodes(order: training_order.Order) -> HeldOut:
     spec, wanted = order.spec, order.spec.evaluation
     seed = spec.seed if wanted.seed is None else wanted.seed
     return HeldOut(seed=seed, first=wanted.first_episode or 0, episodes=wanted.episodes)
 
 
 def held_out(
-    order: Order, conditions: Conditions | None = None, first: int = 0, split: Split = Split.HELD_OUT
+    order: training_order.Order,
+    conditions: Conditions | None = None,
+    first: int = 0,
+    split: randomness.Split = randomness.Split.HELD_OUT,
 ) -> World:
     """Episodes with plain rewards, behind the shield: it is obeyed even in evaluation, and by the baseline too.
 
@@ -171,11 +172,11 @@ def held_out(
     overlap share no seed. Training's episodes belong to the run's seed alone, and are counted from 0.
     """
     spec, proof = order.spec, episodes(order)
-    seed, zero = (proof.seed, proof.first) if split is Split.HELD_OUT else (spec.seed, 0)
+    seed, zero = (proof.seed, proof.first) if split is randomness.Split.HELD_OUT else (spec.seed, 0)
     chosen = replace(nominal(order) if conditions is None else conditions, credit="team")
 
     def opened(members: range) -> VectorEnvironment:
         numbers = range(members.start + first + zero, members.stop + first + zero)
-        return shielded(make(order.environment, split, seed, numbers, chosen), spec.safety)
+        return safety.shielded(make(order.environment, split, seed, numbers, chosen), spec.safety)
 
     return opened

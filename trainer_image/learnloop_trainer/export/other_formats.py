@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from learnloop_environments.base import Observations
+from learnloop_environments.spaces import Observations
 from learnloop_trainer.errors import ExportError
 
 

@@ -1,5 +1,6 @@
-"""Exported policies: written as graphs, run by onnxruntime, and compared with the trained network."""
+"""Exported policies: how they act, written as graphs, run by onnxruntime, and compared with the trained network."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -8,21 +9,126 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.behaviour import GREEDY, Behaviour
+from learnloop_api.kinds.behaviour import GREEDY, Behaviour, usual, values_actions
+from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_api.wire.training import Parity
-from learnloop_common.acting import onnx_policy
+from learnloop_common.acting import onnx_policy, policy
 from learnloop_common.acting.policy import ALGORITHM, BEHAVIOUR, BOUNDS, Numbers, PolicyError, choose
-from learnloop_environments.base import MASKED, Bounds, Observations, VectorEnvironment
+from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_trainer.algorithms import traits_of
-from learnloop_trainer.errors import NumericError
-from learnloop_trainer.export import behaviour as distribution
-from learnloop_trainer.export.graph import build
-from learnloop_trainer.neural.networks import Network
-from learnloop_trainer.neural.observation_normalisation import normalised
-from learnloop_trainer.recordings import Mixture
-from learnloop_trainer.safety.shield import Shield
-from learnloop_trainer.training_order import Order
+from learnloop_environments.spaces import MASKED, Bounds, Observations, VectorEnvironment
+from learnloop_trainer import algorithms, errors, recordings, safety, training_order
+from learnloop_trainer.algorithms import base as traits
+from learnloop_trainer.export.graph import Deviation, build
+from learnloop_trainer.neural import networks, observation_normalisation
+
+FIELD = "spec.export.behaviour"
+
+
+def deviation_of(algorithm: str) -> Deviation | None:
+    """How far the numbers of its policy may stray, where it learns that."""
+    traits = algorithms.find(algorithm)
+    return None if traits is None or traits.deviation is None else Deviation(*traits.deviation)
+
+
+def behaviour_of(order: training_order.Order, bounds: Bounds | None) -> Behaviour:
+    """How the exported policy acts in an environment with these bounds; raises ConfigError where it cannot."""
+    spec, wanted, continuous = order.spec, order.spec.export.behaviour, bounds is not None
+    if wanted is None:
+        return usual(spec.algorithm, continuous=continuous)
+    try:
+        policy.behaviour_of({policy.BEHAVIOUR: wanted.model_dump_json(exclude_none=True)}, continuous=continuous)
+    except ValueError as error:
+        problem = str(error).partition(": ")[2]
+        raise ConfigError(FIELD, wanted.kind, f"is refused: {problem}", "see kubectl explain") from None
+    if wanted.kind == "sampled":
+        _require_distribution(order, wanted, continuous=continuous)
+    return wanted
+
+
+def require_judgeable(order: training_order.Order, behaviour: Behaviour, bounds: Bounds | None) -> None:
+    """Raises ConfigError where gates are set that nothing can pass: without an environment the log alone judges, and it
+    compares densities of the numbers that were done."""
+    spec = order.spec
+    gated = spec.gates.significant or spec.gates.min_return is not None or spec.gates.min_improvement is not None
+    if spec.data.environment is not None or bounds is None or behaviour.kind == "sampled" or not gated:
+        return
+    problem = "has no density of its numbers, so that the log cannot judge it and no gate passes"
+    otherwise = "name spec.data.environment, or set no gates (gates.significant: false)"
+    if deviation_of(spec.algorithm) is not None:
+        raise ConfigError(f"{FIELD}.kind", behaviour.kind, problem, f"set it to sampled, or {otherwise}")
+    able = [name for name in FROM_LOG if deviation_of(name) is not None]
+    raise ConfigError("spec.algorithm", spec.algorithm, problem, f"set it to one of {', '.join(able)}, or {otherwise}")
+
+
+def _require_distribution(order: training_order.Order, asked: Behaviour, *, continuous: bool) -> None:
+    spec, problem, fix = order.spec, "", ""
+    if continuous and deviation_of(spec.algorithm) is None:
+        problem = f"needs a deviation of the numbers, which {spec.algorithm} does not learn"
+        able = ", ".join(one.name for one in traits.registered() if one.deviation is not None)
+        fix = f"set kind to greedy, or algorithm to {able}"
+    elif continuous and spec.safety is not None:
+        problem, fix = "draws numbers after the shield has looked", "set kind to greedy, or remove spec.safety"
+    elif values_actions(spec.algorithm) and asked.temperature is None:
+        problem = f"needs a temperature: {spec.algorithm} learns values, not logits"
+        fix = "set temperature, in units of the return, or kind to epsilon-greedy"
+    if problem:
+        raise ConfigError(f"{FIELD}.kind", asked.kind, problem, fix)
+
+
+# learnloop_common.acting.policy has the same formulas; a test holds the two against each other.
+
+Said = Mapping[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+
+
+def choices(behaviour: Behaviour, said: Said) -> Floats:
+    """The probability of each choice [n, choices], from `logits` [n, choices] and the greedy `action`."""
+    logits = said["logits"].astype(np.float64)
+    count, rows = logits.shape[1], np.arange(len(logits))
+    best = said["action"] if said["action"].ndim == 1 else said["action"][:, 0].astype(np.int64)
+    if behaviour.kind == "sampled":
+        raised = np.exp((logits - logits.max(axis=1, keepdims=True)) / (behaviour.temperature or 1.0))
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+    share = (behaviour.epsilon or 0.0) / count if behaviour.kind == "epsilon-greedy" else 0.0
+    chances = np.where(logits > policy.FORBIDDEN, share, 0.0)
+    chances[rows, best] = 0.0
+    chances[rows, best] = 1.0 - chances.sum(axis=1)
+    return chances
+
+
+def log_density(behaviour: Behaviour, numbers: policy.Numbers, said: Said, action: NDArray[Any]) -> Floats:
+    """Of drawn actions [n, numbers], as the environment takes them; of hybrid ones the choice is the first number."""
+    first = int(bool(numbers.choices))
+    mean, deviation = _spread(behaviour, said)
+    low, reach = np.asarray(numbers.low), (np.asarray(numbers.high) - np.asarray(numbers.low)) / 2
+    squashed = np.clip((action[:, first:] - low - reach) / reach, -policy.EDGE, policy.EDGE)
+    error = (np.arctanh(squashed) - mean) / deviation
+    parts = -0.5 * error**2 - np.log(deviation) - 0.5 * math.log(2 * math.pi) - np.log(reach * (1 - squashed**2))
+    density = np.clip(parts.sum(axis=1), -3e38, policy.LARGEST_LOG_DENSITY)
+    if not first:
+        return np.asarray(density)
+    with np.errstate(divide="ignore"):
+        chosen = np.log(choices(behaviour, said))
+    return np.asarray(density + chosen[np.arange(len(action)), action[:, 0].astype(np.int64)])
+
+
+def draw(behaviour: Behaviour, numbers: policy.Numbers, said: Said, random: np.random.Generator) -> NDArray[np.float32]:
+    """One action [n, numbers] for each row."""
+    mean, deviation = _spread(behaviour, said)
+    low, high = np.asarray(numbers.low), np.asarray(numbers.high)
+    squashed = np.tanh(mean + deviation * random.standard_normal(mean.shape))
+    drawn = np.clip((low + high) / 2 + (high - low) / 2 * squashed, low, high)
+    if not numbers.choices:
+        return np.asarray(drawn, dtype=np.float32)
+    cumulated = choices(behaviour, said).cumsum(axis=1)
+    chosen = (cumulated < random.random((len(mean), 1))).sum(axis=1).clip(max=numbers.choices - 1)
+    return np.asarray(np.concatenate((chosen[:, None], drawn), axis=1), dtype=np.float32)
+
+
+def _spread(behaviour: Behaviour, said: Said) -> tuple[Floats, Floats]:
+    rate = behaviour.temperature or 1.0
+    return said["mean"].astype(np.float64), said["deviation"].astype(np.float64) * rate
 
 
 class OnnxPolicy:
@@ -56,12 +162,15 @@ class OnnxPolicy:
     def act(self, observation: Observations) -> NDArray[Any]:
         return self.told(observation)["action"]
 
-    def told(self, observation: Observations) -> dict[str, NDArray[Any]]:
-        """All that the graph says of observations [n, observations], by name; raises NumericError."""
+    def told(self, observation: Observations, memory: Observations | None = None) -> dict[str, NDArray[Any]]:
+        """All that the graph says of observations [n, observations], by name; raises NumericError.
+
+        `memory`: see policy.Policy.run.
+        """
         try:
-            return self.served.run(observation)
+            return self.served.run(observation, memory)
         except PolicyError as error:
-            raise NumericError(str(error)) from None
+            raise errors.NumericError(str(error)) from None
 
 
 ROWS = 65_536  # run in one batch
@@ -75,19 +184,23 @@ class Behaving:
     An evaluation.Drawing, and an off-policy Target.
     """
 
-    def __init__(self, policy: OnnxPolicy, seed: int) -> None:
-        """Its draws depend on the seed, and on the episodes that `begin` names."""
-        self._policy, self._seed = policy, seed
+    def __init__(self, policy: OnnxPolicy, seed: int, *, explore: bool = True) -> None:
+        """Its draws depend on the seed, and on the episodes that `begin` names. `explore`: False: greedily."""
+        self._policy, self._seed, self._explore = policy, seed, explore
         self.begin(0)
 
     def begin(self, first: int) -> None:
         self._random = generator(Purpose.BEHAVIOUR, self._seed, first)
+        self._memory: Observations | None = None  # a row for each episode, of a policy that remembers
 
     def act(self, observation: Observations) -> NDArray[Any]:
+        served, random = self._policy.served, self._random.random
         try:
-            decisions = choose(self._policy.served, observation, self._random.random)
+            decisions = choose(served, observation, random, explore=self._explore, memory=self._memory)
         except PolicyError as error:
-            raise NumericError(str(error)) from None
+            raise errors.NumericError(str(error)) from None
+        if served.memory:
+            self._memory = np.asarray([decision.memory for decision in decisions], dtype=np.float32)
         kind = np.float32 if self._policy.continuous else np.int64
         return np.asarray([decision.action for decision in decisions], dtype=kind)
 
@@ -96,22 +209,22 @@ class Behaving:
         if not self._policy.continuous:
             rows = np.arange(len(observation))
             with np.errstate(divide="ignore"):
-                return np.asarray(np.log(distribution.choices(self._policy.behaviour, outputs))[rows, action])
+                return np.asarray(np.log(choices(self._policy.behaviour, outputs))[rows, action])
         if numbers is None or self._policy.behaviour.kind != "sampled":
             return np.full(len(observation), np.nan)
-        return distribution.log_density(self._policy.behaviour, numbers, outputs, action)
+        return log_density(self._policy.behaviour, numbers, outputs, action)
 
-    def mixture(self, observation: Observations) -> Mixture:
+    def mixture(self, observation: Observations) -> recordings.Mixture:
         outputs, count = self._said(observation), len(observation)
         if not self._policy.continuous:
-            weight = distribution.choices(self._policy.behaviour, outputs)
-            return Mixture(np.tile(np.arange(weight.shape[1]), (count, 1)), weight)
+            weight = choices(self._policy.behaviour, outputs)
+            return recordings.Mixture(np.tile(np.arange(weight.shape[1]), (count, 1)), weight)
         numbers = self._policy.served.numbers
         if numbers is None or self._policy.behaviour.kind != "sampled":
-            return Mixture(outputs["action"][:, None], np.ones((count, 1)))
+            return recordings.Mixture(outputs["action"][:, None], np.ones((count, 1)))
         random = generator(Purpose.BEHAVIOUR, self._seed, 1)
-        drawn = [distribution.draw(self._policy.behaviour, numbers, outputs, random) for _ in range(DRAWS)]
-        return Mixture(np.stack(drawn, axis=1), np.full((count, DRAWS), 1.0 / DRAWS))
+        drawn = [draw(self._policy.behaviour, numbers, outputs, random) for _ in range(DRAWS)]
+        return recordings.Mixture(np.stack(drawn, axis=1), np.full((count, DRAWS), 1.0 / DRAWS))
 
     def _said(self, observation: Observations) -> dict[str, NDArray[Any]]:
         parts = [self._policy.told(observation[at : at + ROWS]) for at in range(0, len(observation), ROWS)]
@@ -189,14 +302,14 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 def trained(
-    network: Network, algorithm: str, bounds: Bounds | None = None, shield: Shield | None = None
+    network: networks.Network, algorithm: str, bounds: Bounds | None = None, shield: safety.Shield | None = None
 ) -> Callable[[Observations], NDArray[np.float32]]:
     """The trained network as a function from observations [n, observations] to logits or, with bounds, actions."""
-    traits = traits_of(algorithm)
+    traits = algorithms.traits_of(algorithm)
 
     def outputs(observation: Observations) -> NDArray[np.float32]:
         with torch.no_grad():
-            inputs = np.ascontiguousarray(normalised(network.fixed, observation))
+            inputs = np.ascontiguousarray(observation_normalisation.normalised(network.fixed, observation))
             batch = torch.from_numpy(inputs).to(network.vector.device)
             result = traits.act(network.leaves, batch)
             if bounds is None:
@@ -213,37 +326,37 @@ def graph(
     algorithm: str,
     facts: Mapping[str, str],
     bounds: Bounds | None,
-    shield: Shield | None,
+    shield: safety.Shield | None,
     behaviour: Behaviour = GREEDY,
 ) -> bytes:
     """A policy with these weights as an ONNX graph with these facts in its metadata, how it acts among them."""
-    traits = traits_of(algorithm)
+    traits = algorithms.traits_of(algorithm)
     properties = {BEHAVIOUR: behaviour.model_dump_json(exclude_none=True)}
     deviation = None
     if bounds is not None and behaviour.kind == "sampled":
         first = int(bool(bounds.choices))
         low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
         properties[BOUNDS] = Numbers(low, high, bounds.choices).written()
-        deviation = distribution.deviation_of(algorithm)
+        deviation = deviation_of(algorithm)
     head, activation = traits.network
     return build(arrays, head, activation, dict(facts) | properties, bounds, shield, traits.chooser, deviation)
 
 
-def shield_of(order: Order, environment: VectorEnvironment) -> Shield | None:
+def shield_of(order: training_order.Order, environment: VectorEnvironment) -> safety.Shield | None:
     """The shield that the exported policy has in its graph."""
     if order.spec.safety is None:
         return None
     continuous = environment.bounds is not None
-    return Shield(order.spec.safety, environment.observations, environment.actions, continuous=continuous)
+    return safety.Shield(order.spec.safety, environment.observations, environment.actions, continuous=continuous)
 
 
-def written(order: Order, environment: VectorEnvironment, weights: Weights) -> tuple[bytes, OnnxPolicy]:
+def written(order: training_order.Order, environment: VectorEnvironment, weights: Weights) -> tuple[bytes, OnnxPolicy]:
     """A policy with these weights as the order exports it: its file, and what the file does; raises NumericError."""
     algorithm, bounds = order.spec.algorithm, environment.bounds
     facts = {ALGORITHM: algorithm, "learnloop.job": order.job}
-    behaviour = distribution.behaviour_of(order, bounds)
+    behaviour = behaviour_of(order, bounds)
     body = graph(weights, algorithm, facts, bounds, shield_of(order, environment), behaviour)
     try:
         return body, OnnxPolicy(body, environment.observations, environment.actions, continuous=bounds is not None)
     except ValueError as error:
-        raise NumericError(f"the exported policy: {error}") from None
+        raise errors.NumericError(f"the exported policy: {error}") from None

@@ -19,10 +19,8 @@ import torch
 
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.errors import StoreUnavailable
-from learnloop_trainer.language.chat import template_digest
-from learnloop_trainer.language.sampler import unfaithful
-from learnloop_trainer.training_order import model_folder
+from learnloop_trainer import errors, training_order
+from learnloop_trainer.language import chat_template, sampler
 
 FIELD = "spec.data.languageModel"
 FIX = "name a folder with config.json, tokenizer.json and *.safetensors, as save_pretrained of transformers writes it"
@@ -75,7 +73,7 @@ class Base:
         template = getattr(self.tokeniser, "chat_template", None)
         if not isinstance(template, str):
             raise ConfigError(f"{FIELD}.base", str(self.folder), "has no chat template", FIX)
-        return template_digest(template)
+        return chat_template.template_digest(template)
 
     @cached_property
     def stops(self) -> tuple[int, ...]:
@@ -116,7 +114,7 @@ class Base:
             problem = f"cannot be loaded ({_short(error)})"
             raise ConfigError(f"{FIELD}.base", str(self.folder), problem, FIX) from None
         model = loaded.to(device).eval()
-        if why := unfaithful(model, self.vocabulary):
+        if why := sampler.unfaithful(model, self.vocabulary):
             fix = "use another base"
             raise ConfigError(f"{FIELD}.base", str(self.folder), f"is {type(model).__name__}: it {why}", fix)
         return model
@@ -127,7 +125,7 @@ def opened(model: LanguageModel, environ: Mapping[str, str], cache: Path) -> Bas
 
     `cache`: a folder of this pod's for what has to be fetched.
     """
-    folder = model_folder(model, environ) or _fetched(model, environ, cache)
+    folder = training_order.model_folder(model, environ) or _fetched(model, environ, cache)
     if not folder.is_dir():
         raise ConfigError(f"{FIELD}.base.uri", model.base.uri, f"is not a folder in this pod ({folder})", FIX)
     strange = next(filter(_uncovered, folder.rglob("*")), None)
@@ -176,7 +174,7 @@ def _fetched(model: LanguageModel, environ: Mapping[str, str], cache: Path) -> P
     except (FileNotFoundError, PermissionError) as error:
         raise ConfigError(f"{FIELD}.base.uri", uri, f"cannot be read ({_short(error)})", FIX) from None
     except (BaseError, OSError) as error:
-        raise StoreUnavailable(f"{uri}: {_short(error)}") from None
+        raise errors.StoreUnavailable(f"{uri}: {_short(error)}") from None
     if not total:
         raise ConfigError(f"{FIELD}.base.uri", uri, "holds no objects", FIX)
     return target

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.errors import NumericError
-from learnloop_trainer.language import lora
-from learnloop_trainer.language.rows import Episode, TokenBatch
+from learnloop_trainer import distributed, errors
+from learnloop_trainer.language import lora, rows
 from learnloop_trainer.neural.schedules import step_size
 
 MOMENTS = {"first": "exp_avg", "second": "exp_avg_sq"}
@@ -87,11 +85,11 @@ class LanguageNetwork:
     def device(self) -> torch.device:
         return self.vector.device
 
-    def score(self, batch: TokenBatch, *, entropy_gradient: bool = False) -> Scores:
+    def score(self, batch: rows.TokenBatch, *, entropy_gradient: bool = False) -> Scores:
         """Log-probabilities of the batch's sampled tokens, in float32 whatever the layers compute in."""
         return self._score(self.model, batch, entropy_gradient=entropy_gradient)
 
-    def score_base(self, batch: TokenBatch) -> torch.Tensor:
+    def score_base(self, batch: rows.TokenBatch) -> torch.Tensor:
         """Log-probabilities [n] of the base model: the adapter switched off, or the frozen copy. No gradient.
 
         Raises RuntimeError where all weights learn and no copy was kept.
@@ -105,7 +103,7 @@ class LanguageNetwork:
             return self._score(self.reference, batch).log_prob
 
     @torch.no_grad()
-    def values(self, batch: TokenBatch) -> torch.Tensor:
+    def values(self, batch: rows.TokenBatch) -> torch.Tensor:
         """Values by the value head at each sampled token, float32 [n]; RuntimeError without one.
 
         The words' logits are not computed: of a small model they are a good part of the work.
@@ -116,7 +114,7 @@ class LanguageNetwork:
             hidden = _hidden(self.model, batch)
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
-    def answer_scores(self, batch: TokenBatch) -> torch.Tensor:
+    def answer_scores(self, batch: rows.TokenBatch) -> torch.Tensor:
         """Scores by the value head of each whole answer, at the last token the model drew, float32 [members].
 
         Members have one sampled token at least. Raises RuntimeError without a value head.
@@ -129,7 +127,7 @@ class LanguageNetwork:
         hidden = output.last_hidden_state[batch.row[last], batch.column[last]]
         return self.value_head(hidden.float()).squeeze(1)  # type: ignore[no-any-return]
 
-    def _score(self, model: Any, batch: TokenBatch, *, entropy_gradient: bool = False) -> Scores:
+    def _score(self, model: Any, batch: rows.TokenBatch, *, entropy_gradient: bool = False) -> Scores:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             hidden, logits = read_tokens(model, batch, hidden=self.value_head is not None)
         scaled = logits.float() / batch.temperature.unsqueeze(1)
@@ -194,13 +192,15 @@ class LanguageNetwork:
         return {"vector": self.vector} | {name: self._moments[own] for name, own in MOMENTS.items()}
 
 
-def _hidden(model: Any, batch: TokenBatch) -> torch.Tensor:
+def _hidden(model: Any, batch: rows.TokenBatch) -> torch.Tensor:
     """The last layer's output at the token before each sampled one: [n, width]."""
     output = model.base_model(input_ids=batch.ids, attention_mask=batch.attention, use_cache=False)
     return output.last_hidden_state[batch.row, batch.column - 1]  # type: ignore[no-any-return]
 
 
-def read_tokens(model: Any, batch: TokenBatch, *, hidden: bool = False) -> tuple[torch.Tensor | None, torch.Tensor]:
+def read_tokens(
+    model: Any, batch: rows.TokenBatch, *, hidden: bool = False
+) -> tuple[torch.Tensor | None, torch.Tensor]:
     """The last layer's output [n, width], with `hidden`, and the logits [n, words] before each sampled token.
 
     The model's own forward makes the logits: many families scale or cap what their head returns.
@@ -236,7 +236,7 @@ class Setting:
 
     network: LanguageNetwork
     experience: Any  # Lessons with the method that the algorithm asks for
-    group: Group
+    group: distributed.Group
     seed: int
     total_steps: int
 
@@ -281,7 +281,7 @@ class Sums:
         sums[0] += float(total)
         sums[1] += count
 
-    def means(self, group: Group, names: Sequence[str]) -> dict[str, float]:
+    def means(self, group: distributed.Group, names: Sequence[str]) -> dict[str, float]:
         """Collective: the means; a name without anything counted is left out."""
         flat = [number for name in names for number in self._found.get(name, [0.0, 0.0])]
         totals = group.sum(flat)
@@ -304,11 +304,13 @@ class Stepper:
         rate = step_size(self.parameters, self.parameters.learning_rate, done / self.setting.total_steps)
         norm = network.step(rate, self.parameters.max_gradient_norm, self.parameters.weight_decay)
         if not np.isfinite(norm):
-            raise NumericError(f"loss is not finite at step {done}; lower the learning rate or the size of the rewards")
+            raise errors.NumericError(
+                f"loss is not finite at step {done}; lower the learning rate or the size of the rewards"
+            )
         self.norms.append(norm)
 
 
-def token_weights(episodes: Sequence[Episode], total: float) -> list[float]:
+def token_weights(episodes: Sequence[rows.Episode], total: float) -> list[float]:
     """1 / (sampled tokens x episodes of the update), for each episode: every rollout counts the same."""
     return [1.0 / (max(1, episode.sampled) * total) for episode in episodes]
 

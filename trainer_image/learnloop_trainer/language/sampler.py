@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learnloop_environments.conversations.base import Conversation, ConversationWorld
-from learnloop_environments.conversations.make import WORLDS
+from learnloop_environments.conversations.conversation_world import Conversation, ConversationWorld
+from learnloop_environments.make import WORLDS
 from learnloop_environments.randomness import Purpose, Split, uniforms
-from learnloop_environments.wrappers import Watchdog
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.network import read_tokens
-from learnloop_trainer.language.prefix_cache import PrefixCache
+from learnloop_environments.watchdog import Watchdog
+from learnloop_trainer.language import network, prefix_cache
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.rows import Episode, Row, Sampled, make, rows_of
 
 LENGTHS, PROMPT = (12, 10, 5), 3
@@ -70,13 +69,13 @@ def _trained(model: Any, texts: Sequence[Sequence[int]], device: torch.device) -
         for text in texts
     ]
     batch = make([Episode([row], 0.0, 0) for row in rows], range(len(rows)), device)
-    spread = _spread(read_tokens(model, batch)[1])
+    spread = _spread(network.read_tokens(model, batch)[1])
     return spread.gather(1, batch.ids[batch.row, batch.column].unsqueeze(1)).squeeze(1)
 
 
 def _sampled(model: Any, texts: Sequence[Sequence[int]]) -> torch.Tensor:
     """Distributions of the last token but one and the last one, as sampling computes them."""
-    reading = PrefixCache(model).read([text[:-2] for text in texts])
+    reading = prefix_cache.PrefixCache(model).read([text[:-2] for text in texts])
     first = _spread(reading.logits)
     token = torch.tensor([[text[-2]] for text in texts], device=reading.mask.device)
     reading.read(model, token, torch.ones_like(token))
@@ -112,7 +111,7 @@ class Sampler:
 
     def __init__(self, model: Any) -> None:
         """Keys and values of a conversation are kept for its next turn."""
-        self._read = PrefixCache(model)
+        self._read = prefix_cache.PrefixCache(model)
         self._model = model
 
     @torch.no_grad()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_environments.base import Observations
-from learnloop_trainer.distributed.torch_group import Group
+from learnloop_environments.spaces import Observations
+from learnloop_trainer.distributed import Group
 from learnloop_trainer.neural.networks import Floats
 
 LIMIT = 10.0  # deviations; what lies further out is cut off there

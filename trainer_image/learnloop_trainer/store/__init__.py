@@ -6,9 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 from learnloop_api import names
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.store.dataplane import DataPlaneStore, Http
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import SavedCheckpoint, Store
+from learnloop_trainer.store.data_plane_store import DataPlaneStore, Http
+from learnloop_trainer.store.run_store import DirectoryStore, SavedCheckpoint, Store
 
 __all__ = ["SavedCheckpoint", "Store", "choose"]
 VARIABLE = "LEARNLOOP_STORE"

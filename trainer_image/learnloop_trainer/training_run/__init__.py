@@ -1,1 +1,1 @@
-"""One rank's run: its session, checkpoints, curriculum, and where it begins."""
+"""One rank's run: its checkpoints, curriculum, and where it begins."""

@@ -14,29 +14,29 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.training.environment_conditions import Curriculum as Settings
-from learnloop_api.kinds.training.environment_conditions import ReturnThreshold
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.simulation import Level
+from learnloop_api.kinds.training import environment_conditions
+from learnloop_environments import errors, simulation
 
 
 class CurriculumProgress:
     """The present level and the evidence for the next."""
 
-    def __init__(self, levels: Sequence[Level], start: int, settings: Settings) -> None:
+    def __init__(
+        self, levels: Sequence[simulation.Level], start: int, settings: environment_conditions.Curriculum
+    ) -> None:
         """Begin at level number `start`; raises ConfigError when there is nothing to climb."""
         names = [level.name for level in levels]
         if len(levels) < 2:
             fix = "leave it out, or choose an environment with levels, e.g. examples/worlds/motion.py"
-            raise ConfigError("spec.curriculum", "(set)", "needs an environment with levels", fix)
+            raise errors.ConfigError("spec.curriculum", "(set)", "needs an environment with levels", fix)
         if settings.until is not None and settings.until not in names:
-            raise ConfigError(
+            raise errors.ConfigError(
                 "spec.curriculum.until", settings.until, "is not a level", f"choose one of {', '.join(names)}"
             )
         self.last = len(levels) - 1 if settings.until is None else names.index(settings.until)
         if start > self.last:
             problem = f"comes before the first level {names[start]}"
-            raise ConfigError("spec.curriculum.until", names[self.last], problem, "choose a harder one")
+            raise errors.ConfigError("spec.curriculum.until", names[self.last], problem, "choose a harder one")
         self._levels, self._settings = levels, settings
         self.level, self.episodes = start, 0
         self.evidence = ""  # of the newest move, in words
@@ -75,7 +75,7 @@ class CurriculumProgress:
             return self._move(-1, reason)
         return 0
 
-    def _by_returns(self, thresholds: Sequence[ReturnThreshold]) -> int:
+    def _by_returns(self, thresholds: Sequence[environment_conditions.ReturnThreshold]) -> int:
         if self.level >= len(thresholds):
             return 0
         threshold, mean = thresholds[self.level], sum(self._returns) / len(self._returns)

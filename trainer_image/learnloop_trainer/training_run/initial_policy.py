@@ -6,25 +6,19 @@ from typing import Any
 from learnloop_api.kinds.language_model import BASE_SCHEME
 from learnloop_common.acting.policy import ALGORITHM
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.algorithms import Learner, find, traits_of
+from learnloop_trainer import algorithms, baseline_policy, export, progress_reporter, training_order
 from learnloop_trainer.algorithms.weight_transfer import warm
-from learnloop_trainer.baseline_policy import fetch, read_model, scale_of
-from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.export.language import BASE
-from learnloop_trainer.export.other_formats import read as read_graph
-from learnloop_trainer.language import lora
-from learnloop_trainer.language.base_model import Base
+from learnloop_trainer.export import language, other_formats
+from learnloop_trainer.language import base_model, lora
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store import Store
-from learnloop_trainer.training_order import Order
 
 FIELD = "spec.initialPolicy"
 LONGEST = 2500
 FIX = "name a learnloop policy of the same algorithm family, observations, actions and hidden layers, or leave it out"
 
 
-def source(order: Order) -> tuple[str, str | None] | None:
+def source(order: training_order.Order) -> tuple[str, str | None] | None:
     """URI and digest of the policy or model to begin from; None where nothing that was trained serves yet."""
     wanted = order.spec.initial_policy
     if wanted is None:
@@ -36,7 +30,7 @@ def source(order: Order) -> tuple[str, str | None] | None:
     return order.baseline_uri, order.baseline_sha256
 
 
-def begin_from(order: Order, learner: Learner, store: Store) -> str:
+def begin_from(order: training_order.Order, learner: algorithms.Learner, store: Store) -> str:
     """Give the learner the weights of the order's initial policy, where it has one.
 
     Returns its address, else why training begins from random weights; "" where no other beginning was asked for.
@@ -47,19 +41,19 @@ def begin_from(order: Order, learner: Learner, store: Store) -> str:
     )
 
 
-def begin_model_from(order: Order, network: LanguageNetwork, base: Base, store: Store) -> str:
+def begin_model_from(order: training_order.Order, network: LanguageNetwork, base: base_model.Base, store: Store) -> str:
     """The same for a language model, which otherwise begins from the base model."""
     return _begun(
         order, "the base model: nothing that was trained", lambda uri, sha256: _take(network, base, store, uri, sha256)
     )
 
 
-def _begun(order: Order, otherwise: str, take: Callable[[str, str | None], None]) -> str:
+def _begun(order: training_order.Order, otherwise: str, take: Callable[[str, str | None], None]) -> str:
     wanted, origin = order.spec.initial_policy, source(order)
     if wanted is None:
         return ""
     if origin is None:
-        say(f"begins from {otherwise} serves yet")
+        progress_reporter.say(f"begins from {otherwise} serves yet")
         return f"{otherwise} serves yet"
     try:
         take(*origin)
@@ -67,21 +61,21 @@ def _begun(order: Order, otherwise: str, take: Callable[[str, str | None], None]
         if wanted.required:
             raise
         why = f"{otherwise.partition(':')[0]}: {error}"[:LONGEST]
-        say(f"begins from {why}")
+        progress_reporter.say(f"begins from {why}")
         return why
-    say(f"begins from {origin[0]}")
+    progress_reporter.say(f"begins from {origin[0]}")
     return origin[0]
 
 
-def _warm(order: Order, learner: Learner, store: Store, uri: str, sha256: str | None) -> None:
-    body = fetch(uri, store, FIELD, FIX, sha256)
+def _warm(order: training_order.Order, learner: algorithms.Learner, store: Store, uri: str, sha256: str | None) -> None:
+    body = baseline_policy.fetch(uri, store, FIELD, FIX, sha256)
     try:
-        weights, facts = read_graph(body)
+        weights, facts = other_formats.read(body)
     except ValueError as error:
         raise ConfigError(FIELD, uri, str(error), FIX) from None
     algorithm = facts.get(ALGORITHM, "")
-    trained_by = find(algorithm)
-    if trained_by is None or trained_by.network != traits_of(order.spec.algorithm).network:
+    trained_by = algorithms.find(algorithm)
+    if trained_by is None or trained_by.network != algorithms.traits_of(order.spec.algorithm).network:
         raise ConfigError(
             FIELD, uri, f"was trained by {algorithm or 'an unknown algorithm'}, whose network differs", FIX
         )
@@ -89,8 +83,8 @@ def _warm(order: Order, learner: Learner, store: Store, uri: str, sha256: str | 
         environment = learner.environment
         # Arrays of one shape may stand for other things: logits of two choices are not means of two numbers.
         continuous = environment.bounds is not None
-        OnnxPolicy(body, environment.observations, environment.actions, continuous=continuous)
-        warm(learner, weights, traits_of(order.spec.algorithm))
+        export.OnnxPolicy(body, environment.observations, environment.actions, continuous=continuous)
+        warm(learner, weights, algorithms.traits_of(order.spec.algorithm))
     except ValueError as error:
         raise ConfigError(FIELD, uri, f"does not fit: {error}", FIX) from None
 
@@ -100,15 +94,20 @@ MODEL_FIX = (
 )
 
 
-def _take(network: LanguageNetwork, base: Base, store: Store, uri: str, sha256: str | None) -> None:
-    trained = read_model(fetch(uri, store, FIELD, MODEL_FIX, sha256), FIELD, uri, MODEL_FIX)
-    if trained.facts[BASE] != base.sha256:
-        raise ConfigError(FIELD, uri, f"was trained from base model {trained.facts[BASE]}", MODEL_FIX)
+def _take(network: LanguageNetwork, base: base_model.Base, store: Store, uri: str, sha256: str | None) -> None:
+    trained = baseline_policy.read_model(
+        baseline_policy.fetch(uri, store, FIELD, MODEL_FIX, sha256), FIELD, uri, MODEL_FIX
+    )
+    if trained.facts[language.BASE] != base.sha256:
+        raise ConfigError(FIELD, uri, f"was trained from base model {trained.facts[language.BASE]}", MODEL_FIX)
     if trained.adapter != (network.adapters is not None):
         raise ConfigError(FIELD, uri, "has whole weights, or an adapter, and the run learns the other one", MODEL_FIX)
     try:
         if network.adapters is not None:
-            scale, own = scale_of(trained, FIELD, uri), next(iter(network.adapters.values())).scaling[lora.ADAPTER]
+            scale, own = (
+                baseline_policy.scale_of(trained, FIELD, uri),
+                next(iter(network.adapters.values())).scaling[lora.ADAPTER],
+            )
             if scale != own:
                 raise ValueError(f"its adapter counts {scale:g} times, this run's {own:g} times")
             lora.load(network.adapters, trained.arrays)

@@ -10,21 +10,15 @@ import torch
 
 from learnloop_api.wire.training import LanguageProof, Parity
 from learnloop_common.acting.gguf_adapter import gguf_adapter
-from learnloop_environments.conversations.base import ConversationWorld
-from learnloop_environments.conversations.make import world_digest
-from learnloop_trainer.baseline_policy import HeldOutTasks, limits, loaded, returns, served
-from learnloop_trainer.errors import ExportError
+from learnloop_environments.conversations.conversation_world import ConversationWorld
+from learnloop_environments.make import world_digest
+from learnloop_trainer import baseline_policy, errors, progress_reporter
 from learnloop_trainer.evaluation import estimate, held_out_episodes
 from learnloop_trainer.export.language import BASE, TEMPLATE, exported, read
-from learnloop_trainer.language import lora
-from learnloop_trainer.language.base_model import Base
+from learnloop_trainer.language import base_model, lora, rows, sampler
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Episode, batches
-from learnloop_trainer.language.sampler import Limits
-from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.run import Run
-from learnloop_trainer.training_run.language_training import LanguageTraining
-from learnloop_trainer.training_run.policy_proof import VALIDATION
+from learnloop_trainer.saver_and_stopper import Run
+from learnloop_trainer.training_run import language_training, policy_proof
 from learnloop_trainer.training_run.proof import Proof, versus
 
 MOST_DIFFERENCE = 1e-3
@@ -32,7 +26,7 @@ MOST_DIFFERENCE = 1e-3
 PARITY_EPISODES = 64
 
 
-def prove_language(run: Run, training: LanguageTraining) -> Proof:
+def prove_language(run: Run, training: language_training.LanguageTraining) -> Proof:
     """Export the model, and hold held-out conversations with it and with what serves."""
     order, spec, reporter, store = run.order, run.order.spec, run.reporter, run.store
     network, base = training.learner.network, training.base
@@ -45,14 +39,14 @@ def prove_language(run: Run, training: LanguageTraining) -> Proof:
         config = lora.configuration(sorted(_kinds(network)), wanted.rank, wanted.alpha, model.base.uri)
     body = exported(network, facts(run, training), config)
     proof, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
-    ours = loaded(base, read(body), network.device, dtype, "the exported file")
+    ours = baseline_policy.loaded(base, read(body), network.device, dtype, "the exported file")
 
     reporter.phase("evaluating", "holding held-out conversations")
-    tasks = HeldOutTasks(order, training.world, training.chat, proof.seed)
-    drawn = limits(model.sampling, training.chat, training.context)
-    likeliest = limits(model.sampling, training.chat, training.context, 0.0)
+    tasks = baseline_policy.HeldOutTasks(order, training.world, training.chat, proof.seed)
+    drawn = baseline_policy.limits(model.sampling, training.chat, training.context)
+    likeliest = baseline_policy.limits(model.sampling, training.chat, training.context, 0.0)
 
-    def measured(title: str, speaker: Any, how: Limits, first: int, episodes: int) -> list[Episode]:
+    def measured(title: str, speaker: Any, how: sampler.Limits, first: int, episodes: int) -> list[rows.Episode]:
         spoken = tasks.play(speaker, how, first, episodes)
         reporter.alive(f"{title}: {len(spoken)} held-out conversations")
         return spoken
@@ -61,21 +55,25 @@ def prove_language(run: Run, training: LanguageTraining) -> Proof:
     calm = held
     if drawn.temperature:
         calm = measured("its likeliest answers", ours, likeliest, proof.first, proof.episodes)
-    fields: dict[str, Any] = {"greedy": estimate(returns(calm), spec.seed)}
+    fields: dict[str, Any] = {"greedy": estimate(baseline_policy.returns(calm), spec.seed)}
     if spec.evaluation.validation_episodes:
-        more = measured("validation", ours, drawn, proof.first + VALIDATION, spec.evaluation.validation_episodes)
-        fields["validation"] = estimate(returns(more), spec.seed)
+        more = measured(
+            "validation", ours, drawn, proof.first + policy_proof.VALIDATION, spec.evaluation.validation_episodes
+        )
+        fields["validation"] = estimate(baseline_policy.returns(more), spec.seed)
     reporter.phase("exporting", "comparing the exported weights with the trained ones")
     parity = compared(network, ours, held[:PARITY_EPISODES], parameters.tokens_per_batch)
     del ours
     reporter.phase("evaluating", "holding the same conversations with the model that serves")
-    uri, sha256, before = served(order, store, base)
-    other = loaded(base, before, network.device, dtype, uri)
+    uri, sha256, before = baseline_policy.served(order, store, base)
+    other = baseline_policy.loaded(base, before, network.device, dtype, uri)
     others = measured("baseline", other, drawn, proof.first, proof.episodes)
     their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
-    fields |= versus(returns(held), returns(others), spec.seed)
+    fields |= versus(baseline_policy.returns(held), baseline_policy.returns(others), spec.seed)
     after, serving = fields["evaluation"].mean, fields["baseline"].mean
-    say(f"trained model: mean {after:.3f} over {proof.episodes} held-out tasks, baseline {serving:.3f}")
+    progress_reporter.say(
+        f"trained model: mean {after:.3f} over {proof.episodes} held-out tasks, baseline {serving:.3f}"
+    )
     language = LanguageProof(
         **measured_model(run, training),
         tools_sha256=tools_digest(training.world, model.tools),
@@ -94,8 +92,7 @@ def prove_language(run: Run, training: LanguageTraining) -> Proof:
     return Proof(body, fields | {"language": language}, exports)
 
 
-def facts(run: Run, training: LanguageTraining) -> dict[str, str]:
-    """Metadata of an exported file."""
+def facts(run: Run, training: language_training.LanguageTraining) -> dict[str, str]:
     return {
         BASE: training.base.sha256,
         TEMPLATE: training.chat.digest,
@@ -104,7 +101,7 @@ def facts(run: Run, training: LanguageTraining) -> dict[str, str]:
     }
 
 
-def measured_model(run: Run, training: LanguageTraining) -> dict[str, Any]:
+def measured_model(run: Run, training: language_training.LanguageTraining) -> dict[str, Any]:
     """Fields that the proofs of language models and of reward models have in common."""
     model = run.order.spec.data.language_model
     assert model is not None
@@ -123,7 +120,7 @@ def _kinds(network: LanguageNetwork) -> set[str]:
     return {name.rpartition(".")[2] for name in network.adapters or {}}
 
 
-def _share(episodes: Sequence[Episode]) -> float | None:
+def _share(episodes: Sequence[rows.Episode]) -> float | None:
     successes = [episode.success for episode in episodes if episode.success is not None]
     return float(np.mean(successes)) if successes else None
 
@@ -135,7 +132,7 @@ def tools_digest(world: ConversationWorld, tools: Sequence[Any]) -> str:
 
 
 @torch.no_grad()
-def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], budget: int) -> Parity:
+def compared(network: LanguageNetwork, again: Any, episodes: Sequence[rows.Episode], budget: int) -> Parity:
     """Does the file that was stored say what the trained network says? On tokens drawn in held-out conversations.
 
     `again`: the exported file, put into a fresh base model. Raises ExportError where it does not.
@@ -143,17 +140,17 @@ def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], 
     spoken = [episode for episode in episodes if episode.sampled]
     other = LanguageNetwork(again, {}, bfloat16=network.bfloat16)
     most, agreed, count = 0.0, 0, 0
-    for batch in batches(spoken, range(len(spoken)), budget, network.device):
+    for batch in rows.batches(spoken, range(len(spoken)), budget, network.device):
         trained, stored = network.score(batch), other.score(batch)
         gap = (trained.log_prob - stored.log_prob).abs()
         most = max(most, float(gap.max()))
         agreed += int((gap <= MOST_DIFFERENCE).sum())
         count += len(gap)
     if not count:
-        raise ExportError("the trained model drew no token in any held-out conversation; nothing was stored")
+        raise errors.ExportError("the trained model drew no token in any held-out conversation; nothing was stored")
     allowed = MOST_DIFFERENCE if not network.bfloat16 else 0.1  # a bfloat16 has 8 bits
     if most > allowed:
-        raise ExportError(
+        raise errors.ExportError(
             f"the exported weights differ from the trained ones: log-probabilities by up to {most:.3g} over {count} "
             "tokens; nothing was stored"
         )
@@ -161,13 +158,15 @@ def compared(network: LanguageNetwork, again: Any, episodes: Sequence[Episode], 
 
 
 def _further(
-    network: LanguageNetwork, base: Base, parity: Parity, alpha: float, config: str | None
+    network: LanguageNetwork, base: base_model.Base, parity: Parity, alpha: float, config: str | None
 ) -> list[tuple[str, bytes, Parity]]:
     """adapter_config.json for PEFT's readers, and the adapter as GGUF where llama.cpp knows the architecture."""
     if network.adapters is None or config is None:
         return []
     made = gguf_adapter(lora.arrays(network.adapters), base.config, alpha)
     if made is None:
-        say(f"no GGUF adapter: {base.config.get('architectures')} is not an architecture whose names are known here")
+        progress_reporter.say(
+            f"no GGUF adapter: {base.config.get('architectures')} is not an architecture whose names are known here"
+        )
     bodies = {"peft-config": config.encode(), "gguf-lora": made}
     return [(kind, body, parity) for kind, body in bodies.items() if body is not None]

@@ -3,91 +3,93 @@
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from learnloop_api.kinds.language_model import LanguageModel
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_api.wire.language import Preference
-from learnloop_api.wire.trajectory import LoggedEpisode, Step
-from learnloop_environments.conversations.base import ConversationWorld
-from learnloop_environments.conversations.make import make_world
+from learnloop_api.wire import language, trajectory
+from learnloop_environments.conversations.conversation_world import ConversationWorld
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.baseline_policy import HeldOutTasks, limits
-from learnloop_trainer.distributed.torch_group import Group
+from learnloop_environments.make import make_world
+from learnloop_trainer import baseline_policy, distributed, progress_reporter, recordings, training_order
 from learnloop_trainer.evaluation import held_out_episodes
-from learnloop_trainer.language import lora
-from learnloop_trainer.language.algorithms import ALGORITHMS, LanguageTraits
-from learnloop_trainer.language.base_model import FIELD, Base, opened
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import Both, Plan, Played, Preferred, Recorded, episodes_of, pairs_of
+from learnloop_trainer.language import algorithms, base_model, lora, rows, sampler
+from learnloop_trainer.language.chat_experience import Both, Plan, Played, Preferred, Recorded, episodes_of, pairs_of
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Lessons, Setting
-from learnloop_trainer.language.rows import ANY, Bounds, Episode, Pair
-from learnloop_trainer.language.sampler import Rollouts
-from learnloop_trainer.progress_reporter import RECENT, say
-from learnloop_trainer.recordings import ReadExperience
-from learnloop_trainer.run import Run
+from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Arrays, Store, part, under
-from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.initial_policy import begin_model_from
-from learnloop_trainer.training_run.logged_experience import listed, logged_episodes, note_of, read_file
-from learnloop_trainer.training_run.reward_rules import credited, policy_in_force, require_measured, step_rewards
+from learnloop_trainer.training_run import initial_policy, logged_experience, reward_rules
 from learnloop_trainer.training_run.validation import FIRST, JudgedModel, Validation
 
 MOST_PREFERENCES = 100_000
 
 
 def recorded_episodes(
-    order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY
-) -> list[Episode]:
+    order: training_order.Order,
+    store: Store,
+    chat: Chat,
+    read: recordings.ReadExperience,
+    bounds: rows.Bounds = rows.ANY,
+) -> list[rows.Episode]:
     """Turns that the order names, as episodes to learn from; `read` has a note of them. Raises ConfigError.
 
     `bounds`: what the run's model can read.
     """
     parameters = order.parameters
-    logged, agent, selection = logged_episodes(order, store, parameters.max_recorded_turns)
+    logged, agent, selection = logged_experience.logged_episodes(order, store, parameters.max_recorded_turns)
     finished = [episode for episode in logged if episode.status == "completed"]
     if len(finished) < len(logged):
-        say(f"{len(logged) - len(finished)} recorded conversations are left out: they ended in an error, or withdrawn")
-    policy = policy_in_force(order, store)
-    rewards = step_rewards(policy, played=False, success_return=order.spec.data.success_return)
+        progress_reporter.say(
+            f"{len(logged) - len(finished)} recorded conversations are left out: they ended in an error, or withdrawn"
+        )
+    policy = reward_rules.policy_in_force(order, store)
+    rewards = reward_rules.step_rewards(policy, played=False, success_return=order.spec.data.success_return)
     rewarded = [_rewarded(episode, rewards(episode)) for episode in finished]
     usable = episodes_of(rewarded, parameters.max_staleness, chat.digest, _base(order), bounds)
-    lacking = "" if order.spec.algorithm == "sft" else require_measured(order, policy, finished)
+    lacking = "" if order.spec.algorithm == "sft" else reward_rules.require_measured(order, policy, finished)
     steps = sum(int(episode.values.get("turns", 1)) for episode in usable)
-    read.note = note_of(logged, store, steps, agent, selection, credited(finished, policy), lacking)
+    read.note = logged_experience.note_of(
+        logged, store, steps, agent, selection, reward_rules.credited(finished, policy), lacking
+    )
     return usable
 
 
-def _base(order: Order) -> str | None:
+def _base(order: training_order.Order) -> str | None:
     """Digest of the base model that the run begins from."""
     model = order.spec.data.language_model
     return model.base.sha256 if model is not None else None
 
 
-def _rewarded(episode: LoggedEpisode, rewards: Sequence[float]) -> list[Step]:
+def _rewarded(episode: trajectory.LoggedEpisode, rewards: Sequence[float]) -> list[trajectory.Step]:
     return [step.model_copy(update={"reward": worth}) for step, worth in zip(episode.steps, rewards, strict=True)]
 
 
-def preferred_pairs(order: Order, store: Store, chat: Chat, read: ReadExperience, bounds: Bounds = ANY) -> list[Pair]:
+def preferred_pairs(
+    order: training_order.Order,
+    store: Store,
+    chat: Chat,
+    read: recordings.ReadExperience,
+    bounds: rows.Bounds = rows.ANY,
+) -> list[rows.Pair]:
     """Preferences of people, of a file or of the agent; `read` has a note of them. Raises ConfigError.
 
     `bounds`: what the run's model can read.
     """
     parameters, agent = order.parameters, order.spec.data.learning_agent_ref
     if parameters.recording:
-        preferences = read_file(Preference, parameters.recording, store)
+        preferences = logged_experience.read_file(language.Preference, parameters.recording, store)
     elif agent is None:
         problem, fix = "is missing: whose preferences are learned?", "set it, or spec.hyperparameters.recording"
         raise ConfigError("spec.data.learningAgentRef", "", problem, fix)
     else:
         preferences = store.preferences(agent.name, MOST_PREFERENCES)
-    note = listed([one.preference_id for one in preferences], store, 2 * len(preferences))
+    note = logged_experience.listed([one.preference_id for one in preferences], store, 2 * len(preferences))
     read.note = note.model_copy(update={"agent": agent.name if agent and not parameters.recording else None})
     return pairs_of(preferences, chat, _base(order), bounds)
 
@@ -102,17 +104,17 @@ SHOWN = ("loss", "kl", "entropy", "success", "margin")
 
 @dataclass(slots=True)
 class LanguageTraining:
-    """Training of a language model; see session.Training."""
+    """Training of a language model; see checkpoints.Training."""
 
     title: str
     learner: LanguageLearner
-    base: Base
+    base: base_model.Base
     chat: Chat
     world: ConversationWorld
     context: int
     begun_from: str = ""
-    read: ReadExperience = field(default_factory=ReadExperience)
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    read: recordings.ReadExperience = field(default_factory=recordings.ReadExperience)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=progress_reporter.RECENT))
     curves: dict[str, float] = field(default_factory=dict)
     validation: Validation | None = None
 
@@ -122,7 +124,7 @@ class LanguageTraining:
     def further(self) -> Arrays:
         return under("curves", {name: np.asarray(value, dtype=np.float64) for name, value in self.curves.items()})
 
-    def restore(self, arrays: Arrays, place: Place) -> str:
+    def restore(self, arrays: Arrays, place: training_order.Place) -> str:
         del place
         self.learner.restore(part(arrays, "shared"))
         self.curves = {name: float(value) for name, value in part(arrays, "curves").items()}
@@ -140,7 +142,7 @@ class LanguageTraining:
         run.reporter.progress(self.learner.step, self.recent, shown, points=self.curves)
 
 
-def source_of(order: Order) -> str:
+def source_of(order: training_order.Order) -> str:
     """Source of the run's experience; raises ConfigError for one that its algorithm cannot learn from."""
     parameters = order.parameters
     experience, name, algorithm = parameters.experience, "spec.hyperparameters.experience", order.spec.algorithm
@@ -159,7 +161,7 @@ def source_of(order: Order) -> str:
 
 
 def _refuse_cut_sampling(model: LanguageModel) -> None:
-    sampling, place = model.sampling, f"{FIELD}.sampling"
+    sampling, place = model.sampling, f"{base_model.FIELD}.sampling"
     if sampling.top_p < 1 or sampling.top_k:
         name, value = ("topP", sampling.top_p) if sampling.top_p < 1 else ("topK", sampling.top_k)
         problem = "cuts the distribution, and the ratio of two cut ones is biased"
@@ -170,8 +172,8 @@ def _refuse_cut_sampling(model: LanguageModel) -> None:
 
 def network_of(
     parameters: Parameters,
-    traits: LanguageTraits,
-    base: Base,
+    traits: algorithms.LanguageTraits,
+    base: base_model.Base,
     seed: int,
     device: torch.device,
 ) -> LanguageNetwork:
@@ -194,22 +196,22 @@ def network_of(
 
 
 def begin_language(
-    order: Order, group: Group, device: torch.device, store: Store, cache: Path | None = None
+    order: training_order.Order, group: distributed.Group, device: torch.device, store: Store, cache: Path | None = None
 ) -> LanguageTraining:
     """A training at step 0; raises ConfigError for what does not fit together."""
     spec, parameters, model = order.spec, order.parameters, order.spec.data.language_model
-    traits = ALGORITHMS[spec.algorithm]
+    traits = algorithms.ALGORITHMS[spec.algorithm]
     assert model is not None
     _refuse_unjudgeable(order)
     folder = cache or Path(tempfile.gettempdir()) / "learnloop-models"
-    base = opened(model, os.environ, folder)
+    base = base_model.opened(model, os.environ, folder)
     world = make_world(order.environment)
     chat = Chat(base.tokeniser, [tool.to_openai() for tool in model.tools] or world.tools, base.stops)
     context = base.context(model.context_length)
     network = network_of(parameters, traits, base, spec.seed, device)
-    read = ReadExperience()
-    experience = _experience(order, group, store, chat, world, Bounds(context, base.vocabulary), read)
-    begun = begin_model_from(order, network, base, store)
+    read = recordings.ReadExperience()
+    experience = _experience(order, group, store, chat, world, rows.Bounds(context, base.vocabulary), read)
+    begun = initial_policy.begin_model_from(order, network, base, store)
     setting = Setting(network, experience, group, spec.seed, spec.total_steps)
     validation = _validation(order, group, world, chat, context, network)
     learner = traits.learner(parameters, setting)
@@ -217,7 +219,7 @@ def begin_language(
     return LanguageTraining(title, learner, base, chat, world, context, begun, read, validation=validation)
 
 
-def _refuse_unjudgeable(order: Order) -> None:
+def _refuse_unjudgeable(order: training_order.Order) -> None:
     """Raises ConfigError where a model is to be judged along its training and cannot be."""
     if order.spec.evaluation.while_training is None:
         return
@@ -227,7 +229,12 @@ def _refuse_unjudgeable(order: Order) -> None:
 
 
 def _validation(
-    order: Order, group: Group, world: ConversationWorld, chat: Chat, context: int, network: LanguageNetwork
+    order: training_order.Order,
+    group: distributed.Group,
+    world: ConversationWorld,
+    chat: Chat,
+    context: int,
+    network: LanguageNetwork,
 ) -> Validation | None:
     """Validation of the model along its training, where the order asks for it."""
     pauses, model = order.spec.evaluation.while_training, order.spec.data.language_model
@@ -235,8 +242,8 @@ def _validation(
     if pauses is None:
         return None
     proof = held_out_episodes.episodes(order)
-    tasks = HeldOutTasks(order, world, chat, proof.seed, group)
-    drawn = limits(model.sampling, chat, context)
+    tasks = baseline_policy.HeldOutTasks(order, world, chat, proof.seed, group)
+    drawn = baseline_policy.limits(model.sampling, chat, context)
 
     def hold() -> float:
         held = tasks.hold(network.sampling(), drawn, proof.first + FIRST, pauses.episodes)
@@ -245,7 +252,7 @@ def _validation(
     return Validation(pauses, JudgedModel(network, hold))
 
 
-def _most_recorded(order: Order, parameters: Parameters) -> int | None:
+def _most_recorded(order: training_order.Order, parameters: Parameters) -> int | None:
     """Recorded episodes before the rollouts; None: all. A log grows turn by turn, a run's steps do not."""
     if not parameters.algorithm.plays:
         return None
@@ -253,13 +260,13 @@ def _most_recorded(order: Order, parameters: Parameters) -> int | None:
 
 
 def _experience(
-    order: Order,
-    group: Group,
+    order: training_order.Order,
+    group: distributed.Group,
     store: Store,
     chat: Chat,
     world: ConversationWorld,
-    bounds: Bounds,
-    read: ReadExperience,
+    bounds: rows.Bounds,
+    read: recordings.ReadExperience,
 ) -> Lessons:
     parameters, model, source = order.parameters, order.spec.data.language_model, source_of(order)
     assert model is not None
@@ -270,13 +277,13 @@ def _experience(
         group_size=parameters.group_size,
         recorded=_most_recorded(order, parameters) if source == BOTH else None,
     )
-    fetch: Callable[[], list[Any]] = lambda: recorded_episodes(order, store, chat, read, bounds)  # noqa: E731
+    fetch = lambda: recorded_episodes(order, store, chat, read, bounds)  # noqa: E731
     if source == RECORDED:
         return Recorded(fetch, plan, group)
     _refuse_cut_sampling(model)
     if order.spec.data.rewards == "policy":
         problem, fix = "is not known of rollouts, which the environment rewards", "set experience: recorded"
         raise ConfigError("spec.data.rewards", "policy", problem, fix)
-    rollouts = Rollouts(order.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
-    played = Played(rollouts, limits(model.sampling, chat, bounds.context), plan, group)
+    rollouts = sampler.Rollouts(order.environment, world, chat, order.spec.seed, SIDE_BY_SIDE)
+    played = Played(rollouts, baseline_policy.limits(model.sampling, chat, bounds.context), plan, group)
     return Both(Recorded(fetch, plan, group), played) if source == BOTH else played

@@ -16,18 +16,11 @@ from pydantic.alias_generators import to_camel
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import MOST_NAMED, EpisodeSelection, ExperienceRead, LoggedEpisode, Step, Trajectory
-from learnloop_environments import VectorEnvironment
-from learnloop_environments.base import ActionSpace
+from learnloop_environments import VectorEnvironment, spaces, wrappers
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.wrappers import innermost
-from learnloop_trainer.baseline_policy import fetch
-from learnloop_trainer.distributed.torch_group import Group
-from learnloop_trainer.errors import StoreUnavailable
-from learnloop_trainer.progress_reporter import say
+from learnloop_trainer import baseline_policy, distributed, errors, progress_reporter, training_order
 from learnloop_trainer.recordings import ReadExperience, Recording
-from learnloop_trainer.store.directory import logged
-from learnloop_trainer.store.run_store import Store, digest, pack, unpack
-from learnloop_trainer.training_order import Order
+from learnloop_trainer.store.run_store import Store, digest, logged, pack, unpack
 from learnloop_trainer.training_run.reward_rules import (
     StepRewards,
     credited,
@@ -47,7 +40,7 @@ def read_file(kind: type[Document], uri: str, store: Store) -> list[Document]:
     field, one = "spec.hyperparameters.recording", kind.__name__.lower()
     fix = f"point it to a file with one {one} as JSON on each line"
     documents: list[Document] = []
-    for number, line in enumerate(fetch(uri, store, field, fix).splitlines(), 1):
+    for number, line in enumerate(baseline_policy.fetch(uri, store, field, fix).splitlines(), 1):
         try:
             documents.append(kind.model_validate_json(line))
         except ValidationError as error:
@@ -111,9 +104,11 @@ def fitting(
                 record.close(None)  # what follows is another episode, recorded as one with this
         record.close(episode.last_observation)
     if left_out:
-        say(f"{left_out} recorded steps do not fit the environment's observations and actions and are left out")
+        progress_reporter.say(
+            f"{left_out} recorded steps do not fit the environment's observations and actions and are left out"
+        )
     if record.cut_short:
-        say(f"{record.cut_short} recorded episodes do not say what was seen after their last step")
+        progress_reporter.say(f"{record.cut_short} recorded episodes do not say what was seen after their last step")
     if not record.steps:
         return None
     steps = record.steps
@@ -129,7 +124,7 @@ def fitting(
     done = [step.action for step in steps]
     if environment.bounds is None:
         return Recording(observation, np.asarray(done, dtype=np.int64), *rest)
-    space = ActionSpace.of(environment)
+    space = spaces.ActionSpace.of(environment)
     return Recording(observation, space.normalise(space.project(np.asarray(done, dtype=np.float32))), *rest)
 
 
@@ -148,7 +143,7 @@ def _fits(step: Step, environment: VectorEnvironment) -> bool:
     if not _is_observation(step.observation, environment):
         return False
     if environment.bounds is None:
-        return isinstance(done, int) and bool(ActionSpace.of(environment).validate(np.asarray([done]))[0])
+        return isinstance(done, int) and bool(spaces.ActionSpace.of(environment).validate(np.asarray([done]))[0])
     return isinstance(done, list) and len(done) == environment.actions and bool(np.isfinite(done).all())
 
 
@@ -158,7 +153,7 @@ def _is_observation(seen: object, environment: VectorEnvironment) -> bool:
     return bool(np.isfinite(np.asarray(seen, dtype=np.float32)).all())
 
 
-def share(recording: Recording | None, group: Group) -> Recording | None:
+def share(recording: Recording | None, group: distributed.Group) -> Recording | None:
     """Collective: rank 0's recording on all ranks."""
     body = None
     if group.place.rank == 0 and recording is not None:
@@ -170,8 +165,8 @@ def share(recording: Recording | None, group: Group) -> Recording | None:
 
 
 def recorded(
-    order: Order,
-    group: Group,
+    order: training_order.Order,
+    group: distributed.Group,
     store: Store | None,
     environment: VectorEnvironment,
     read: ReadExperience,
@@ -193,8 +188,8 @@ def recorded(
 
 
 def remembered(
-    order: Order,
-    group: Group,
+    order: training_order.Order,
+    group: distributed.Group,
     store: Store | None,
     environment: VectorEnvironment,
     read: ReadExperience,
@@ -209,15 +204,19 @@ def remembered(
     if group.place.rank == 0 and store is not None and agent is not None:
         try:
             own, read.note = _memory(order, store, environment, agent.name, policy)
-        except StoreUnavailable as error:
+        except errors.StoreUnavailable as error:
             why = f"no logged experience, the run learns from its own steps alone: {error}"
-            say(why)
+            progress_reporter.say(why)
             read.note = note_of((), store, 0, agent.name, chosen(order, datetime.now(UTC)), message=why)
     return share(own, group)
 
 
 def _memory(
-    order: Order, store: Store, environment: VectorEnvironment, agent: str, policy: RewardPolicySpec | None
+    order: training_order.Order,
+    store: Store,
+    environment: VectorEnvironment,
+    agent: str,
+    policy: RewardPolicySpec | None,
 ) -> tuple[Recording | None, ExperienceRead]:
     limit, selection = order.parameters.max_recorded_steps, chosen(order, datetime.now(UTC))
     episodes = store.episodes(agent, selection, limit, MEMORY_SECONDS)
@@ -228,16 +227,16 @@ def _memory(
     lacking = f"the log is left out: {lacking}" if nothing else lacking
     note = _read(episodes, recording, store, agent, selection, credited(episodes, policy), lacking)
     if recording is not None:
-        say(f"mixes its own steps with {note.steps} that {agent} logged in {note.episodes} episodes")
+        progress_reporter.say(f"mixes its own steps with {note.steps} that {agent} logged in {note.episodes} episodes")
         recording = _shaped(order, recording, environment)
     return recording, note
 
 
-def _shaped(order: Order, recording: Recording, environment: VectorEnvironment) -> Recording:
+def _shaped(order: training_order.Order, recording: Recording, environment: VectorEnvironment) -> Recording:
     """With the potential-based rewards of spec.shaping, which the run's own steps have too."""
     if order.spec.shaping is None or not order.spec.shaping.potential:
         return recording
-    potential, discount = innermost(environment).potential, float(getattr(order.parameters, "discount", 1.0))
+    potential, discount = wrappers.innermost(environment).potential, float(getattr(order.parameters, "discount", 1.0))
     after = np.roll(recording.observation, -1, axis=0)
     after[recording.last] = recording.endings()
     terms = discount * potential(after) * ~recording.terminated - potential(recording.observation)
@@ -245,7 +244,7 @@ def _shaped(order: Order, recording: Recording, environment: VectorEnvironment) 
 
 
 def logged_episodes(
-    order: Order, store: Store, limit: int
+    order: training_order.Order, store: Store, limit: int
 ) -> tuple[list[LoggedEpisode], str | None, EpisodeSelection | None]:
     """Episodes of the file or else of the agent that the order names, the agent, and what selects them.
 
@@ -262,7 +261,7 @@ def logged_episodes(
 
 
 def load(
-    order: Order, store: Store, environment: VectorEnvironment, policy: RewardPolicySpec | None = None
+    order: training_order.Order, store: Store, environment: VectorEnvironment, policy: RewardPolicySpec | None = None
 ) -> tuple[Recording | None, ExperienceRead, Recording | None]:
     """The steps to learn from, a note of them, and without an environment the whole episodes that prove the run.
 
@@ -302,7 +301,7 @@ def whole(episode: LoggedEpisode, environment: VectorEnvironment) -> bool:
     return episode.status == "completed" and not over and all(_fits(step, environment) for step in episode.steps)
 
 
-def chosen(order: Order, now: datetime) -> EpisodeSelection:
+def chosen(order: training_order.Order, now: datetime) -> EpisodeSelection:
     """The order's filter as the store reads it; an age is counted back from `now`. Raises ConfigError."""
     wanted, by = order.spec.data.filter, order.reward_policy
     fields = wanted.model_dump(exclude_none=True) if wanted is not None else {}
@@ -339,7 +338,7 @@ def _read(
     """The note of these episodes; `lacking`: what rewards them and is not in them."""
     why = (lacking or _amiss(episodes, recording, agent, selection))[:1024]
     if why:
-        say(why)
+        progress_reporter.say(why)
     steps = 0 if recording is None else len(recording.reward)
     return note_of(episodes, store, steps, agent, selection, shared, why)
 

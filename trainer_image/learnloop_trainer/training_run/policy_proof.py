@@ -7,24 +7,24 @@ from typing import Any, Literal
 import numpy as np
 
 from learnloop_api.wire.training import Interval, OffPolicy, Parity, ReturnEstimate
-from learnloop_environments.base import ActionSpace, Bounds, Observations, VectorEnvironment
 from learnloop_environments.randomness import Purpose, generator
-from learnloop_trainer import baseline_policy as baseline
-from learnloop_trainer.algorithms import Learner
-from learnloop_trainer.errors import ExportError
-from learnloop_trainer.evaluation import Policy, collect, difference, estimate, held_out_episodes, play
-from learnloop_trainer.evaluation.off_policy import Estimate, LoggedSteps, evaluate
-from learnloop_trainer.evaluation.suite import Stage, measure
-from learnloop_trainer.export import Behaving, Exported, OnnxPolicy, TorchPolicy, check, torchscript
-from learnloop_trainer.export.other_formats import read
-from learnloop_trainer.export.runtime import Logits, shield_of, trained, written
-from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.recordings import Recording
-from learnloop_trainer.run import Run
-from learnloop_trainer.safety import Shielded, Trail
+from learnloop_environments.spaces import ActionSpace, Bounds, Observations, VectorEnvironment
+from learnloop_trainer import (
+    algorithms,
+    baseline_policy as baseline,
+    errors,
+    export,
+    progress_reporter,
+    recordings,
+    safety,
+    training_order,
+)
+from learnloop_trainer.evaluation import Policy, collect, difference, estimate, fitted_q, held_out_episodes, play, suite
+from learnloop_trainer.evaluation.off_policy import Estimate, evaluate
+from learnloop_trainer.export import other_formats, runtime
+from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Store
-from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.policy_training import PolicyTraining
+from learnloop_trainer.training_run import policy_training
 from learnloop_trainer.training_run.proof import Proof, Returns
 
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
@@ -42,7 +42,12 @@ class Judgement:
 
 
 def measured(
-    order: Order, policy: Policy, reporter: Reporter, what: str, episodes: int, first: int = 0
+    order: training_order.Order,
+    policy: Policy,
+    reporter: progress_reporter.Reporter,
+    what: str,
+    episodes: int,
+    first: int = 0,
 ) -> tuple[ReturnEstimate, Returns, Observations]:
     """The policy's return on the run's held-out episodes from number `first`, each of them, and observations it met."""
     seed = order.spec.seed
@@ -50,19 +55,28 @@ def measured(
     returns, met = play(held_out_episodes.held_out(order, first=first), policy, seed, episodes, tell)
     result = estimate(returns, seed)
     if result is None:
-        raise ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
-    say(f"{what}: mean {result.mean:.1f} [{result.ci_low:.1f}, {result.ci_high:.1f}] over {episodes} held-out episodes")
+        raise errors.ExportError("spec.evaluation.episodes is 0: nothing was evaluated")
+    progress_reporter.say(
+        f"{what}: mean {result.mean:.1f} [{result.ci_low:.1f}, {result.ci_high:.1f}] over {episodes} held-out episodes"
+    )
     return result, returns, met
 
 
-def by_playing(order: Order, policy: Behaving, greedy: OnnxPolicy, baseline: Policy, reporter: Reporter) -> Judgement:
+def by_playing(
+    order: training_order.Order,
+    policy: export.Behaving,
+    greedy: export.OnnxPolicy,
+    baseline: Policy,
+    reporter: progress_reporter.Reporter,
+) -> Judgement:
     reporter.phase("evaluating", "playing held-out episodes")
     wanted = order.spec.evaluation
     evaluation, ours, met = measured(order, policy, reporter, "exported policy", wanted.episodes)
     before, others, _ = measured(order, baseline, reporter, "baseline", wanted.episodes)
     fields = {"evaluation": evaluation, "baseline": before, "difference": difference(ours, others, order.spec.seed)}
     if greedy.behaviour.kind != "greedy":
-        fields["greedy"], _, _ = measured(order, greedy, reporter, "greedy policy", wanted.episodes)
+        best = export.Behaving(greedy, order.spec.seed, explore=False)
+        fields["greedy"], _, _ = measured(order, best, reporter, "greedy policy", wanted.episodes)
     if wanted.validation_episodes:
         more = measured(order, policy, reporter, "validation", wanted.validation_episodes, VALIDATION)
         fields["validation"] = more[0]
@@ -72,34 +86,42 @@ def by_playing(order: Order, policy: Behaving, greedy: OnnxPolicy, baseline: Pol
     return Judgement({**fields, **serving, "held_out": held_out}, met, ours, others)
 
 
-def by_log(order: Order, policy: Behaving, learner: Learner, proof: Recording | None, reporter: Reporter) -> Judgement:
+def by_log(
+    order: training_order.Order,
+    policy: export.Behaving,
+    learner: algorithms.Learner,
+    proof: recordings.Recording | None,
+    reporter: progress_reporter.Reporter,
+) -> Judgement:
     """Compare the policy with those that acted, from logged episodes that nothing was learned from."""
     reporter.phase("evaluating", "judging by logged episodes")
     discount = float(getattr(order.parameters, "discount", 0.99))
-    learned = Recording.of(learner.shared())
+    learned = recordings.Recording.of(learner.shared())
     assert learned is not None  # it has learned from one
     unjudged = {"evaluation": NO_EPISODES, "baseline": NO_EPISODES}
     if proof is None:
         refused = "no whole logged episode was kept for the proof; log more of them"
         off_policy = OffPolicy(discount=discount, episodes=0, verdict=False, message=refused)
         return Judgement({**unjudged, "off_policy": off_policy}, learned.observation)
-    steps, space = LoggedSteps.of(proof), ActionSpace.of(learner.environment)
+    steps, space = fitted_q.LoggedSteps.of(proof), ActionSpace.of(learner.environment)
     device, seed = learner.network.vector.device, order.spec.seed
-    offline = evaluate(policy, steps, LoggedSteps.of(learned), space, discount, seed, device)
+    offline = evaluate(policy, steps, fitted_q.LoggedSteps.of(learned), space, discount, seed, device)
     fields: dict[str, Any] = {"baseline": estimate(offline.returns, seed) or NO_EPISODES}
     fields["off_policy"] = _told(offline, steps, discount)
     met = np.concatenate((proof.observation, learned.observation))
     one = offline.corrected
     if one is None or not offline.verdict:
-        say(f"no verdict from {steps.episodes} logged episodes: {offline.refused}")
+        progress_reporter.say(f"no verdict from {steps.episodes} logged episodes: {offline.refused}")
         return Judgement({**unjudged, **fields}, met)
-    say(f"exported policy: estimated {one.value:.2f} [{one.low:.2f}, {one.high:.2f}] from {steps.episodes} episodes")
+    progress_reporter.say(
+        f"exported policy: estimated {one.value:.2f} [{one.low:.2f}, {one.high:.2f}] from {steps.episodes} episodes"
+    )
     estimated = ReturnEstimate(episodes=steps.episodes, mean=one.value, iqm=one.value, ci_low=one.low, ci_high=one.high)
     gain = Interval(value=one.gain, low=one.gain_low, high=one.gain_high)
     return Judgement({**fields, "evaluation": estimated, "difference": gain}, met)
 
 
-def _told(found: Estimate, steps: LoggedSteps, discount: float) -> OffPolicy:
+def _told(found: Estimate, steps: fitted_q.LoggedSteps, discount: float) -> OffPolicy:
     one = found.corrected
     figures: dict[str, Any] = {"discount": discount, "episodes": steps.episodes, "longest": steps.longest}
     figures |= {"message": found.refused[:1024], "verdict": one is not None and found.verdict}
@@ -114,19 +136,21 @@ RECORDED_OBSERVATIONS = 10_000
 Verified = tuple[Literal["torchscript"], bytes, Parity]
 
 
-def recorded(order: Order, store: Store, width: int) -> Observations:
+def recorded(order: training_order.Order, store: Store, width: int) -> Observations:
     """Observations that the agent recorded, [m, width]; observations of another width are left out with a note."""
     agent = order.spec.data.learning_agent_ref
     rows = store.observations(agent.name, RECORDED_OBSERVATIONS) if agent else []
     fitting = [row for row in rows if len(row) == width]
     if len(fitting) < len(rows):
-        say(f"{len(rows) - len(fitting)} recorded observations do not have {width} numbers and are left out")
+        progress_reporter.say(
+            f"{len(rows) - len(fitting)} recorded observations do not have {width} numbers and are left out"
+        )
     array = np.asarray(fitting, dtype=np.float32).reshape(-1, width)
     return array[np.isfinite(array).all(axis=1)]
 
 
 def witnesses(
-    order: Order, store: Store, met: Observations, actions: int, bounds: Bounds | None = None
+    order: training_order.Order, store: Store, met: Observations, actions: int, bounds: Bounds | None = None
 ) -> tuple[Observations, int]:
     """At least PARITY_OBSERVATIONS to verify the export with, and how many of them an agent recorded.
 
@@ -148,18 +172,20 @@ def witnesses(
     return observations, len(real)
 
 
-def near(met: Observations, count: int, order: Order) -> Observations:
+def near(met: Observations, count: int, order: training_order.Order) -> Observations:
     """So many observations near the logged ones, for runs without an environment: moved by a tenth of a deviation."""
     random = generator(Purpose.NOISE, order.spec.seed, 1)
     picked = met[random.integers(0, len(met), count)]
     return np.asarray(picked + 0.1 * met.std(axis=0) * random.standard_normal(picked.shape), dtype=np.float32)
 
 
-def verify(network: Callable[[Observations], Logits], policy: Exported, seen: Observations, real: int) -> Parity:
+def verify(
+    network: Callable[[Observations], runtime.Logits], policy: export.Exported, seen: Observations, real: int
+) -> Parity:
     """Parity of an exported policy with the trained network; raises ExportError when it fails."""
-    parity = check(network, policy, seen, real)
+    parity = export.check(network, policy, seen, real)
     if not parity.passed:
-        raise ExportError(
+        raise errors.ExportError(
             f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
             f"{parity.observations} observations, outputs by up to {parity.max_abs_difference:.3g}; nothing was stored"
         )
@@ -167,32 +193,34 @@ def verify(network: Callable[[Observations], Logits], policy: Exported, seen: Ob
 
 
 def more_formats(
-    order: Order,
+    order: training_order.Order,
     body: bytes,
-    policy: OnnxPolicy,
-    network: Callable[[Observations], Logits],
+    policy: export.OnnxPolicy,
+    network: Callable[[Observations], runtime.Logits],
     seen: Observations,
     real: int,
 ) -> list[Verified]:
     """The policy in each further format the order asks for, verified; raises ExportError where one fails."""
     verified: list[Verified] = []
     for kind in order.spec.export.formats:
-        converted = torchscript(body)
-        loaded = TorchPolicy(converted, continuous=policy.continuous, hybrid=policy.hybrid)
+        converted = export.torchscript(body)
+        loaded = export.TorchPolicy(converted, continuous=policy.continuous, hybrid=policy.hybrid)
         parity = verify(network, loaded, seen, real)
-        say(f"{kind}: outputs differ by up to {parity.max_abs_difference:.3g} on {parity.observations} observations")
+        progress_reporter.say(
+            f"{kind}: outputs differ by up to {parity.max_abs_difference:.3g} on {parity.observations} observations"
+        )
         verified.append((kind, converted, parity))
     return verified
 
 
-def prove_policy(run: Run, training: PolicyTraining) -> Proof:
+def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Proof:
     """Export the policy, and play it and what serves on held-out episodes, or judge it by the log."""
     order, spec, store, learner = run.order, run.order.spec, run.store, training.learner
     run.reporter.phase("exporting", "building the ONNX graph")
     environment, network = learner.environment, learner.network
     actions, bounds = environment.actions, environment.bounds
-    body, greedy = written(order, environment, network.exported())
-    policy = Behaving(greedy, spec.seed)
+    body, greedy = runtime.written(order, environment, network.exported())
+    policy = export.Behaving(greedy, spec.seed)
     if spec.data.environment is None:
         judged = by_log(order, policy, learner, training.read.proof, run.reporter)
     else:
@@ -200,31 +228,31 @@ def prove_policy(run: Run, training: PolicyTraining) -> Proof:
         judged = by_playing(order, policy, greedy, serving, run.reporter)
     run.reporter.phase("exporting", "comparing the exported policy with the trained one")
     samples, real = witnesses(order, store, judged.met, actions, bounds)
-    judge = trained(network, spec.algorithm, bounds, shield_of(order, environment))
+    judge = runtime.trained(network, spec.algorithm, bounds, runtime.shield_of(order, environment))
     parity, more = verify(judge, greedy, samples, real), more_formats(order, body, greedy, judge, samples, real)
     fields = {**judged.fields, "behaviour": greedy.behaviour, "parity": parity}
     if spec.evaluation.suite is not None:
-        stage = Stage(
+        stage = suite.Stage(
             order,
             spec.evaluation.suite,
             policy,
             serving,
-            lambda weights: Behaving(written(order, environment, weights)[1], spec.seed),
-            read(body)[0],
+            lambda weights: export.Behaving(runtime.written(order, environment, weights)[1], spec.seed),
+            other_formats.read(body)[0],
             training.milestones.kept if training.milestones is not None else {},
             judged.met,
             network.vector.device,
             run.reporter.alive,
         )
-        fields["suite"] = measure(stage, judged.ours, judged.others)
+        fields["suite"] = suite.measure(stage, judged.ours, judged.others)
     return Proof(body, fields | _interventions(environment, order, store), more)
 
 
-def _interventions(environment: VectorEnvironment, order: Order, store: Store) -> dict[str, Any]:
+def _interventions(environment: VectorEnvironment, order: training_order.Order, store: Store) -> dict[str, Any]:
     """Interventions of the shield in this rank's training, with its record made durable."""
-    if not isinstance(environment, Shielded):
+    if not isinstance(environment, safety.Shielded):
         return {}
-    trail = Trail(order.job).read()
+    trail = safety.Trail(order.job).read()
     taken, replaced = int(environment.executed.sum()), int(environment.interventions.sum())
-    say(f"the shield replaced {replaced} of {taken} actions in training")
+    progress_reporter.say(f"the shield replaced {replaced} of {taken} actions in training")
     return {"actions": taken, "interventions": replaced, "audit_uri": store.put_artifact(trail) if trail else None}

@@ -1,6 +1,7 @@
 """Training of a policy of numbers: its environments, its beginning, its rounds, and its part of a checkpoint."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,31 +13,107 @@ from learnloop_api.kinds.base import Resource
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_api.uniform_policy import parse
-from learnloop_environments import Conditions, VectorEnvironment, make
-from learnloop_environments.base import FIELD, ActionSpace, Bounds, Observations, Step, agents
-from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Split
-from learnloop_environments.rewarded import Rewarded, require_measured
-from learnloop_environments.wrappers import Counted, Shaped, Wrapper, innermost
-from learnloop_trainer.algorithms import Learner, Occasion, learner, traits_of
+from learnloop_api.wire.training import ACTION_SHARE, FIGURES, MOST_ACTIONS
+from learnloop_environments import Conditions, VectorEnvironment, errors, make, randomness, rewarded, spaces, wrappers
+from learnloop_environments.interfaces.foreign_spaces import refuse_images
+from learnloop_trainer import baseline_policy, distributed, progress_reporter, recordings, safety, training_order
+from learnloop_trainer.algorithms import Learner, Occasion, learner, maml, traits_of
 from learnloop_trainer.algorithms.base import Traits, advise, registered
-from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.baseline_policy import require_playable
-from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation.suite.dimensions import Milestones
-from learnloop_trainer.export.behaviour import behaviour_of, require_judgeable
-from learnloop_trainer.recordings import ReadExperience, Recording
-from learnloop_trainer.run import Run
-from learnloop_trainer.safety import Trail, shielded
+from learnloop_trainer.export.runtime import behaviour_of, require_judgeable
+from learnloop_trainer.neural.schedules import step_size
+from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store import Store
 from learnloop_trainer.store.run_store import Arrays, part, under
-from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run import initial_policy, logged_experience, reward_rules
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
-from learnloop_trainer.training_run.figures import ActionTally, Episodes, learner_figures, no_episodes
-from learnloop_trainer.training_run.initial_policy import begin_from
-from learnloop_trainer.training_run.logged_experience import recorded, remembered
-from learnloop_trainer.training_run.reward_rules import policy_in_force
 from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
+
+
+@dataclass(slots=True)
+class Episodes:
+    """Undiscounted returns of this rank's episodes."""
+
+    running: NDArray[np.float64]
+    recent: deque[float]
+    trail: deque[float]
+    """Of one difficulty, in which the operator looks for anomalies; no part of checkpoints."""
+
+    def note(self, reward: NDArray[np.float32], ended: NDArray[np.bool_]) -> None:
+        """Account for rewards [steps, environments]."""
+        for step_reward, step_ended in zip(reward, ended, strict=True):
+            self.running += step_reward
+            if step_ended.any():
+                ended = self.running[step_ended].tolist()
+                self.recent.extend(ended)
+                self.trail.extend(ended)
+                self.running[step_ended] = 0.0
+
+
+def no_episodes(count: int) -> Episodes:
+    return Episodes(np.zeros(count), deque(maxlen=progress_reporter.RECENT), deque(maxlen=progress_reporter.TRAIL))
+
+
+_TOTAL = "total"
+"""Name of the sum of several losses."""
+
+
+class ActionTally:
+    """Shares of the discrete actions that were taken since the last look."""
+
+    def __init__(self) -> None:
+        self._counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
+    def note(self, actions: NDArray[np.generic] | None, count: int) -> None:
+        """Actions of any shape, numbered from 0 to `count` - 1; None: they are not discrete."""
+        if actions is None or not np.issubdtype(actions.dtype, np.integer):
+            return
+        counts = np.bincount(np.asarray(actions, dtype=np.int64).ravel(), minlength=count)
+        self._counts = counts if len(counts) != len(self._counts) else self._counts + counts
+
+    def take(self) -> dict[str, float]:
+        """The shares, and count again from 0; nothing of more than 32 actions."""
+        counts, self._counts = self._counts, np.zeros(0, dtype=np.int64)
+        total = counts.sum()
+        if not total or len(counts) > MOST_ACTIONS:
+            return {}
+        return {f"{ACTION_SHARE}{index}": float(count / total) for index, count in enumerate(counts)}
+
+
+def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float]) -> dict[str, float]:
+    """Figures as `learnloop_api.wire.training` names them; those that the learner does not have are left out.
+
+    Reads tensors, so that a GPU is waited for: once a second is often enough.
+    """
+    parameters: Any = getattr(learner, "parameters", None)
+    figures: dict[str, float] = {}
+    done = min(1.0, learner.step / total_steps)
+    if hasattr(parameters, "learning_rate") and hasattr(parameters, "learning_rate_schedule"):
+        figures["learning_rate"] = step_size(parameters, parameters.learning_rate, done)
+    if hasattr(parameters, "epsilon_start"):
+        fallen = min(1.0, done / max(1e-9, parameters.exploration_fraction))
+        figures["epsilon"] = parameters.epsilon_start + fallen * (parameters.epsilon_end - parameters.epsilon_start)
+    norm = getattr(getattr(learner, "network", None), "gradient_norm", None)
+    if norm is not None:
+        figures["gradient_norm"] = float(norm)
+    if hasattr(getattr(learner, "replay", None), "filled"):
+        figures["replay_transitions"] = float(learner.replay.filled * len(learner.environment.members))
+    stopped = interventions(learner.environment)
+    if stopped is not None:
+        figures["invalid_actions"] = float(stopped)
+    named = {("loss" if name == _TOTAL else name): value for name, value in losses.items()}
+    figures |= {name: float(value) for name, value in named.items() if name in FIGURES}
+    return {name: value for name, value in figures.items() if np.isfinite(value)}
+
+
+def interventions(environment: Any) -> int | None:
+    """How many actions a safety shield replaced; None where there is none."""
+    while isinstance(environment, wrappers.Wrapper):
+        if hasattr(environment, "interventions"):
+            return int(np.sum(environment.interventions))
+        environment = environment.inner
+    return None
+
 
 SPACES = "spec.data.spaces"
 
@@ -44,15 +121,15 @@ SPACES = "spec.data.spaces"
 class Unplayed:
     """A VectorEnvironment for learners of logged experience alone."""
 
-    def __init__(self, spaces: str, members: range) -> None:
-        """`spaces`: the address of the uniform policy; raises ConfigError when it says too little."""
+    def __init__(self, address: str, members: range) -> None:
+        """`address`: of the uniform policy; raises ConfigError when it says too little."""
         fix = "write the spaces, e.g. uniform://discrete/2?observations=4"
         try:
-            spec = parse(spaces)
+            spec = parse(address)
         except ValueError as error:
-            raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
+            raise errors.ConfigError(SPACES, address, f"is refused: {error}", fix) from None
         if spec.observations is None:
-            raise ConfigError(SPACES, spaces, "has no length of an observation", fix)
+            raise errors.ConfigError(SPACES, address, "has no length of an observation", fix)
         self.observations, self.members = spec.observations, members
         self.actions, self._bounds = spec.choices, None
         if spec.low:
@@ -60,27 +137,27 @@ class Unplayed:
             ends = [*first, *zip(spec.low, spec.high, strict=True)]
             low, high = (np.asarray([end[side] for end in ends], dtype=np.float32) for side in (0, 1))
             try:
-                self.actions, self._bounds = len(ends), Bounds(low, high, spec.choices)
+                self.actions, self._bounds = len(ends), spaces.Bounds(low, high, spec.choices)
             except ValueError as error:
-                raise ConfigError(SPACES, spaces, f"is refused: {error}", fix) from None
+                raise errors.ConfigError(SPACES, address, f"is refused: {error}", fix) from None
 
     @property
-    def bounds(self) -> Bounds | None:
+    def bounds(self) -> spaces.Bounds | None:
         return self._bounds
 
-    def reset(self) -> Observations:
+    def reset(self) -> spaces.Observations:
         return np.zeros((len(self.members), self.observations), dtype=np.float32)
 
-    def step(self, actions: NDArray[Any]) -> Step:
+    def step(self, actions: NDArray[Any]) -> spaces.Step:
         """Raises ConfigError."""
         del actions
         fix = "name the environment as spec.data.environment, or learn by bc, cql or iql-offline"
-        raise ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
+        raise errors.ConfigError("spec.data.environment", "", "is missing, and the run takes a step in it", fix)
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
         return {"members": np.asarray(self.members)}
 
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> spaces.Observations:
         del state
         return self.reset()
 
@@ -88,25 +165,25 @@ class Unplayed:
         """See VectorEnvironment.close."""
 
 
-def _require_fitting_actions(order: Order, environment: VectorEnvironment) -> None:
+def _require_fitting_actions(order: training_order.Order, environment: VectorEnvironment) -> None:
     algorithm, name = order.spec.algorithm, order.spec.data.world
-    field, traits = SPACES if order.spec.data.environment is None else FIELD, traits_of(algorithm)
-    team, single = agents(environment) > 1, not traits.team
+    field, traits = SPACES if order.spec.data.environment is None else spaces.FIELD, traits_of(algorithm)
+    team, single = spaces.agents(environment) > 1, not traits.team
     if team and single:
         problem, fix = f"has a team of agents, {algorithm} trains one", "qmix, independent-dqn or maddpg"
-        raise ConfigError(field, name, problem, f"set algorithm to {fix}")
+        raise errors.ConfigError(field, name, problem, f"set algorithm to {fix}")
     if not team and not single:
         problem = f"has one agent, {algorithm} trains teams"
-        raise ConfigError(
+        raise errors.ConfigError(
             field, name, problem, "choose an environment with a team, or set algorithm to ppo, dqn or sac"
         )
-    kind = ActionSpace.of(environment).type
+    kind = spaces.ActionSpace.of(environment).type
     if kind not in traits.actions:
         *most, last = sorted(traits.actions)
         problem = f"has {kind} actions, {algorithm} needs {', '.join(most)}{' or ' * bool(most)}{last} ones"
         alike = [other.name for other in registered() if kind in other.actions and _for_the_same_use(traits, other)]
         fix = f"set algorithm to {' or '.join(alike)}" if alike else "choose another environment"
-        raise ConfigError(field, name, problem, fix)
+        raise errors.ConfigError(field, name, problem, fix)
 
 
 def _for_the_same_use(traits: Traits, other: Traits) -> bool:
@@ -115,53 +192,57 @@ def _for_the_same_use(traits: Traits, other: Traits) -> bool:
     return (other.team, other.recorded) == (traits.team, traits.recorded) and not special
 
 
-def training_world(order: Order, members: range, policy: RewardPolicySpec | None = None) -> VectorEnvironment:
+def training_world(
+    order: training_order.Order, members: range, policy: RewardPolicySpec | None = None
+) -> VectorEnvironment:
     """The run's training environments: under its conditions, counted, rewarded by `policy`, shaped and shielded."""
     spec, data = order.spec, order.spec.data
     if data.environment is None:
-        return shielded(_unplayed(order, members), spec.safety, Trail(order.job), exploring=True)
+        return safety.shielded(_unplayed(order, members), spec.safety, safety.Trail(order.job), exploring=True)
     randomise = tuple((item.parameter, item.low, item.high) for item in data.randomise)
     conditions = Conditions(data.level, randomise, data.credit or "team")
-    environment = make(data.environment, Split.TRAINING, spec.seed, members, conditions)
+    environment = make(data.environment, randomness.Split.TRAINING, spec.seed, members, conditions)
     if spec.curriculum is not None:
-        environment = Counted(environment)
+        environment = wrappers.Counted(environment)
     if policy is not None:
         if not traits_of(spec.algorithm).recorded:
-            require_measured(policy)
-        environment = Rewarded(environment, policy, data.success_return)
+            rewarded.require_measured(policy)
+        environment = rewarded.Rewarded(environment, policy, data.success_return)
     if spec.shaping is not None:
         discount = float(getattr(order.parameters, "discount", 1.0))
         shaping = spec.shaping
-        environment = Shaped(environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus)
-    return shielded(environment, spec.safety, Trail(order.job), exploring=True)
+        environment = wrappers.Shaped(
+            environment, discount, potential=shaping.potential, bonus=shaping.coordination_bonus
+        )
+    return safety.shielded(environment, spec.safety, safety.Trail(order.job), exploring=True)
 
 
-def _unplayed(order: Order, members: range) -> VectorEnvironment:
+def _unplayed(order: training_order.Order, members: range) -> VectorEnvironment:
     """Placeholder of an environment; raises ConfigError where something would play it."""
     spec, missing = order.spec, "is missing"
     if not traits_of(spec.algorithm).recorded:
         able = ", ".join(FROM_LOG)
         problem = f"{missing}: {spec.algorithm} plays it"
-        raise ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
+        raise errors.ConfigError("spec.data.environment", "", problem, f"name it, or set algorithm to one of {able}")
     evaluation = spec.evaluation
     settings: dict[str, Resource | None] = {"curriculum": spec.curriculum, "shaping": spec.shaping}
     settings |= {"evaluation.suite": evaluation.suite, "evaluation.whileTraining": evaluation.while_training}
     for name, wanted in settings.items():
         if wanted is not None:
             problem = f"{missing}: spec.{name} plays it"
-            raise ConfigError("spec.data.environment", "", problem, f"name it, or leave {name} out")
+            raise errors.ConfigError("spec.data.environment", "", problem, f"name it, or leave {name} out")
     return Unplayed(spec.data.spaces or "", members)
 
 
-def levels(environment: VectorEnvironment, order: Order) -> CurriculumProgress | None:
+def levels(environment: VectorEnvironment, order: training_order.Order) -> CurriculumProgress | None:
     """The curriculum the order asks for, at its beginning."""
     if order.spec.curriculum is None:
         return None
-    world = innermost(environment)
+    world = wrappers.innermost(environment)
     return CurriculumProgress(getattr(world, "LEVELS", ()), getattr(world, "level", 0), order.spec.curriculum)
 
 
-def milestones(order: Order) -> Milestones | None:
+def milestones(order: training_order.Order) -> Milestones | None:
     """Keeper of the weights along training, where sample efficiency is to be measured."""
     suite, algorithm = order.spec.evaluation.suite, order.spec.algorithm
     if suite is None or "sample-efficiency" not in suite.dimensions:
@@ -171,17 +252,17 @@ def milestones(order: Order) -> Milestones | None:
 
 @dataclass(slots=True)
 class PolicyTraining:
-    """Training of a policy of numbers; see session.Training."""
+    """Training of a policy of numbers; see checkpoints.Training."""
 
     title: str
     learner: Learner
     environment: VectorEnvironment
-    observation: Observations
+    observation: spaces.Observations
     episodes: Episodes
     curriculum: CurriculumProgress | None = None
     milestones: Milestones | None = None
     begun_from: str = ""
-    read: ReadExperience = field(default_factory=ReadExperience)
+    read: recordings.ReadExperience = field(default_factory=recordings.ReadExperience)
     validation: Validation | None = None
     _tally: ActionTally = field(default_factory=ActionTally)
     _losses: dict[str, float] = field(default_factory=dict)
@@ -204,7 +285,7 @@ class PolicyTraining:
             arrays |= under("proof", self.read.proof.arrays())
         return arrays
 
-    def restore(self, arrays: Arrays, place: Place) -> str:
+    def restore(self, arrays: Arrays, place: training_order.Place) -> str:
         members, note = place.share(len(arrays["each/running"])), ""
         each = {name: array[members.start : members.stop] for name, array in part(arrays, "each").items()}
         self.learner.restore(part(arrays, "shared"), part(each, "own"))
@@ -216,11 +297,11 @@ class PolicyTraining:
             note = "; this environment cannot be saved, its episodes begin again"
         if self.curriculum is not None:
             self.curriculum.restore(part(arrays, "curriculum"))
-            innermost(self.environment).level = self.curriculum.level
+            wrappers.innermost(self.environment).level = self.curriculum.level
             note += f"; level {self.curriculum.name}"
         if self.milestones is not None:
             self.milestones.restore(part(arrays, "milestones"))
-        self.read.proof = Recording.of(part(arrays, "proof"))
+        self.read.proof = recordings.Recording.of(part(arrays, "proof"))
         return note
 
     def iterate(self, run: Run) -> None:
@@ -249,49 +330,52 @@ class PolicyTraining:
         if self.validation is not None:
             (ended,) = run.group.sum([float(sum(int(experience.ended.sum()) for experience in experiences))])
             self.validation.note(learner.step, int(ended), run.reporter.alive)
-            if isinstance(learner, Maml) and self.validation.over and learner.step < total:
+            if isinstance(learner, maml.Maml) and self.validation.over and learner.step < total:
                 learner.finish()
 
     def _climb(self, curriculum: CurriculumProgress, run: Run) -> None:
         """Collective: the same level on all ranks, from what ended on all of them."""
         counted = self.environment
-        while isinstance(counted, Wrapper) and not isinstance(counted, Counted):
+        while isinstance(counted, wrappers.Wrapper) and not isinstance(counted, wrappers.Counted):
             counted = counted.inner
-        assert isinstance(counted, Counted)  # training_world has put it there
+        assert isinstance(counted, wrappers.Counted)  # training_world has put it there
         episodes, successes, total = run.group.sum([float(count) for count in counted.take()])
         moved = curriculum.note(int(episodes), int(successes), total)
         if moved:
-            innermost(self.environment).level = curriculum.level
+            wrappers.innermost(self.environment).level = curriculum.level
             self.episodes.trail.clear()
             word = "up" if moved > 0 else "back"
             why = f"{word} to level {curriculum.name} at step {self.learner.step}: {curriculum.evidence}"
             run.reporter.phase("training", why)
 
 
-def begin(order: Order, group: Group, device: torch.device, store: Store | None = None) -> PolicyTraining:
+def begin(
+    order: training_order.Order, group: distributed.Group, device: torch.device, store: Store | None = None
+) -> PolicyTraining:
     """A training at step 0; raises ConfigError when algorithm and environment do not fit."""
     spec = order.spec
     members = group.place.share(order.parameters.environments)
-    policy = policy_in_force(order, store)
+    policy = reward_rules.policy_in_force(order, store)
     environment = training_world(order, members, policy)
     _require_fitting_actions(order, environment)
+    refuse_images(spec.data.world, getattr(wrappers.innermost(environment), "space", None))
     # What cannot be exported, or judged, is not trained.
     require_judgeable(order, behaviour_of(order, environment.bounds), environment.bounds)
     if store is not None and spec.data.environment is not None and group.place.rank == 0:
-        require_playable(order, store, environment)
+        baseline_policy.require_playable(order, store, environment)
 
-    read = ReadExperience()
+    read = recordings.ReadExperience()
 
-    def recording() -> Recording:
-        return recorded(order, group, store, environment, read, policy)
+    def recording() -> recordings.Recording:
+        return logged_experience.recorded(order, group, store, environment, read, policy)
 
-    def memory() -> Recording | None:
-        return remembered(order, group, store, environment, read, policy)
+    def memory() -> recordings.Recording | None:
+        return logged_experience.remembered(order, group, store, environment, read, policy)
 
     occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording, memory)
     algorithm: Learner = learner(order.parameters, environment, occasion, device)
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
-    begun = begin_from(order, algorithm, store) if store is not None else ""
+    begun = initial_policy.begin_from(order, algorithm, store) if store is not None else ""
     curriculum, points = levels(environment, order), milestones(order)
     title, episodes = f"{spec.algorithm} on {spec.data.world}", no_episodes(len(members))
     observation = environment.reset()

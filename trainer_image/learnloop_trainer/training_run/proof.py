@@ -18,10 +18,10 @@ import learnloop_trainer
 from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, Validated
 from learnloop_environments import own_code
 from learnloop_trainer.evaluation import difference, estimate
-from learnloop_trainer.run import Run
+from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import digest
 from learnloop_trainer.training_order import recipe_sha256
-from learnloop_trainer.training_run.session import Training
+from learnloop_trainer.training_run.checkpoints import Training
 
 Returns = NDArray[np.float64]
 
@@ -51,6 +51,10 @@ def proven(run: Run, training: Training, validated: Validated | None, proof: Pro
     run.reporter.phase("exporting", "storing artifact and manifest")
     checkpoint = run.durable()
     by = order.reward_policy if spec.data.rewards == "policy" else None
+    facts = {"engine": spec.trained_by, "world_size": run.group.place.size, "versions": versions()}
+    if spec.trained_by == "trl":
+        facts["versions"] = versions() | {name: version(name) for name in ("trl", "accelerate", "peft", "datasets")}
+    facts |= dict(proof.fields)
     manifest = Manifest(
         job=order.job,
         agent=order.agent,
@@ -59,7 +63,6 @@ def proven(run: Run, training: Training, validated: Validated | None, proof: Pro
         seed=spec.seed,
         step=training.learner.step,
         total_steps=spec.total_steps,
-        world_size=run.group.place.size,
         attempts=order.attempt + 1,
         recipe_sha256=recipe_sha256(order),
         artifact_uri=store.put_artifact(proof.body),
@@ -79,9 +82,8 @@ def proven(run: Run, training: Training, validated: Validated | None, proof: Pro
             for kind, body, parity in proof.exports
         ],
         wall_seconds=max(0.0, time.time() - run.began),
-        versions=versions(),
         created_at=datetime.now(UTC),
-        **proof.fields,
+        **facts,
     )
     store.put_manifest(manifest)
     return manifest

@@ -10,28 +10,25 @@ import torch
 
 from learnloop_api import names
 from learnloop_api.wire.training import Manifest, Validated
-from learnloop_environments import own_code
-from learnloop_environments.errors import TrainerError, on_abandon
-from learnloop_trainer.distributed.torch_group import Alone, Meeting, Peers, meet, rejoin, settled
+from learnloop_environments import errors, own_code
+from learnloop_trainer import distributed, progress_reporter, tracking, training_order
 from learnloop_trainer.errors import PeerLost, Terminated
-from learnloop_trainer.progress_reporter import Reporter, say
-from learnloop_trainer.run import FLUSH_SECONDS, Run, Saver, Stopper
-from learnloop_trainer.store import Store, choose
-from learnloop_trainer.store.dataplane import DataPlaneStore
-from learnloop_trainer.tracking import tracker
-from learnloop_trainer.training_order import Order, Place, recipe_sha256
-from learnloop_trainer.training_run.language_proof import prove_language
-from learnloop_trainer.training_run.language_training import begin_language
-from learnloop_trainer.training_run.policy_proof import prove_policy
-from learnloop_trainer.training_run.policy_training import begin
-from learnloop_trainer.training_run.proof import Proof, proven
-from learnloop_trainer.training_run.reward_model_proof import prove_reward_model
-from learnloop_trainer.training_run.session import Session, Training
+from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, Saver, Stopper
+from learnloop_trainer.store import Store, choose, data_plane_store
+from learnloop_trainer.training_run import (
+    checkpoints,
+    language_proof,
+    language_training,
+    policy_proof,
+    policy_training,
+    proof,
+    reward_model_proof,
+)
 
 BEGAN = "LEARNLOOP_BEGAN"
 
 
-def pick_device(place: Place) -> torch.device:
+def pick_device(place: training_order.Place) -> torch.device:
     """The pod's GPU when there is one, else the CPU; with deterministic kernels either way."""
     torch.backends.cudnn.benchmark = False
     if not torch.cuda.is_available():
@@ -41,17 +38,17 @@ def pick_device(place: Place) -> torch.device:
     return torch.device("cuda", index)
 
 
-def already_proven(order: Order, manifest: Manifest | None) -> bool:
+def already_proven(order: training_order.Order, manifest: Manifest | None) -> bool:
     """Is the run finished? A manifest left behind by another run of the same name does not count."""
     if manifest is None:
         return False
-    same = manifest.recipe_sha256 == recipe_sha256(order)
+    same = manifest.recipe_sha256 == training_order.recipe_sha256(order)
     if not same:
-        say(f"a manifest of another run was found under the name {order.job} and will be replaced")
+        progress_reporter.say(f"a manifest of another run was found under the name {order.job} and will be replaced")
     return same
 
 
-def adopted(order: Order, place: Place, store: Store) -> bool:
+def adopted(order: training_order.Order, place: training_order.Place, store: Store) -> bool:
     """Is the run finished? A proof by an earlier attempt, whose gang failed after it, becomes this attempt's."""
     manifest = store.manifest()
     if manifest is None or not already_proven(order, manifest):
@@ -62,25 +59,34 @@ def adopted(order: Order, place: Place, store: Store) -> bool:
     return True
 
 
-def run(order: Order, place: Place, threads: int) -> None:
-    """Return when the manifest is durable; raises TrainerError or Terminated for every other end."""
+Life = Callable[[Run, training_order.Place], None]
+"""Trains and proves, alone or with the other ranks."""
+
+
+def run(order: training_order.Order, place: training_order.Place, threads: int, life: Life | None = None) -> None:
+    """Return when the manifest is durable; raises TrainerError or Terminated for every other end.
+
+    `life`: of an engine; left out, that of learnloop's own learners.
+    """
     began = float(os.environ.setdefault(BEGAN, str(time.time())))
     store, stopper = choose(os.environ, order.job, order.agent, order.attempt), Stopper()
     own_code.use(os.environ)
     stopper.install()
     if adopted(order, place, store):
-        say("this run's manifest is already durable: nothing to do")
+        progress_reporter.say("this run's manifest is already durable: nothing to do")
         return
-    reporter = Reporter(order, place, store, tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, "")))
+    reporter = progress_reporter.Reporter(
+        order, place, store, tracking.tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, ""))
+    )
     saver = Saver(store, reporter.warn)
-    if isinstance(store, DataPlaneStore):
+    if isinstance(store, data_plane_store.DataPlaneStore):
         store.follow(reporter.reading, reporter.warn)
     reporter.start()
-    on_abandon(lambda sentence: reporter.finish("failed", sentence))
+    errors.on_abandon(lambda sentence: reporter.finish("failed", sentence))
     device = pick_device(place)
     reporter.phase("starting", f"{threads} thread(s), {device}, torch {torch.__version__}")
     try:
-        _together(Run(order, Alone(), device, store, reporter, saver, stopper, began), place)
+        (life or together)(Run(order, distributed.Alone(), device, store, reporter, saver, stopper, began), place)
     except PeerLost as error:
         if stopper.requested:
             raise Terminated("SIGTERM: leaving, a peer was lost at the same time") from None
@@ -89,29 +95,33 @@ def run(order: Order, place: Place, threads: int) -> None:
     except Terminated:
         saver.flush(FLUSH_SECONDS)  # SIGTERM after training: the final checkpoint may still be under way
         raise
-    except TrainerError as error:
+    except errors.TrainerError as error:
         reporter.finish("failed", str(error))
         raise
 
 
-def _rejoin(error: PeerLost, reporter: Reporter) -> None:
+def _rejoin(error: PeerLost, reporter: progress_reporter.Reporter) -> None:
     try:
-        rejoin(str(error))
-    except TrainerError as late:
+        distributed.rejoin(str(error))
+    except errors.TrainerError as late:
         reporter.finish("failed", str(late))
         raise
 
 
-def _together(run: Run, place: Place) -> None:
-    meeting: Meeting | None = None
+Begin = Callable[..., language_training.LanguageTraining]
+
+
+def together(run: Run, place: training_order.Place, begin_language: Begin = language_training.begin_language) -> None:
+    """The life of ranks that train as one. `begin_language`: makes the training of a language model at step 0."""
+    meeting: distributed.Meeting | None = None
     if place.size > 1:
-        meeting = meet(place, run.reporter.alive)
+        meeting = distributed.meet(place, run.reporter.alive)
         if place.rank == 0:
             meeting.watch(lambda reason: _abandon(reason, run.saver))
-        peers = Peers(meeting, run.device)
+        peers = distributed.Peers(meeting, run.device)
         run = replace(run, group=peers)
-        say(f"{place.size} ranks meet by {peers.transport}")
-    prove = _trained(run)
+        progress_reporter.say(f"{place.size} ranks meet by {peers.transport}")
+    prove = _trained(run, begin_language)
     if meeting is None or place.rank == 0:
         manifest = prove()
         run.reporter.proven(manifest)
@@ -120,28 +130,33 @@ def _together(run: Run, place: Place) -> None:
             meeting.announce()
     else:
         _wait_for_proof(run.order, meeting, run.store, run.reporter)
-    settled()
+    distributed.settled()
     run.group.close()
 
 
-def _trained(run: Run) -> Callable[[], Manifest]:
-    """Train; returns the proof, for rank 0 to make."""
+def _trained(run: Run, begin_language: Begin) -> Callable[[], Manifest]:
+    """Train; returns the proof, for rank 0 to make. What learns from recorded steps reads them in its first
+    round (logged_experience.py), and its checkpoints hold them."""
     algorithm = run.order.parameters.algorithm
-    prover: Callable[[], Proof]
-    training: Training
+    prover: Callable[[], proof.Proof]
+    training: checkpoints.Training
     if algorithm.language:
         run.reporter.alive("loading the base model")
-        training = model = Session(run, begin_language).train()
-        prover = partial(prove_reward_model if algorithm.scores_answers else prove_language, run, model)
+        training = model = checkpoints.Session(run, begin_language).train()
+        prover = partial(
+            reward_model_proof.prove_reward_model if algorithm.scores_answers else language_proof.prove_language,
+            run,
+            model,
+        )
     else:
-        training = policy = Session(run, begin).train()
+        training = policy = checkpoints.Session(run, policy_training.begin).train()
         policy.environment.close()
-        prover = partial(prove_policy, run, policy)
+        prover = partial(policy_proof.prove_policy, run, policy)
     validated = _validated(run.order, training)
-    return lambda: proven(run, training, validated, prover())
+    return lambda: proof.proven(run, training, validated, prover())
 
 
-def _validated(order: Order, training: Training) -> Validated | None:
+def _validated(order: training_order.Order, training: checkpoints.Training) -> Validated | None:
     """Results of evaluation along training; the learner has the best weights then, where they are exported."""
     if training.validation is None:
         return None
@@ -151,7 +166,9 @@ def _validated(order: Order, training: Training) -> Validated | None:
     return training.validation.told(best, training.learner.step, order.spec.total_steps)
 
 
-def _wait_for_proof(order: Order, meeting: Meeting, store: Store, reporter: Reporter) -> None:
+def _wait_for_proof(
+    order: training_order.Order, meeting: distributed.Meeting, store: Store, reporter: progress_reporter.Reporter
+) -> None:
     try:
         meeting.await_finish(lambda: reporter.alive("rank 0 evaluates"))
     except PeerLost:
@@ -163,9 +180,9 @@ def _abandon(reason: str, saver: Saver) -> None:
     """From rank 0's watching thread: the group is dead although no connection broke yet (a node vanished)."""
     saver.flush(5.0)
     try:
-        rejoin(reason)
-    except TrainerError as error:
-        say(str(error))
+        distributed.rejoin(reason)
+    except errors.TrainerError as error:
+        progress_reporter.say(str(error))
         os._exit(error.exit_code)
 
 

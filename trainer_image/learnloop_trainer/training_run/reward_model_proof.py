@@ -19,26 +19,14 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_api.wire.training import Parity, RewardModelProof
-from learnloop_common.acting.reward_model import (
-    CENTRE,
-    CONTEXT,
-    FRAMING,
-    KIND,
-    REWARD_MODEL,
-    TOKENISER,
-    RewardModel,
-)
-from learnloop_trainer.errors import ExportError
-from learnloop_trainer.language import lora
-from learnloop_trainer.language.algorithms.preferred import BradleyTerry
-from learnloop_trainer.language.chat import Chat
+from learnloop_common.acting.reward_model import CENTRE, CONTEXT, FRAMING, KIND, REWARD_MODEL, TOKENISER, RewardModel
+from learnloop_trainer import errors, progress_reporter
+from learnloop_trainer.language import lora, rows
+from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import LanguageNetwork
-from learnloop_trainer.language.rows import Pair, batched_pairs, make
-from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.run import Run
-from learnloop_trainer.training_run.language_proof import facts, measured_model
-from learnloop_trainer.training_run.language_training import LanguageTraining
-from learnloop_trainer.training_run.proof import Proof, versus
+from learnloop_trainer.saver_and_stopper import Run
+from learnloop_trainer.training_run import language_proof, language_training, proof
 
 LARGEST = 2**31 - 2**24
 """Bytes of a protobuf message, with room for what is not weights."""
@@ -70,7 +58,7 @@ def exported(
     assert network.value_head is not None  # a reward model has one
     _take(network, fresh)
     if sum(part.numel() for part in fresh.base_model.parameters()) * 4 > LARGEST:
-        raise ExportError("the model's float32 weights do not fit 2 GiB of ONNX; use a smaller base model")
+        raise errors.ExportError("the model's float32 weights do not fit 2 GiB of ONNX; use a smaller base model")
     # The fused kernels have no ONNX operator; the plain one computes the same.
     fresh.config._attn_implementation = "eager"
     scorer = _Scorer(fresh.cpu().float(), copy.deepcopy(network.value_head).cpu()).eval()
@@ -108,7 +96,7 @@ def _recorded(scorer: _Scorer) -> Any:
                 )
         except Exception as error:  # the recorder raises what the model's own code does
             problem = f"the reward model cannot be written as ONNX ({str(error)[:300]}); nothing was stored"
-            raise ExportError(problem) from None
+            raise errors.ExportError(problem) from None
         return onnx.load(path)
 
 
@@ -133,7 +121,7 @@ PARITY_PAIRS = 64
 Scores = NDArray[np.float64]
 
 
-def prove_reward_model(run: Run, training: LanguageTraining) -> Proof:
+def prove_reward_model(run: Run, training: language_training.LanguageTraining) -> proof.Proof:
     """Export the model, and score held-out pairs with it.
 
     A held-out pair counts 1 where the model prefers what people preferred, 1/2 for equal scores. The baseline: chance.
@@ -149,12 +137,14 @@ def prove_reward_model(run: Run, training: LanguageTraining) -> Proof:
     centre = float(np.concatenate(learned).mean())
     run.reporter.phase("exporting", "writing the reward model as ONNX")
     fresh = training.base.model(torch.device("cpu"))
-    body = exported(network, fresh, training.chat, training.context, centre, facts(run, training))
+    body = exported(network, fresh, training.chat, training.context, centre, language_proof.facts(run, training))
     parity = compared(body, pairs.held_out[:PARITY_PAIRS], chosen, rejected, bfloat16=network.bfloat16)
     low, high = wilson(float(right.sum()), len(right))
-    say(f"reward model: orders {right.mean():.3f} of {len(right)} held-out pairs as people did, chance is {CHANCE}")
+    progress_reporter.say(
+        f"reward model: orders {right.mean():.3f} of {len(right)} held-out pairs as people did, chance is {CHANCE}"
+    )
     reward_model = RewardModelProof(
-        **measured_model(run, training),
+        **language_proof.measured_model(run, training),
         pairs=len(pairs.learned),
         held_out_pairs=len(pairs.held_out),
         held_out_sha256=pairs.sha256,
@@ -165,17 +155,17 @@ def prove_reward_model(run: Run, training: LanguageTraining) -> Proof:
         margin=float((chosen - rejected).mean()),
         centre=centre,
     )
-    return Proof(body, versus(right, before, spec.seed) | {"parity": parity, "reward_model": reward_model})
+    return proof.Proof(body, proof.versus(right, before, spec.seed) | {"parity": parity, "reward_model": reward_model})
 
 
 @torch.no_grad()
-def scored(network: LanguageNetwork, pairs: Sequence[Pair], parameters: Parameters) -> tuple[Scores, Scores]:
+def scored(network: LanguageNetwork, pairs: Sequence[rows.Pair], parameters: Parameters) -> tuple[Scores, Scores]:
     """Scores of what was chosen and of what was rejected, in the order of the pairs: [pairs] each."""
     place = {id(pair): number for number, pair in enumerate(pairs)}
     both = np.empty((2, len(pairs)))
-    for some in batched_pairs(pairs, parameters.tokens_per_batch):
+    for some in rows.batched_pairs(pairs, parameters.tokens_per_batch):
         episodes = [pair.chosen for pair in some] + [pair.rejected for pair in some]
-        scores = network.answer_scores(make(episodes, range(len(episodes)), network.device)).cpu().numpy()
+        scores = network.answer_scores(rows.make(episodes, range(len(episodes)), network.device)).cpu().numpy()
         numbers = [place[id(pair)] for pair in some]
         both[0, numbers], both[1, numbers] = scores[: len(some)], scores[len(some) :]
     return both[0], both[1]
@@ -186,7 +176,7 @@ def agreement(chosen: Scores, rejected: Scores) -> Scores:
     return np.where(chosen == rejected, 0.5, (chosen > rejected).astype(np.float64))
 
 
-def compared(body: bytes, pairs: Sequence[Pair], chosen: Scores, rejected: Scores, *, bfloat16: bool) -> Parity:
+def compared(body: bytes, pairs: Sequence[rows.Pair], chosen: Scores, rejected: Scores, *, bfloat16: bool) -> Parity:
     """Does the file say what the trained network says? Raises ExportError where it does not."""
     model = RewardModel(body)
     most, agreed = 0.0, 0
@@ -200,7 +190,7 @@ def compared(body: bytes, pairs: Sequence[Pair], chosen: Scores, rejected: Score
         agreed += (again[0] > again[1]) == (chosen[number] > rejected[number])
     allowed = 0.1 if bfloat16 else MOST_DIFFERENCE
     if not most <= allowed:
-        raise ExportError(
+        raise errors.ExportError(
             f"the exported reward model differs from the trained one by {most:.3g} over {2 * len(pairs)} answers, "
             f"{allowed:g} is allowed; nothing was stored"
         )

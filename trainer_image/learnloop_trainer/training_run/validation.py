@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.evaluation import WhileTraining
 from learnloop_api.wire.training import Validated, ValidationPoint
-from learnloop_trainer.algorithms import Learner
+from learnloop_trainer import algorithms, distributed, progress_reporter, training_order
 from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.distributed.torch_group import Group
 from learnloop_trainer.evaluation.held_out_episodes import held_out, play
 from learnloop_trainer.export.runtime import Behaving, written
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.neural.networks import Floats
-from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.store.run_store import Arrays, part, under
-from learnloop_trainer.training_order import Order
 
 FIRST = 100_000
 """Number of the first episode: above those of the proof and of a study's choice, below the suite's. Every evaluation
@@ -90,7 +87,9 @@ class Validation:
             self.best = {name: np.array(array) for name, array in weights.items()}
         self.over = self.wanted.patience is not None and self.waited >= self.wanted.patience
         word = "the best so far" if better else f"no better for {self.waited} evaluations"
-        say(f"validation at step {step}: mean {mean:.3f} over {self.wanted.episodes} episodes, {word}")
+        progress_reporter.say(
+            f"validation at step {step}: mean {mean:.3f} over {self.wanted.episodes} episodes, {word}"
+        )
         return mean
 
     def keep_best(self) -> None:
@@ -128,9 +127,9 @@ class Validation:
 class JudgedPolicy:
     """A policy, played as it would be exported and served."""
 
-    learner: Learner
-    order: Order
-    group: Group
+    learner: algorithms.Learner
+    order: training_order.Order
+    group: distributed.Group
 
     @property
     def first(self) -> bool:
@@ -157,7 +156,9 @@ class JudgedPolicy:
         network.actor()
 
 
-def _played(learner: Learner, weights: Mapping[str, Floats], episodes: int, order: Order, tell: Tell) -> float:
+def _played(
+    learner: algorithms.Learner, weights: Mapping[str, Floats], episodes: int, order: training_order.Order, tell: Tell
+) -> float:
     """The mean return of these weights, acting as they would be served."""
     policy = Behaving(written(order, learner.environment, weights)[1], order.spec.seed)
     alive = lambda done: tell(f"validation: {done}/{episodes} episodes")  # noqa: E731

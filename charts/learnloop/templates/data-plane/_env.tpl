@@ -54,13 +54,13 @@
 {{- with $options.encryption }}
 {{- if .enabled }}
 - name: LEARNLOOP_ENCRYPTION_KEYS
-  valueFrom: {secretKeyRef: {name: {{ .keysSecret.name | default (include "learnloop.credentials" $) }}, key: {{ .keysSecret.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .keysSecret.name | default (include "learnloop.credentials" $) | quote }}, key: {{ .keysSecret.key | quote }}}}
 {{- end }}
 {{- end }}
 {{- with $options.warehouse }}
 {{- if .urlSecret.name }}
 - name: LEARNLOOP_WAREHOUSE
-  valueFrom: {secretKeyRef: {name: {{ .urlSecret.name }}, key: {{ .urlSecret.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .urlSecret.name | quote }}, key: {{ .urlSecret.key | quote }}}}
 - {name: LEARNLOOP_WAREHOUSE_DAYS, value: {{ .retentionDays | quote }}}
 {{- end }}
 {{- end }}
@@ -80,7 +80,7 @@
 - {name: LEARNLOOP_EMBEDDER_SECONDS, value: {{ int .timeoutSeconds | quote }}}
 {{- if .keySecret.name }}
 - name: LEARNLOOP_EMBEDDER_KEY
-  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name | quote }}, key: {{ .keySecret.key | quote }}}}
 {{- end }}
 {{- end }}
 {{- if .previous }}
@@ -100,7 +100,7 @@
 - {name: LEARNLOOP_DISTILLER_SECONDS, value: {{ int .timeoutSeconds | quote }}}
 {{- if .keySecret.name }}
 - name: LEARNLOOP_DISTILLER_KEY
-  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name | quote }}, key: {{ .keySecret.key | quote }}}}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -112,7 +112,7 @@
 - {name: LEARNLOOP_JUDGE, value: {{ printf "%s#%s" .url .model | quote }}}
 {{- if .keySecret.name }}
 - name: LEARNLOOP_JUDGE_KEY
-  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name | quote }}, key: {{ .keySecret.key | quote }}}}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -130,7 +130,7 @@
 {{- end }}
 {{- if .keySecret.name }}
 - name: LEARNLOOP_WEAVIATE_KEY
-  valueFrom: {secretKeyRef: {name: {{ .keySecret.name }}, key: {{ .keySecret.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .keySecret.name | quote }}, key: {{ .keySecret.key | quote }}}}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -142,7 +142,7 @@
 {{- else }}
 - name: LEARNLOOP_DSN
   valueFrom:
-    secretKeyRef: {name: {{ .Values.postgresql.external.dsnSecret.name }}, key: {{ .Values.postgresql.external.dsnSecret.key }}}
+    secretKeyRef: {name: {{ .Values.postgresql.external.dsnSecret.name | quote }}, key: {{ .Values.postgresql.external.dsnSecret.key | quote }}}
 {{- end }}
 {{- $room := include "learnloop.mebibytes" .Values.nats.trajectories.size | int }}
 {{- with .Values.nats }}
@@ -163,9 +163,9 @@
 - {name: LEARNLOOP_NATS_URL, value: {{ .Values.nats.external.url | quote }}}
 {{- with .Values.nats.external.credentialsSecret }}
 - name: LEARNLOOP_NATS_USER
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: username}}
+  valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: username}}
 - name: LEARNLOOP_NATS_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: password}}
+  valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: password}}
 {{- end }}
 {{- end }}
 {{- if $options.artifacts.s3.bucket }}
@@ -180,9 +180,9 @@
 {{- end }}
 {{- with .credentialsSecret }}
 - name: AWS_ACCESS_KEY_ID
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: access-key-id}}
+  valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: access-key-id}}
 - name: AWS_SECRET_ACCESS_KEY
-  valueFrom: {secretKeyRef: {name: {{ . }}, key: secret-access-key}}
+  valueFrom: {secretKeyRef: {name: {{ . | quote }}, key: secret-access-key}}
 {{- end }}
 {{- end }}
 {{- else }}

@@ -16,6 +16,7 @@ nats.conf: |
     cert_file: /run/tls/tls.crt
     key_file: /run/tls/tls.key
     min_version: "1.2"
+    cipher_suites: {{ include "learnloop.tls.suites" . }}
   }
   {{- end }}
   jetstream {
@@ -34,6 +35,7 @@ nats.conf: |
       # A certificate of the same authority is not enough: it must be one of these servers'.
       verify_cert_and_check_known_urls: true
       min_version: "1.2"
+      cipher_suites: {{ include "learnloop.tls.suites" . }}
     }
     routes: [
       {{- range until (int .Values.nats.replicas) }}

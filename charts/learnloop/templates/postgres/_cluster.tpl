@@ -19,6 +19,6 @@ cluster
 {{- if eq (include "learnloop.postgres" .) "cluster" -}}
 {name: {{ include "learnloop.fullname" . }}-postgres-superuser, key: password}
 {{- else -}}
-{name: {{ include "learnloop.credentials" . }}, key: postgres-password}
+{name: {{ include "learnloop.credentials" . | quote }}, key: postgres-password}
 {{- end -}}
 {{- end -}}

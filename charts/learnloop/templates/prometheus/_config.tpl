@@ -72,6 +72,7 @@ web.yml: |
   tls_server_config:
     cert_file: /run/tls/tls.crt
     key_file: /run/tls/tls.key
+    cipher_suites: {{ include "learnloop.tls.suites" . }}
 {{- end }}
 {{- end -}}
 

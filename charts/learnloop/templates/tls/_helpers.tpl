@@ -14,6 +14,14 @@ true
 {{ ternary "HTTP" "HTTPS" (eq .Values.tls.mode "off") }}
 {{- end -}}
 
+{{/* Suites of TLS 1.2, as Go and as OpenSSL name them; 1.3 has its own. */}}
+{{- define "learnloop.tls.suites" -}}
+[TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256]
+{{- end -}}
+{{- define "learnloop.tls.ciphers" -}}
+ECDHE+AESGCM:ECDHE+CHACHA20
+{{- end -}}
+
 {{/* The parts that serve: component → suffix of their names. */}}
 {{- define "learnloop.tls.parts" -}}
 operator: operator
@@ -78,7 +86,7 @@ prometheus: prometheus
 {{- if include "learnloop.tls" .root }}
 - name: tls
   secret:
-    secretName: {{ include "learnloop.tls.secret" . }}
+    secretName: {{ include "learnloop.tls.secret" . | quote }}
     defaultMode: 0440
     items:
       - {key: tls.crt, path: tls.crt}

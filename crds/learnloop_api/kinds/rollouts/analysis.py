@@ -214,7 +214,7 @@ class Analysis(Resource):
         min_length=1,
         max_length=16,
         json_schema_extra={"listType": "map", "listMapKeys": ["name"]},
-        description="All of them must hold; the first that does not rolls the canary back.",
+        description="A step passes when all pass. One that is broken for certain rolls the canary back; else it holds.",
     )
     alpha: float = Field(
         default=0.01,
@@ -245,7 +245,7 @@ class Analysis(Resource):
         le=1,
         description=(
             "Share of its overdue episodes, beyond stable's, that rolls an arm back when it is certain; 1 turns it "
-            "off. It may err with a tenth of alpha. In addition, a step waits until the canary has ended at least half "
+            "off. It may err with half of alpha. In addition, a step waits until the canary has ended at least half "
             "of the share of its opened episodes that stable has ended."
         ),
     )

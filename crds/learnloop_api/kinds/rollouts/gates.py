@@ -1,12 +1,12 @@
 """Gates before a candidate's first episode, and the shadow phase."""
 
-import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from learnloop_api.kinds.base import (
     Digest,
+    Duration,
     EnvVar,
     HttpUrl,
     KubeName,
@@ -20,7 +20,6 @@ from learnloop_api.kinds.base import (
     SecretRef,
     ShortText,
     Time,
-    explained,
 )
 
 MOST_SUITES = 12
@@ -29,24 +28,7 @@ DEFAULT_BOUND = 0.05
 GAP = "counterfactual"
 PAIRED = ("replay", "cost")
 """Built-in suites that put the same tasks to the candidate and to what serves."""
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-
-Duration = Annotated[
-    str,
-    Field(
-        max_length=8,
-        pattern=r"^[1-9][0-9]{0,5}[smh]$",
-        json_schema_extra=dict(explained("must be a whole number of seconds, minutes or hours, e.g. 90s, 20m or 48h")),
-    ),
-]
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-def seconds_of(duration: str) -> float:
-    """Seconds of a `Duration`."""
-    match = re.fullmatch(r"([0-9]+)([smh])", duration)
-    assert match, "the API server checks the pattern"
-    return float(int(match[1]) * _UNITS[match[2]])
 
 
 class GateData(Resource):

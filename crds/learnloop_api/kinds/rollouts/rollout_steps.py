@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from learnloop_api.kinds.base import ObjectName, Resource, Revision, Rule, ShortText, Time
-from learnloop_api.kinds.rollouts.gates import Duration, ShadowCheck
+from learnloop_api.kinds.base import Duration, ObjectName, Resource, Revision, Rule, ShortText, Time
+from learnloop_api.kinds.rollouts.gates import ShadowCheck
 
 
 class StepApproval(Resource):

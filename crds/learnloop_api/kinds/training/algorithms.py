@@ -37,6 +37,8 @@ class Algorithm:
         language: it trains language models; totalSteps counts episodes, demonstrations or pairs.
         plays: an update is made of whole groups of conversations, which no two ranks share.
         scores_answers: it makes a reward model.
+        engines: the programs that have it, the first by default.
+        networks: policies of Stable-Baselines3 that engine sb3 has for it.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Algorithm:
     language: bool = False
     plays: bool = False
     scores_answers: bool = False
+    engines: tuple[str, ...] = ("own",)
+    networks: tuple[str, ...] = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
 
     @property
     def remembers_log(self) -> bool:
@@ -175,6 +179,7 @@ _ALL: tuple[Algorithm, ...] = (
             "hidden": [64, 64],
         },
         acts=("discrete", "continuous", "hybrid"),
+        engines=("own", "sb3"),
     ),
     # Mnih et al., 2015; double targets: van Hasselt et al., 2016
     Algorithm(
@@ -198,6 +203,7 @@ _ALL: tuple[Algorithm, ...] = (
         },
         acts=("discrete",),
         values_actions=True,
+        engines=("own", "sb3"),
     ),
     # Haarnoja et al., 2018, arXiv 1812.05905
     Algorithm(
@@ -218,6 +224,7 @@ _ALL: tuple[Algorithm, ...] = (
             "hidden": [256, 256],
         },
         acts=("continuous",),
+        engines=("own", "sb3"),
     ),
     Algorithm(
         "bc",
@@ -308,6 +315,7 @@ _ALL: tuple[Algorithm, ...] = (
         "supervised fine-tuning of a language model on demonstrations",
         LANGUAGE_MODEL | {"learning_rate": 2e-4, "batch_episodes": 32, "min_reward": None},
         language=True,
+        engines=("own", "trl"),
     ),
     # Rafailov et al., 2023, arXiv 2305.18290, with a likelihood term
     Algorithm(
@@ -321,6 +329,7 @@ _ALL: tuple[Algorithm, ...] = (
             "nll_coefficient": 0.2,
         },
         language=True,
+        engines=("own", "trl"),
     ),
     # Ahmadian et al., 2024, arXiv 2402.14740
     Algorithm(
@@ -336,6 +345,7 @@ _ALL: tuple[Algorithm, ...] = (
         "group-relative policy optimisation of a language model",
         POLICY_GRADIENT | {"clip_low": 0.2, "clip_high": 0.28, "scale_by_deviation": True},
         language=True,
+        engines=("own", "trl"),
         plays=True,
     ),
     # arXiv 1707.06347 over tokens, with a value head on the model
@@ -363,8 +373,22 @@ _ALL: tuple[Algorithm, ...] = (
         "a reward model that scores answers, from people's preferences",
         LANGUAGE_MODEL | {"batch_pairs": 32, "held_out_share": 0.2, "score_decay": 0.001},
         language=True,
+        engines=("own", "trl"),
         scores_answers=True,
     ),
+    Algorithm("a2c", "advantage actor-critic", {}, acts=("discrete", "continuous"), engines=("sb3",)),
+    Algorithm("td3", "twin delayed deterministic policy gradient", {}, acts=("continuous",), engines=("sb3",)),
+    Algorithm("ddpg", "deep deterministic policy gradient", {}, acts=("continuous",), engines=("sb3",)),
+    Algorithm("qr-dqn", "quantile DQN", {}, acts=("discrete",), values_actions=True, engines=("sb3",)),
+    Algorithm("tqc", "truncated quantile critics", {}, acts=("continuous",), engines=("sb3",)),
+    Algorithm("crossq", "SAC with batch normalisation", {}, ("continuous",), engines=("sb3",), networks=("MlpPolicy",)),
+    Algorithm("trpo", "trust region policy optimisation", {}, acts=("discrete", "continuous"), engines=("sb3",)),
+    Algorithm(
+        "ars", "augmented random search", {}, ("discrete", "continuous"), engines=("sb3",), networks=("MlpPolicy",)
+    ),
+    Algorithm("recurrent-ppo", "PPO with an LSTM", {}, acts=("discrete", "continuous"), engines=("sb3",)),
+    Algorithm("maskable-ppo", "PPO that never takes what is masked", {}, acts=("discrete",), engines=("sb3",)),
+    Algorithm("custom", "what the program of pod.command trains", {}, engines=("image",)),
 )
 
 ALGORITHMS: dict[str, Algorithm] = {one.name: one for one in _ALL}
@@ -376,5 +400,7 @@ REWARD_MODELS = tuple(one.name for one in _ALL if one.scores_answers)
 """Make models that score answers and give none: an agent cannot serve them."""
 FROM_LOG = tuple(one.name for one in _ALL if one.from_log)
 """Take no step in an environment: they learn where there is none."""
-READS_LOG = tuple(one.name for one in _ALL if one.from_log or one.language or one.remembers_log)
+OWN = tuple(one.name for one in _ALL if "own" in one.engines)
+"""Algorithms of learnloop's own learners; the others are an engine's alone."""
+READS_LOG = tuple(one.name for one in _ALL if one.from_log or one.language or one.remembers_log or one.name == "custom")
 """Can learn from what an agent has logged, alone or mixed with their own steps."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model
 from pydantic.alias_generators import to_camel
 
-from learnloop_api.kinds.base import Resource, Rule
-from learnloop_api.kinds.training.algorithms import ALGORITHMS
+from learnloop_api.kinds.base import Opaque, Resource, Rule
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, OWN
 from learnloop_api.kinds.training.hyperparameters import Parameters
 
 
@@ -23,7 +23,7 @@ def _described(field: str, text: str) -> str:
             default = one.defaults[field]
             by_default["" if default is None or isinstance(default, Resource) else str(default)].append(one.name)
     takers = [name for names in by_default.values() for name in names]
-    few = "" if len(takers) == len(ALGORITHMS) else f" Taken by {', '.join(takers)}."
+    few = "" if len(takers) == len(OWN) else f" Taken by {', '.join(takers)}."
     if len(by_default) == 1:
         (default,) = by_default
         return text + (f" Default {default}." if default else "") + few
@@ -165,7 +165,7 @@ def _foreign() -> Iterator[Rule]:
     for name in Parameters.model_fields:
         by_takers[_taking(name)].append(name)
     for takers, names in by_takers.items():
-        if len(takers) < len(ALGORITHMS):
+        if len(takers) < len(OWN):
             given = " || ".join(f"has({_path(name)})" for name in names)
             given = f"({given})" if len(names) > 1 else given
             fields = ", ".join(map(to_camel, names))
@@ -179,12 +179,47 @@ else:
     AlgorithmName = Literal[tuple(ALGORITHMS)]
 
 
+OTHERS = [name for name in ALGORITHMS if name not in OWN]
+FOREIGN = f"(has(self.engine) ? self.engine != 'own' : self.algorithm in {OTHERS})"
+"""CEL: another program than learnloop's own learners trains."""
+BY_SB3 = f"(has(self.engine) ? self.engine == 'sb3' : self.algorithm in {OTHERS} && self.algorithm != 'custom')"
+"""CEL: that is Stable-Baselines3."""
+
+
+def _engines() -> Rule:
+    """One rule: the engine named has the algorithm."""
+    sb3, trl = ([name for name, one in ALGORITHMS.items() if engine in one.engines] for engine in ("sb3", "trl"))
+    holds = f"self.engine == 'own' ? !(self.algorithm in {OTHERS}) : self.engine == 'sb3' ? self.algorithm in {sb3}"
+    holds += f" : self.engine == 'trl' ? self.algorithm in {trl}"
+    message = "this engine does not have the algorithm: leave engine out, or set algorithm to one that it has"
+    return Rule(f"!has(self.engine) || ({holds} : self.algorithm == 'custom')", message, ".engine")
+
+
 class Recipe(Resource):
-    """The algorithm of a run and its hyperparameters."""
+    """The algorithm of a run, its hyperparameters, and the program that trains."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         *_foreign(),
         *(rule for relation in RELATIONS for rule in relation.rules()),
+        _engines(),
+        Rule(
+            f"!has(self.settings) || {FOREIGN}",
+            "settings are an engine's: use hyperparameters, or set engine to the one that takes them",
+            ".settings",
+        ),
+    )
+
+    engine: Literal["own", "sb3", "trl", "image"] | None = Field(
+        default=None,
+        description="The program that trains. own: learnloop's own learners. sb3: Stable-Baselines3 and sb3-contrib. "
+        "trl: TRL, for language models. "
+        "image: the program pod.command in pod.image, for algorithm custom. Left out, own where it has the algorithm, "
+        "else the one that has it.",
+    )
+    settings: Opaque | None = Field(
+        default=None,
+        description="Settings of the engine, as it names them: sb3 and trl take the arguments of their algorithm, "
+        "an image what it likes.",
     )
 
     algorithm: AlgorithmName = Field(description=" ".join(f"{one.name}: {one.summary}." for one in ALGORITHMS.values()))
@@ -192,3 +227,15 @@ class Recipe(Resource):
         default_factory=Hyperparameters,
         description="Hyperparameters of the algorithm; those left out have its defaults.",
     )
+
+    @property
+    def trained_by(self) -> str:
+        return self.engine or ALGORITHMS[self.algorithm].engines[0]
+
+    @property
+    def engine_reason(self) -> str:
+        """The engine in force, and why it is that one."""
+        if self.engine is not None:
+            return f"{self.engine}: spec.engine names it"
+        has = "has" if "own" in ALGORITHMS[self.algorithm].engines else "does not have"
+        return f"{self.trained_by}: own {has} {self.algorithm}"

@@ -80,6 +80,7 @@ class TrainingJobStatus(Status):
     backend: ShortText | None = Field(
         default=None, description="What runs the ranks: a value of spec.backend, and never auto."
     )
+    engine: ShortText | None = Field(default=None, description="The engine that trains, and why it is that one.")
     started_at: Time | None = Field(default=None, description="When the run began, less the time it waited.")
     attempt_started_at: Time | None = Field(
         default=None, description="When the current attempt began, or went on after a stop that was not its own doing."

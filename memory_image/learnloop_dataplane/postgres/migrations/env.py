@@ -1,21 +1,18 @@
 """Runs inside `alembic`: the connection comes from learnloop_dataplane.postgres.logins."""
 
-from typing import Any
-
 from alembic import context
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
-from learnloop_dataplane.postgres import experience_tables, memory_tables, row_level_security
-from learnloop_dataplane.postgres.logins import prepare_role
+from learnloop_dataplane.postgres import experience_tables, logins, memory_tables, row_level_security
 
 __all__ = ["experience_tables", "memory_tables", "row_level_security"]
 
 
-def _grant(ctx: MigrationContext, step: Any, heads: Any, run_args: Any) -> None:
+def _grant(ctx: MigrationContext, step: object, heads: object, run_args: object) -> None:
     """In the revision's own transaction: a new trigger must not meet a service that may not do what it does."""
     assert ctx.connection is not None
-    prepare_role(ctx.connection)
+    logins.prepare_role(ctx.connection)
 
 
 context.configure(

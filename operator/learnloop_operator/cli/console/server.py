@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from learnloop_operator.cli.console import change_log, requests
-from learnloop_operator.cli.data_plane import DataPlaneAccess
+from learnloop_operator.cli import data_plane, main
+from learnloop_operator.cli.console import change_log, orders
 from learnloop_operator.cli.objects import Cluster, CommandError
 
 PAGES = Path(__file__).with_name("pages")
@@ -31,6 +32,7 @@ MOST_BODY = 16_384
 MOST_STREAMS = 16
 MOST_CLIENTS = 64
 HEARTBEAT_SECONDS = 15.0
+SESSION_SECONDS, IDLE_SECONDS = 12 * 3600.0, 3600.0
 NO_STORE = {"Cache-Control": "no-store"}
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -59,28 +61,40 @@ class Console:
         away: why the API server cannot be reached; empty while it answers.
     """
 
-    gate: requests.Gate
+    gate: orders.Gate
     log: change_log.ChangeLog
     within: Callable[[str], Cluster]
-    plane: Callable[[Cluster], DataPlaneAccess]
+    plane: Callable[[Cluster], data_plane.DataPlaneAccess]
     scope: Mapping[str, Any]
     problems: Mapping[str, str]
     away: Callable[[], str] = str
     streams: int = 0
-    _records: dict[str, requests.Records] = field(default_factory=dict)
+    ended: bool = False
+    began: float = field(default_factory=time.monotonic)
+    streamed: float = field(default_factory=time.monotonic)
+    _records: dict[str, orders.Records] = field(default_factory=dict)
 
-    def records(self, namespace: str) -> requests.Records:
+    def over(self, now: float) -> bool:
+        """A page has ended it, no page was open for IDLE_SECONDS, or it is SESSION_SECONDS old."""
+        self.streamed = now if self.streams else self.streamed
+        return self.ended or now - self.began >= SESSION_SECONDS or now - self.streamed >= IDLE_SECONDS
+
+    def records(self, namespace: str) -> orders.Records:
         """One for each namespace, which keeps its token."""
         if namespace not in self._records:
-            self._records[namespace] = requests.Records(self.plane(self.within(namespace)))
+            self._records[namespace] = orders.Records(self.plane(self.within(namespace)))
         return self._records[namespace]
 
     def read(self, path: str, query: Mapping[str, str]) -> Any:
         """The JSON at a path; None where there is none."""
         if path == "/about":
-            return {**self.scope, "problems": dict(self.problems), "orders": requests.helps()}
+            return {
+                **self.scope,
+                "problems": dict(self.problems),
+                "orders": {name: main.VERBS[name].help for name in orders.ORDERS},
+            }
         if path == "/rights":
-            return requests.rights(self.within(_namespace(query)))
+            return orders.rights(self.within(_namespace(query)))
         if path == "/happened":
             plural, name = query.get("plural", ""), query.get("name", "")
             return _events(self.within(_namespace(query)), plural, name)
@@ -98,7 +112,7 @@ class Console:
         except (ValueError, KeyError, TypeError) as error:
             raise CommandError("body: send namespace, verb, name and what was seen as JSON") from error
         cluster = self.within(_namespace(fields))
-        return {"said": requests.carry_out(cluster, fields["verb"], fields["name"], shown)}
+        return {"said": orders.carry_out(cluster, fields["verb"], fields["name"], shown)}
 
 
 def application(console: Console) -> Starlette:
@@ -108,7 +122,7 @@ def application(console: Console) -> Starlette:
     async def answer(request: Request) -> Response:
         try:
             response = await (_post if request.method == "POST" else _get)(console, static, request)
-        except requests.ForeignRequestError as error:
+        except orders.ForeignRequestError as error:
             response = _problem(request, 403, str(error))
         except CommandError as error:
             response = _problem(request, 400, str(error))
@@ -147,6 +161,9 @@ async def _get(console: Console, static: StaticFiles, request: Request) -> Respo
 
 async def _post(console: Console, _: StaticFiles, request: Request) -> Response:
     console.gate.check_order(request.headers)
+    if request.url.path == "/end":
+        console.ended = True
+        return _json({})
     if request.url.path != "/orders":
         raise HTTPException(404)
     if request.headers.get("Content-Type", "").partition(";")[0] != "application/json":
@@ -201,13 +218,13 @@ def _problem(request: Request, status: int, sentence: str) -> Response:
 
 def _namespace(fields: Mapping[str, str]) -> str:
     namespace = fields.get("namespace", "")
-    if not requests.NAME.fullmatch(namespace):
+    if not orders.NAME.fullmatch(namespace):
         raise CommandError(f"invalid namespace {namespace[:64]!r}: name one")
     return namespace
 
 
 def _events(cluster: Cluster, plural: str, name: str) -> list[dict[str, Any]]:
-    if plural not in ("learningagents", "trainingjobs", "modeldeployments") or not requests.NAME.fullmatch(name):
+    if plural not in ("learningagents", "trainingjobs", "modeldeployments") or not orders.NAME.fullmatch(name):
         raise CommandError(f"plural {plural[:64]!r}, name {name[:64]!r}: name an agent, a run or a rollout")
     events: list[Any] = cluster.events(cluster.get(plural, name))
     return [{**item, "at": item["at"].isoformat()} for item in events[-50:]]
@@ -250,7 +267,7 @@ class ConsoleServer:
 
 
 def open_console(
-    cluster: Cluster, plane: Callable[[Cluster], DataPlaneAccess], namespaces: str = "", port: int = 0
+    cluster: Cluster, plane: Callable[[Cluster], data_plane.DataPlaneAccess], namespaces: str = "", port: int = 0
 ) -> tuple[ConsoleServer, Console, change_log.ClusterWatch]:
     """The server, its console and the watch; none of them is started.
 
@@ -271,7 +288,7 @@ def open_console(
     except OSError as error:
         raise CommandError(f"--port {port}: {error.strerror}; name another, or leave it out") from error
     made = Console(
-        gate=requests.Gate(server.port),
+        gate=orders.Gate(server.port),
         log=watch.log,
         within=cluster.within,
         plane=plane,
@@ -284,7 +301,7 @@ def open_console(
 
 def console(
     cluster: Cluster,
-    plane: DataPlaneAccess,
+    plane: data_plane.DataPlaneAccess,
     namespaces: Annotated[
         str, typer.Option(metavar="A,B", help="only these; left out, all that the caller may read")
     ] = "",
@@ -311,7 +328,7 @@ def console(
         print(f"{address}\nThe address works once, in one browser of this machine. Ctrl-C ends it.", flush=True)
         if open_browser:
             webbrowser.open(address)
-        while serving.is_alive():
+        while serving.is_alive() and not opened.over(time.monotonic()):
             serving.join(1.0)
     except KeyboardInterrupt:
         return ""

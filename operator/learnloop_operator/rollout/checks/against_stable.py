@@ -11,49 +11,21 @@ from functools import lru_cache
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.core.times import duration, rough
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks.error_budget import bars_of
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Evidence, Verdict, count, number
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Measure, chance_text, max_drop_share, type_of
 from learnloop_operator.statistics.canary_against_stable import (
     Bars,
-    Claim,
     LookMemory,
     Pair,
-    bars,
     chance,
-    claim,
     look,
     needed,
+    proven,
 )
 from learnloop_operator.statistics.e_values import Counts
 
 EMPTY = LookMemory()
-TIMES = 3
-"""A bound is asked of the canary, of the other arms of an experiment, and of the promoted arm by counters that start
-over."""
-
-
-# How often each check may err: analysis.alpha, split over everything that can roll a canary back.
-
-
-def claims(analysis: Analysis) -> int:
-    """Claims of which one suffices for a rollback: every sequential test and every bound.
-
-    A query is compared as it stands and takes nothing of the budget.
-    """
-    return sum([type_of(metric).claims(metric) for metric in analysis.metrics])
-
-
-def alpha_of_bound(analysis: Analysis, arms: int = 1) -> float:
-    """Chance with which one bound may be called broken though it holds, however often one looks.
-
-    `arms`: so many are asked at a time, of which none may be wronged.
-    """
-    return analysis.alpha / (max(1, claims(analysis)) * TIMES * arms)
-
-
-def bars_of(analysis: Analysis) -> Bars:
-    """The error budget, split over the tests and bounds that may act."""
-    return bars(analysis.alpha, max(1, claims(analysis)))
 
 
 # What a comparison remembers, and how it takes a look at the evidence.
@@ -61,10 +33,10 @@ def bars_of(analysis: Analysis) -> Bars:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric of this rollout compared with stable. `claim`: what is asked, so that a changed metric starts over."""
+    """One metric of this rollout compared with stable. A changed metric is another question and starts over."""
 
     name: str
-    claim: str
+    question: str
     memory: LookMemory = EMPTY
     measure: Measure = PLAIN
     """Fixed at the look that begins the comparison."""
@@ -87,11 +59,11 @@ def sequential(analysis: Analysis) -> list[MetricThreshold]:
 
 def current(analysis: Analysis, comparisons: Iterable[Comparison]) -> Mapping[str, Comparison]:
     """By name, the comparisons that the analysis asks for; those of an earlier version of a metric are left out."""
-    recorded = {(item.name, item.claim): item for item in comparisons}
+    recorded = {(item.name, item.question): item for item in comparisons}
     return {
         metric.name: recorded[metric.name, text]
         for metric in analysis.metrics
-        if (text := claim_text(metric)) and (metric.name, text) in recorded
+        if (text := question_of(metric)) and (metric.name, text) in recorded
     }
 
 
@@ -115,7 +87,7 @@ def compared(
     for metric in analysis.metrics:
         if metric.test != "sequential" and not has_ratio(metric):
             continue
-        item = recorded.get(metric.name) or Comparison(metric.name, claim_text(metric))
+        item = recorded.get(metric.name) or Comparison(metric.name, question_of(metric))
         if not concurrent or torn:
             if item.memory.counted is not None:
                 item = replace(item, memory=replace(item.memory, counted=None))
@@ -126,9 +98,9 @@ def compared(
 
 
 @lru_cache(maxsize=1024)
-def claim_text(metric: MetricThreshold) -> str:
+def question_of(metric: MetricThreshold) -> str:
     """The question in words: a changed number makes it another question. Empty for a metric without stable."""
-    where, what = metric.return_range, type_of(metric).claim_noun(metric)
+    where, what = metric.return_range, type_of(metric).question_noun(metric)
     if metric.test == "sequential":
         text = f"{what} not worse by {metric.max_drop:g}" if metric.max_drop is not None else what
     elif has_ratio(metric):
@@ -153,7 +125,7 @@ def _look(metric: MetricThreshold, item: Comparison, canary: ArmEvidence, stable
     one, other = kind.outcomes(metric, canary, fixed), kind.outcomes(metric, stable, fixed)
     if one is None or other is None:
         return item
-    return Comparison(item.name, item.claim, look(item.memory, Pair(one, other), drop, bar), fixed)
+    return Comparison(item.name, item.question, look(item.memory, Pair(one, other), drop, bar), fixed)
 
 
 # What a sequential test makes of its evidence: one check, with the sentence.
@@ -175,10 +147,10 @@ def weigh(metric: MetricThreshold, item: Comparison, analysis: Analysis, share: 
     over = f"over {_amount(item, canary)}"
     worse, fine = chance_text(memory.worse), chance_text(memory.fine)
     tolerated = f"P(not worse by {metric.max_drop:g})"
-    result = claim(memory, bar)
-    if result is Claim.WORSE:
+    result = proven(memory, bar)
+    if result == "worse":
         return Check(Verdict.BREACH, f"{words} {over}; P(worse) {worse}; bar {_bar(bar.worse)}")
-    if result is Claim.FINE:
+    if result == "fine":
         return Check(Verdict.PASS, f"{words}; {tolerated} {fine}; bar {_bar(bar.fine)}")
     more = needed(memory, drop, bar, share) if 0.0 < share < 1.0 else None
     wait = "no end in sight at these rates" if more is None else f"about {more:.0f} more canary episodes needed"

@@ -1,9 +1,9 @@
 """Checks of one metric: min, max, minRatio and maxRatio, and returns that leave their range.
 
-A check answers PASS or BREACH only when both arms have finished enough episodes. What was seen must lie within the
-bounds to pass; beyond one it is a breach when the bound is certainly broken, and holds until then. A ratio is certainly
-broken when the canary's number is beyond it and the canary is certainly worse than stable at the same time. A query is
-compared as it stands.
+A check answers PASS or BREACH only when the canary, and for a ratio stable too, has finished enough episodes. What was
+seen must lie within the bounds to pass; beyond one it is a breach when the bound is certainly broken, and holds until
+then. A ratio is certainly broken when the canary's number is beyond it and the canary is certainly worse than stable at
+the same time. A query is compared as it stands.
 """
 
 import math

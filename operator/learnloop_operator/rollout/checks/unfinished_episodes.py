@@ -16,14 +16,11 @@ from datetime import datetime, timedelta
 
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout.checks import error_budget
 from learnloop_operator.rollout.evidence import ArmEvidence, Check, Openings, Verdict, hold, lost, number
 from learnloop_operator.rollout.metrics.metric_types import level_text
 from learnloop_operator.statistics import e_values, latency
 
-BUDGET = 0.5
-"""Share of analysis.alpha that this may err with, in addition to the checks' alpha, as the fast lane may."""
-TIMES = 3
-"""It is asked of the canary, of the promoted arm, and of either again when its counters started over."""
 ENDED_BESIDE_STABLE = 0.5
 """A step passes when the canary has ended this part of the share that stable has ended."""
 FEWEST = 5.0
@@ -109,7 +106,7 @@ def _overdue(
     overdue = min(due, max(0.0, due - (mine.closed - mine.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
-    alpha = BUDGET * analysis.alpha / (TIMES * arms)
+    alpha = error_budget.alpha_of_unfinished(analysis, arms)
     least = e_values.mean_interval(e_values.Counts(due, overdue), alpha)[0]
     text = (
         f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "

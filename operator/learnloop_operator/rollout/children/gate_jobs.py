@@ -10,15 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from learnloop_api import names
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus, seconds_of
-from learnloop_api.wire.deployment import REPORT_FILE, StoredReport, gates_account
-from learnloop_api.wire.routing import arm_name
-from learnloop_operator.core.plan import Manifest, ObjectRef, child, controller_uid, standard_labels
-from learnloop_operator.core.pod_templates import Main, container, pod_template
-from learnloop_operator.core.pod_trouble import first_trouble
-from learnloop_operator.core.times import parse
-from learnloop_operator.core.workload_network import DNS, data_plane, pods, policy, ports
+from learnloop_api.kinds.base import PodOptions, seconds_of
+from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus
+from learnloop_api.wire import deployment, routing
+from learnloop_operator.core import plan, pod_templates, pod_trouble, times, workload_network
 from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
 from learnloop_operator.rollout.gate_verdict import JobPhase, SuiteRun
 from learnloop_operator.rollout.judging.release_gates import suite_stray
@@ -33,7 +28,7 @@ KEPT_SECONDS = 86_400
 NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 
 
-def gate_objects(snapshot: Snapshot, state: State) -> tuple[Manifest, ...]:
+def gate_objects(snapshot: Snapshot, state: State) -> tuple[plan.Manifest, ...]:
     """Objects that running suites still need. A Job never changes, so an existing one is left alone."""
     result, gates = state.gates, snapshot.spec.gates
     if result is None or gates is None or result.phase != "Running":
@@ -45,66 +40,69 @@ def gate_objects(snapshot: Snapshot, state: State) -> tuple[Manifest, ...]:
     if not due:
         return ()
     jobs = [_job(snapshot, state, requested[item.name], item) for item in due]
-    policies = [_egress(snapshot, requested[item.name]) for item in due if requested[item.name].egress]
+    # Of a suite without any, too: its policy of an earlier run may still allow what its author has taken out since.
+    policies = [_egress(snapshot, requested[item.name]) for item in due]
     return (_service_account(snapshot), _network_policy(snapshot), *policies, *jobs)
 
 
-def stray_jobs(snapshot: Snapshot, state: State) -> tuple[ObjectRef, ...]:
-    """Running Jobs that no gate waits for any more."""
+def stray_jobs(snapshot: Snapshot, state: State) -> tuple[plan.ObjectRef, ...]:
+    """Jobs at work, or in a queue, that no gate waits for any more."""
     result = state.gates
     waited = {item.job for item in result.suites if item.verdict == "pending"} if result else set()
     return tuple(
-        ObjectRef("batch/v1", "Job", snapshot.namespace, item["metadata"]["name"])
+        plan.ObjectRef("batch/v1", "Job", snapshot.namespace, item["metadata"]["name"])
         for item in _jobs(snapshot)
-        if item["metadata"]["name"] not in waited and (item.get("status") or {}).get("active")
+        if item["metadata"]["name"] not in waited and _end(item)[0] == "active"
     )
 
 
-def _jobs(snapshot: Snapshot) -> Iterable[Manifest]:
+def _jobs(snapshot: Snapshot) -> Iterable[plan.Manifest]:
     own = snapshot.object["metadata"]["uid"]
-    return (item for item in snapshot.children if item["kind"] == "Job" and controller_uid(item) == own)
+    return (item for item in snapshot.children if item["kind"] == "Job" and plan.controller_uid(item) == own)
 
 
 def labels(snapshot: Snapshot, suite: str | None = None) -> dict[str, str]:
     """Labels of all of them; a suite's objects carry its name."""
     named = {names.LABEL_GATE_SUITE: suite} if suite else {}
-    return standard_labels(COMPONENT, {names.LABEL_DEPLOYMENT: snapshot.name, **named})
+    return plan.standard_labels(COMPONENT, {names.LABEL_DEPLOYMENT: snapshot.name, **named})
 
 
-def _service_account(snapshot: Snapshot) -> Manifest:
-    return child(
+def _service_account(snapshot: Snapshot) -> plan.Manifest:
+    return plan.child(
         snapshot.object,
         api_version="v1",
         kind="ServiceAccount",
-        name=gates_account(snapshot.name),
+        name=deployment.gates_account(snapshot.name),
         labels=labels(snapshot),
         automountServiceAccountToken=False,
     )
 
 
-def _network_policy(snapshot: Snapshot) -> Manifest:
+def _network_policy(snapshot: Snapshot) -> plan.Manifest:
     """A suite accepts no calls. It calls the policy servers of its ModelDeployment, the data plane and the DNS."""
     servers = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: POLICY_SERVER}
     return _policy(
         snapshot,
-        gates_account(snapshot.name),
+        deployment.gates_account(snapshot.name),
         None,
         [
-            ports(names.PORT_SERVING, peers=[pods(servers)], key="to"),
-            data_plane(snapshot.defaults.data_url),
-            DNS,
+            workload_network.ports(names.PORT_SERVING, peers=[workload_network.pods(servers)], key="to"),
+            workload_network.data_plane(snapshot.defaults.data_url),
+            workload_network.DNS,
         ],
     )
 
 
-def _egress(snapshot: Snapshot, suite: GateSuite) -> Manifest:
+def _egress(snapshot: Snapshot, suite: GateSuite) -> plan.Manifest:
     """The extra destinations that this suite may call, as its author says."""
-    return _policy(snapshot, f"{gates_account(snapshot.name)}-{suite.name}"[:253], suite.name, list(suite.egress or ()))
+    return _policy(
+        snapshot, f"{deployment.gates_account(snapshot.name)}-{suite.name}"[:253], suite.name, list(suite.egress or ())
+    )
 
 
-def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any]) -> Manifest:
+def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any]) -> plan.Manifest:
     selector = {key: value for key, value in labels(snapshot, suite).items() if key.startswith(names.GROUP)}
-    return policy(
+    return workload_network.policy(
         snapshot.object,
         name=name,
         component=COMPONENT,
@@ -114,20 +112,20 @@ def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any])
     )
 
 
-def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuiteStatus) -> Manifest:
+def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuiteStatus) -> plan.Manifest:
     marks, seconds = labels(snapshot, suite.name), int(seconds_of(suite.timeout))
-    template = pod_template(
+    template = pod_templates.pod_template(
         _deliver(snapshot, standing.job),
         PodOptions(labels=suite.labels, annotations=suite.annotations),
         labels=marks,
         audience=names.GATE_AUDIENCE,
-        service_account=gates_account(snapshot.name),
+        service_account=deployment.gates_account(snapshot.name),
         volumes=_volumes(snapshot, suite),
         ends=True,
     )
     template["spec"]["restartPolicy"] = "Never"
     template["spec"]["initContainers"] = [_suite(snapshot, state, suite)]
-    return child(
+    return plan.child(
         snapshot.object,
         api_version="batch/v1",
         kind="Job",
@@ -146,15 +144,15 @@ def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuite
     )
 
 
-def _deliver(snapshot: Snapshot, job: str) -> Main:
-    return Main(
+def _deliver(snapshot: Snapshot, job: str) -> pod_templates.Main:
+    return pod_templates.Main(
         name="deliver",
         image=snapshot.defaults.image,
         pull_policy=snapshot.defaults.image_pull_policy,
         command=("python", "-m", "learnloop_gates", "deliver"),
         env={
             "LEARNLOOP_GATE_JOB": job,
-            "LEARNLOOP_GATE_REPORT": REPORT_FILE,
+            "LEARNLOOP_GATE_REPORT": deployment.REPORT_FILE,
             "LEARNLOOP_MODEL_DEPLOYMENT": snapshot.name,
             names.ENV_NAMESPACE: snapshot.namespace,
             names.ENV_DATA_URL: snapshot.defaults.data_url,
@@ -176,7 +174,7 @@ def _suite(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, Any]
     else:
         mounts.append({"name": CA_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True})
     command = tuple(suite.command or ()) if suite.image else ("python", "-m", "learnloop_gates", "run")
-    main = Main(
+    main = pod_templates.Main(
         name="suite",
         image=snapshot.defaults.image,
         pull_policy=snapshot.defaults.image_pull_policy,
@@ -187,7 +185,7 @@ def _suite(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, Any]
         resources=NEEDS,
     )
     options = PodOptions(image=suite.image, env=suite.env, resources=suite.resources)
-    return container(main, options, token=trusted)
+    return pod_templates.container(main, options, token=trusted)
 
 
 def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, str | dict[str, Any]]:
@@ -199,7 +197,7 @@ def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, 
         "LEARNLOOP_GATE_SUITE": suite.name,
         "LEARNLOOP_GATE_BUILTIN": suite.builtin or "",
         "LEARNLOOP_GATE_SAMPLES": str(suite.samples),
-        "LEARNLOOP_GATE_REPORT": REPORT_FILE,
+        "LEARNLOOP_GATE_REPORT": deployment.REPORT_FILE,
         "LEARNLOOP_GATE_DATA": DATA_DIRECTORY if suite.data else "",
         "LEARNLOOP_GATE_SECONDS": str(int(seconds_of(suite.timeout))),
         "LEARNLOOP_GATE_CANDIDATE_URL": candidate,
@@ -222,7 +220,9 @@ def _suite_env(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, 
 
 def _url(snapshot: Snapshot, revision: str) -> str:
     """The arm's own address: only requests that name the arm come there."""
-    return f"{snapshot.scheme}://{arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{names.PORT_SERVING}"
+    return (
+        f"{snapshot.scheme}://{routing.arm_name(snapshot.name, revision)}.{snapshot.namespace}.svc:{names.PORT_SERVING}"
+    )
 
 
 def _volumes(snapshot: Snapshot, suite: GateSuite) -> list[dict[str, Any]]:
@@ -236,7 +236,7 @@ def _volumes(snapshot: Snapshot, suite: GateSuite) -> list[dict[str, Any]]:
 
 
 def _folder() -> str:
-    return REPORT_FILE.rsplit("/", 1)[0]
+    return deployment.REPORT_FILE.rsplit("/", 1)[0]
 
 
 # The gates' Jobs as the cluster has them, with the reports that their pods have handed in.
@@ -245,7 +245,9 @@ def _folder() -> str:
 Body = Mapping[str, Any]
 
 
-def suite_runs(jobs: Iterable[Body], pods: Iterable[Body], reports: Iterable[StoredReport]) -> dict[str, SuiteRun]:
+def suite_runs(
+    jobs: Iterable[Body], pods: Iterable[Body], reports: Iterable[deployment.StoredReport]
+) -> dict[str, SuiteRun]:
     """State of each Job by name; of a deleted one, the report it delivered."""
     handed_in = {item.job: item for item in reports}
     pods_of: dict[str, list[Body]] = {}
@@ -257,7 +259,7 @@ def suite_runs(jobs: Iterable[Body], pods: Iterable[Body], reports: Iterable[Sto
     for job in jobs:
         name = str(job["metadata"]["name"])
         phase, ended, why = _end(job)
-        text = first_trouble(pods_of.get(name, ()))
+        text = pod_trouble.first_trouble(pods_of.get(name, ()))
         result[name] = SuiteRun(phase, (text or why)[:512], ended, handed_in.get(name))
     return result
 
@@ -268,5 +270,5 @@ def _end(job: Body) -> tuple[JobPhase, datetime | None, str]:
             continue
         why = ": ".join(str(condition[key]) for key in ("reason", "message") if condition.get(key))
         phase: JobPhase = "succeeded" if condition["type"] == "Complete" else "failed"
-        return phase, parse(condition.get("lastTransitionTime")), why
+        return phase, times.parse(condition.get("lastTransitionTime")), why
     return "active", None, ""

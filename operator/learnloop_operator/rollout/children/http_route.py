@@ -9,16 +9,15 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_api.names import HEADER_ARM, PORT_SERVING
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core import plan, workload_network
 from learnloop_operator.rollout.children import manifests, routing_table
-from learnloop_operator.rollout.model.snapshot import RouteWorld, Snapshot
+from learnloop_operator.rollout.model.snapshot import LiveRoute, Snapshot
 
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
-def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | None = None) -> dict[str, Any] | None:
+def http_route(snapshot: Snapshot, table: RoutingTable, block: BlockedRevision | None = None) -> dict[str, Any] | None:
     """The route and the verdict that goes with it; None while no arm serves, for without a backend it would answer 500.
 
     `table`: with the weights that are to be drawn by. Defaults of the Gateway API are spelt out, so that the live
@@ -34,7 +33,7 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
         parent["sectionName"] = gateway.section_name
     by_header = [
         {
-            "matches": [{**_ANY_PATH, "headers": [{"type": "Exact", "name": HEADER_ARM, "value": arm.revision}]}],
+            "matches": [{**_ANY_PATH, "headers": [{"type": "Exact", "name": names.HEADER_ARM, "value": arm.revision}]}],
             "backendRefs": [_backend(snapshot, arm.revision, 1)],
         }
         for arm in table.arms
@@ -52,12 +51,12 @@ def http_route(snapshot: Snapshot, table: RoutingTable, pin: BlockedRevision | N
         kind="HTTPRoute",
         name=snapshot.name,
         labels=manifests.labels(snapshot),
-        annotations=routing_table.write_blocked(pin),
+        annotations=routing_table.write_blocked(block),
         spec=spec,
     )
 
 
-def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
+def read_route(route: Mapping[str, Any] | None, name: str) -> LiveRoute | None:
     """Reads the live route of the ModelDeployment `name`, as far as we wrote it."""
     if route is None:
         return None
@@ -68,7 +67,7 @@ def read_route(route: Mapping[str, Any] | None, name: str) -> RouteWorld | None:
             weights[str(item.get("name"))] = int(item.get("weight", 1)) if rule is rules[-1] else 0
     prefix = arm_name(name, "")
     arms = {backend.removeprefix(prefix): weight for backend, weight in weights.items() if backend.startswith(prefix)}
-    return RouteWorld(arms, routing_table.read_blocked(route.get("metadata")))
+    return LiveRoute(arms, routing_table.read_blocked(route.get("metadata")))
 
 
 def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
@@ -76,7 +75,7 @@ def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
         "group": "",
         "kind": "Service",
         "name": arm_name(snapshot.name, revision),
-        "port": PORT_SERVING,
+        "port": names.PORT_SERVING,
         "weight": weight,
     }
 

@@ -121,7 +121,7 @@ def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], mo
         "name": "weights",
         "image": options.image or gateway.image,
         "imagePullPolicy": options.image_pull_policy or gateway.pull_policy,
-        "command": ["python", "-m", "learnloop_gateway.weights"],
+        "command": ["python", "-m", "learnloop_gateway.fetch_weights"],
         "env": variables({**gateway.env, **more}),
         "volumeMounts": [{"name": TMP_VOLUME, "mountPath": "/tmp"}, token, *mounts, *(options.volume_mounts or ())],
         "resources": {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},

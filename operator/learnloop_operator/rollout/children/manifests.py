@@ -1,19 +1,17 @@
 """Manifests of everything a ModelDeployment consists of, and its arms as read from live objects."""
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
 from learnloop_operator.core import pod_templates, pod_trouble, times
 from learnloop_operator.core.plan import Manifest, child, controller_uid, standard_labels
 from learnloop_operator.rollout.children import language_pods, routing_table
 from learnloop_operator.rollout.judging.shadow import only_stable_answers
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Model, Snapshot, Spoken, read_spoken, spoken_by
+from learnloop_operator.rollout.model.snapshot import LiveArm, Model, Snapshot, Spoken, read_spoken, spoken_by
 
 COMPONENT = "policy-server"
 ANNOTATION_ARM = f"{names.GROUP}/arm"
@@ -245,7 +243,7 @@ def _main(snapshot: Snapshot, arm: ArmState) -> pod_templates.Main:
 # Reads arms out of live Deployments and pods. Whatever is missing or odd in them reads as 'not ready'.
 
 
-def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, ArmWorld]:
+def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, LiveArm]:
     """Arms by revision, as their Deployments and pods have them."""
     by_revision: dict[str, list[Manifest]] = {}
     for pod in pods:
@@ -257,10 +255,10 @@ def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str,
     }
 
 
-def _arm(deployment: Manifest, pods: list[Manifest]) -> ArmWorld:
+def _arm(deployment: Manifest, pods: list[Manifest]) -> LiveArm:
     status = deployment.get("status") or {}
     model, options, spoken = _observed_identity(deployment)
-    return ArmWorld(
+    return LiveArm(
         ready=int(status.get("readyReplicas") or 0),
         replicas=int(status.get("replicas") or 0),
         restarts=max((int(item.get("restartCount") or 0) for pod in pods for item in _containers(pod)), default=0),
@@ -282,12 +280,12 @@ def _message(deployment: Manifest, pods: list[Manifest]) -> str:
     return pod_trouble.creation_trouble(deployment)
 
 
-def _containers(pod: Manifest) -> list[Mapping[str, Any]]:
+def _containers(pod: Manifest) -> list[Manifest]:
     return pod_trouble.containers(pod.get("status") or {})
 
 
 def revision_label(item: Manifest) -> str:
-    return str((item["metadata"].get("labels") or {}).get(LABEL_REVISION, ""))
+    return str((item["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
 
 
 def _observed_identity(deployment: Manifest) -> tuple[Model | None, PodOptions | None, Spoken | None]:

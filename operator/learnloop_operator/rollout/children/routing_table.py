@@ -8,11 +8,9 @@ from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, Limits, RoutingTable, arm_name
 from learnloop_operator.core.plan import noted
-from learnloop_operator.rollout.judging.analysis import replicas
-from learnloop_operator.rollout.judging.release_gates import first_at_gates
-from learnloop_operator.rollout.judging.shadow import mirror_for
+from learnloop_operator.rollout.judging import release_gates, shadow, watched_arms
 from learnloop_operator.rollout.model.rollout_state import State
-from learnloop_operator.rollout.model.snapshot import RouteWorld, RoutingWorld, Snapshot
+from learnloop_operator.rollout.model.snapshot import LiveRoute, LiveRouting, Snapshot
 
 ANNOTATION_BLOCKED = f"{GROUP}/blocked-revision"
 """On the ConfigMap and the HTTPRoute: the verdict that goes with them. One write carries both."""
@@ -25,7 +23,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     """The table for `state`: the live one when it says the same, else a new one with the next generation."""
     live = snapshot.routing.table
     arms = with_shares(snapshot, state, drawn_arms(snapshot, state))
-    mirror = mirror_for(snapshot, state)
+    mirror = shadow.mirror_for(snapshot, state)
     mortal = mirror is not None or any(arm.role == "canary" and arm.weight for arm in arms)
     if snapshot.spec.routing.mode == "gateway":
         # The HTTPRoute draws. A table that repeated its weights would be written at every step; no server reads them.
@@ -47,7 +45,7 @@ def table_for(snapshot: Snapshot, state: State) -> RoutingTable:
     )
 
 
-def lowers(live: RouteWorld | None, wanted: Sequence[Arm]) -> bool:
+def lowers(live: LiveRoute | None, wanted: Sequence[Arm]) -> bool:
     """Whether an arm other than the one that is to be stable leaves the route, or gets less by `wanted`."""
     left = {arm.revision: 100 if arm.role == "stable" else arm.weight for arm in wanted}
     return live is not None and any(left.get(revision, -1) < weight for revision, weight in live.weights.items())
@@ -58,7 +56,11 @@ def drawn_arms(snapshot: Snapshot, state: State) -> list[Arm]:
     if state.stable is None:
         # Its servers answer only the suites that name it: new episodes have no arm.
         first = snapshot.desired.model
-        return [_arm(snapshot, first.revision, "canary", 0)] if first and first_at_gates(snapshot, state) else []
+        return (
+            [_arm(snapshot, first.revision, "canary", 0)]
+            if first and release_gates.first_at_gates(snapshot, state)
+            else []
+        )
     shares = state.experiment.shares() if state.experiment else {}
     left = 100 - state.weight - sum(shares.values())
     arms = [_arm(snapshot, state.stable.revision, "stable", left)]
@@ -82,13 +84,13 @@ def _expiry(current: datetime | None, now: datetime) -> datetime:
     return (now + HORIZON).replace(microsecond=0)
 
 
-def read(config_map: dict[str, object] | None) -> RoutingWorld:
+def read(config_map: dict[str, object] | None) -> LiveRouting:
     """Reads the live ConfigMap; an invalid table counts as missing."""
     if not config_map:
-        return RoutingWorld()
+        return LiveRouting()
     data, metadata = config_map.get("data"), config_map.get("metadata")
     text = data.get(ROUTING_KEY) if isinstance(data, dict) else None
-    return RoutingWorld(_table(text), read_blocked(metadata))
+    return LiveRouting(_table(text), read_blocked(metadata))
 
 
 def read_blocked(metadata: object) -> BlockedRevision | None:
@@ -96,9 +98,9 @@ def read_blocked(metadata: object) -> BlockedRevision | None:
     return noted(metadata, ANNOTATION_BLOCKED, BlockedRevision)
 
 
-def write_blocked(pin: BlockedRevision | None) -> dict[str, str]:
+def write_blocked(block: BlockedRevision | None) -> dict[str, str]:
     """Annotations of what carries the verdict."""
-    return {ANNOTATION_BLOCKED: json.dumps(pin.to_kube(), sort_keys=True)} if pin else {}
+    return {ANNOTATION_BLOCKED: json.dumps(block.to_kube(), sort_keys=True)} if block else {}
 
 
 def _table(text: object) -> RoutingTable | None:
@@ -129,7 +131,11 @@ def with_shares(snapshot: Snapshot, state: State, arms: Sequence[Arm]) -> list[A
     whole = sum(parts.values())
     return [
         arm.model_copy(
-            update={"share": round(parts[arm.revision] / whole / max(1, replicas(snapshot, state, arm.revision)), 6)}
+            update={
+                "share": round(
+                    parts[arm.revision] / whole / max(1, watched_arms.replicas(snapshot, state, arm.revision)), 6
+                )
+            }
         )
         for arm in arms
     ]

@@ -3,8 +3,9 @@
 from datetime import timedelta
 from hashlib import sha256
 
+from learnloop_api.kinds.base import seconds_of
 from learnloop_api.kinds.model_deployment import BlockedRevision
-from learnloop_api.kinds.rollouts.gates import GatesStatus, seconds_of
+from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.wire.deployment import (
     AwaitedApproval,
     JudgedGates,
@@ -92,12 +93,12 @@ def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[plan.Anno
 
 
 def _rolled_back(snapshot: Snapshot, state: State) -> tuple[plan.Announcement, ...]:
-    pin = state.blocked
-    if pin is None or times.parse(pin.at) is None or times.seconds_since(pin.at, snapshot.now) > NEWS_SECONDS:
+    block = state.blocked
+    if block is None or times.parse(block.at) is None or times.seconds_since(block.at, snapshot.now) > NEWS_SECONDS:
         return ()
     instead = state.stable.revision if state.stable else None
-    event = _event(snapshot, "rolled_back", pin, instead, pin.message, pin.at)
-    return (_told(event.model_copy(update={"reason": pin.reason}), f"{pin.revision} at {pin.at}"),)
+    event = _event(snapshot, "rolled_back", block, instead, block.message, block.at)
+    return (_told(event.model_copy(update={"reason": block.reason}), f"{block.revision} at {block.at}"),)
 
 
 def _event(

@@ -1,152 +1,17 @@
-"""Judge an arm: by each check of its evidence, and by the counters that the fast lane reads."""
+"""Judge an arm by each check of its evidence."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import Any
 
-from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import MetricThreshold
-from learnloop_api.names import PORT_PROBES
-from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition
-from learnloop_operator.core.times import LATEST, next_look, parse, seconds_since
+from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.checks import against_stable, thresholds, unfinished_episodes
-from learnloop_operator.rollout.evidence import ArmEvidence, Check, Verdict, Window, hold, lost
-from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, UNUSABLE, Questions, breach, of_episodes
+from learnloop_operator.rollout.checks import against_stable, error_budget, thresholds, unfinished_episodes
+from learnloop_operator.rollout.evidence import Check, Verdict, hold, lost
+from learnloop_operator.rollout.judging.watched_arms import young
 from learnloop_operator.rollout.metrics.metric_types import type_of
-from learnloop_operator.rollout.model.experiment_state import ExperimentState
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Snapshot
-
-DRAIN_SECONDS = 5.0
-"""A withdrawn arm lives on so long to answer 410 to the episodes it still had, which then reopen on stable."""
-GIVE_UP_RESTARTS = 3
-"""A container that has died this often with a sentence on its lips is not going to start."""
-
-
-def canary_replicas(spec: ModelDeploymentSpec, step: int | None) -> int:
-    """Pods of the canary at `step`: its share of the stable arm's, so that 100 % finds a full-grown arm."""
-    weight = spec.rollout.steps[step if step is not None else 0].weight
-    return max(spec.serving.canary_replicas, math.ceil(spec.serving.replicas * weight / 100))
-
-
-def replicas(snapshot: Snapshot, state: State, revision: str) -> int:
-    """Pods the arm `revision` should have under `state`. An old arm keeps its size: it may have to return."""
-    if state.canary and state.canary.revision == revision:
-        return canary_replicas(snapshot.spec, state.step)
-    trial, serving = state.experiment, snapshot.spec.serving
-    for player in trial.challengers() if trial else ():
-        if player.model.revision == revision:
-            # A winner grows before it is promoted: 100 % find a full-grown arm.
-            share = 100 if trial and trial.phase == "Won" else player.weight
-            return max(serving.canary_replicas, math.ceil(serving.replicas * share / 100))
-    return serving.replicas
-
-
-def ready(snapshot: Snapshot, revision: str) -> int:
-    """Ready pods of the arm."""
-    return world(snapshot, revision).ready
-
-
-def world(snapshot: Snapshot, revision: str) -> ArmWorld:
-    """The arm as the cluster has it; an absent one has no pods."""
-    return snapshot.arms.get(revision) or ArmWorld()
-
-
-def look_at_pods(snapshot: Snapshot, revision: str) -> float:
-    """Seconds until another look at an arm whose pods are not ready. Where none was made yet none can say anything:
-    why none is made, and that one is there, its Deployment tells."""
-    arm = snapshot.arms.get(revision)
-    if arm is not None and not arm.replicas:
-        return LATEST
-    return next_look(arm.unready_since if arm else None, snapshot.now)
-
-
-def hopeless(arm: ArmWorld) -> bool:
-    """Whether the pods have said, often enough, why they cannot serve this model."""
-    return arm.ready == 0 and arm.restarts >= GIVE_UP_RESTARTS and bool(arm.message)
-
-
-# Which episodes count for a step: those that ended in it, not those that were merely seen in it first.
-#
-# Prometheus learns of an episode when it scrapes next. Whatever ended just before a step began shows up after it, so a
-# step's count starts from a sample that was taken when the step had begun. What ended between the two counts for
-# neither: the mistake is on the careful side, and no longer than one scrape.
-
-
-STAMP = timedelta(seconds=1)
-"""A step's beginning is on record in whole seconds, rounded down."""
-SOON = 1.0
-"""Seconds until the next look while a step waits for its first sample."""
-
-
-def begun(state: State) -> int | None:
-    """The base of a step that begins now; None where it has to be taken from a later sample. A canary that never had
-    a weight has no episodes that could still show up."""
-    return state.step_base if state.weight == 0 else None
-
-
-def settled(state: State, canary: ArmEvidence | None) -> State:
-    """The state with the step's base, as soon as every pod was scraped in this step. A count that shrank (pods that
-    left) takes the base along; an older sample, of the other one of two Prometheus servers, does not."""
-    total = canary.episodes if canary else 0
-    if state.step_base is not None and state.step_base <= total:
-        return state
-    began = parse(state.step_started_at)
-    if began is not None and (canary is None or canary.seen_at is None or canary.seen_at < began + STAMP):
-        return state
-    return replace(state, step_base=total)
-
-
-# Which arms to ask Prometheus about, and since when.
-
-
-SHORTEST = 15.0
-"""Seconds: `increase` needs two scrapes inside the window."""
-
-
-def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
-    """While a canary is out both arms are compared over the whole rollout: at 100 % stable has no fresh episodes left.
-    A guarded arm is watched since its promotion, against the old arm's figures of the rollout. An arm in shadow plays
-    no episodes."""
-    if shadow_window(snapshot, state) is not None:
-        return ()
-    if state.stable and not state.canary and state.experiment and state.experiment.running:
-        return _of_experiment(snapshot, state.stable.revision, state.experiment)
-    since_rollout = _seconds(state.rollout_started_at, snapshot)
-    if state.stable and state.canary:
-        # Asked before the first weight too: without a source of evidence the canary gets no episode.
-        return Window(state.canary.revision, since_rollout), Window(state.stable.revision, since_rollout)
-    if state.stable and state.previous:
-        return (
-            Window(state.stable.revision, _seconds(state.promoted_at, snapshot)),
-            Window(state.previous.revision, since_rollout),
-        )
-    return ()
-
-
-def _of_experiment(snapshot: Snapshot, stable: str, trial: ExperimentState) -> tuple[Window, ...]:
-    """All arms since they began to play."""
-    if trial.phase == "Starting":
-        return ()
-    seconds = _seconds(trial.started_at, snapshot)
-    revisions = (stable, *(player.model.revision for player in trial.challengers()))
-    return tuple(Window(revision, seconds) for revision in revisions)
-
-
-def shadow_window(snapshot: Snapshot, state: State) -> Window | None:
-    """While a canary is in shadow: its copies since the step began."""
-    if state.canary is None or state.step is None or state.weight:
-        return None
-    if snapshot.spec.rollout.steps[state.step].shadow is None:
-        return None
-    return Window(state.canary.revision, _seconds(state.step_started_at, snapshot))
-
-
-def _seconds(since: str | None, snapshot: Snapshot) -> int:
-    return int(max(SHORTEST, seconds_since(since, snapshot.now)))
+from learnloop_operator.rollout.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +64,6 @@ def is_steady(snapshot: Snapshot, state: State, *revisions: str) -> bool:
     return unfinished_episodes.steady(map(arms.get, revisions), reference, state.shares_since(), snapshot.now, deadline)
 
 
-def young(snapshot: Snapshot, state: State) -> bool:
-    """The shortest window reaches back before the rollout, where the same revision may have failed once already."""
-    return seconds_since(state.rollout_started_at, snapshot.now) < SHORTEST
-
-
 def judge_canary(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Judgement:
     """Weigh the canary against stable by every check of spec.analysis."""
     apart = "stable plays no more, it was within the bar while it did" if state.weight == 100 else ""
@@ -244,7 +104,7 @@ def _judge(snapshot: Snapshot, state: State, pairing: Pairing) -> Judgement:
     evidence = snapshot.evidence
     if evidence.unavailable:
         return Judgement(hold=f"no evidence: {evidence.unavailable}", hold_reason=evidence.reason)
-    alpha = against_stable.alpha_of_bound(snapshot.spec.analysis)
+    alpha = error_budget.alpha_of_bound(snapshot.spec.analysis)
     checks = [_check(snapshot, state, metric, pairing, alpha) for metric in snapshot.spec.analysis.metrics]
     if result := _unfinished(snapshot, state, pairing):
         checks.append(result)
@@ -282,13 +142,13 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     if plain.verdict is not Verdict.PASS:
         return plain
     done = comparison.memory.judged.canary.n if comparison else 0.0
-    if pairing.finished and against_stable.claim_text(metric) and done < metric.min_episodes:
+    if pairing.finished and against_stable.question_of(metric) and done < metric.min_episodes:
         text = f"{metric.name}: {done:.0f} of {metric.min_episodes} episodes were compared before stable played no more"
         return hold(f"{text}; `kubectl learnloop restart` compares again", reasons.NO_END_IN_SIGHT)
     if metric.test != "sequential":
         return plain
     if pairing.guarded:
-        # What the world does to the promoted arm alone proves nothing against it, and what was proven of it stands.
+        # What befalls the promoted arm alone proves nothing against it, and what was proven of it stands.
         return replace(plain, sentence=f"{plain.sentence}, not comparable: {pairing.apart}")
     if not pairing.finished and (torn := lost(reference.gap if reference else 0, "stable")):
         return hold(f"{metric.name}: {torn.text}", torn.reason)
@@ -312,80 +172,3 @@ def episodes(snapshot: Snapshot, revision: str) -> int:
     """Finished episodes of the arm in its window; 0 where nothing is known."""
     arm = snapshot.evidence.arms.get(revision)
     return arm.episodes if arm else 0
-
-
-READING, DISABLED, NOT_NEEDED = "Reading", "Disabled", "NotNeeded"
-_ALONE = "Prometheus alone rolls a bad canary back"
-_SENTENCES = {
-    UNREACHABLE: (
-        f"pods of the arm on trial do not answer the operator on port {PORT_PROBES}: let it through, if a "
-        f"NetworkPolicy keeps it out; {_ALONE}"
-    ),
-    UNUSABLE: f"pods of the arm on trial answer without the counters of their revision: is their image older? {_ALONE}",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """An arm to read, the rollout it is on trial in, the percent of new episodes it gets, and the questions to it."""
-
-    revision: str
-    rollout: str
-    weight: int
-    questions: Questions
-
-
-def subjects(snapshot: Snapshot, state: State) -> tuple[Subject, ...]:
-    """Arms to watch: the canary once it has pods, the promoted arm under guard, or the challengers of an experiment
-    that runs."""
-    if not snapshot.spec.analysis.fast_lane.enabled or state.stable is None:
-        return ()
-    if state.experiment and state.experiment.running and not state.canary:
-        return _challengers(snapshot, state.experiment)
-    if state.rollout_started_at is None:
-        return ()
-    if state.canary and (state.step is not None or ready(snapshot, state.canary.revision)):
-        wanted = of_episodes(snapshot.spec, state.weight)
-        return (Subject(state.canary.revision, state.rollout_started_at, state.weight, wanted),)
-    if state.previous and not state.canary:
-        return (Subject(state.stable.revision, state.rollout_started_at, 100, of_episodes(snapshot.spec, 100)),)
-    return ()
-
-
-def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: str) -> str:
-    """Hard bounds that the arm's own counters break beyond doubt, in one sentence; "" for none or stale readings."""
-    direct = snapshot.direct.get(revision)
-    if direct is None or direct.seen_at is None or abs(snapshot.now - direct.seen_at) > FRESH:
-        return ""
-    wanted = next((item for item in subjects(snapshot, state) if item.revision == revision), None)
-    if wanted is None or direct.revision != revision or direct.rollout != wanted.rollout:
-        return ""
-    return breach(wanted.questions, direct.alarms, subject_is)
-
-
-def breached(snapshot: Snapshot, state: State) -> bool:
-    """Whether `decide` will roll an arm back for what its own counters say: nothing else need be asked."""
-    return any(gross_breach(snapshot, state, revision, "the arm") for revision in snapshot.direct)
-
-
-def _challengers(snapshot: Snapshot, trial: ExperimentState) -> tuple[Subject, ...]:
-    if not trial.started_at:
-        return ()
-    began, spec, arms = trial.started_at, snapshot.spec, len(trial.players) - 1
-    return tuple(
-        Subject(revision, began, share, of_episodes(spec, share, arms)) for revision, share in trial.shares().items()
-    )
-
-
-def fast_lane_condition(snapshot: Snapshot) -> dict[str, Any]:
-    """FastLane: True while pods are read; False where Prometheus has to do alone; Unknown with nothing on trial."""
-    name, generation, direct = reasons.FAST_LANE, snapshot.generation, snapshot.direct
-    if not snapshot.spec.analysis.fast_lane.enabled:
-        text = f"spec.analysis.fastLane.enabled is false: {_ALONE}"
-        return condition(name, FALSE, DISABLED, text, generation)
-    if not direct:
-        return condition(name, UNKNOWN, NOT_NEEDED, "no arm is on trial", generation)
-    problem = next((item.problem for item in direct.values() if item.problem), "")
-    if problem:
-        return condition(name, FALSE, problem, _SENTENCES[problem], generation)
-    return condition(name, TRUE, READING, "the pods of the arm on trial are read each second", generation)

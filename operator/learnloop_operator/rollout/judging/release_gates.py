@@ -2,10 +2,9 @@
 
 from dataclasses import asdict, replace
 
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates, seconds_of
+from learnloop_api.kinds.base import PodOptions, seconds_of
+from learnloop_api.kinds.rollouts.gates import GatesStatus, GateSuite, GateSuiteStatus, ReleaseGates
 from learnloop_operator.core import allowed_pods, plan, times
-from learnloop_operator.core.plan import revision as digest_of
 from learnloop_operator.rollout import gate_verdict, reasons
 from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, noted, unanswered, who
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
@@ -91,7 +90,7 @@ def _judged(
     started: str,
     baseline: bool,
 ) -> GateSuiteStatus:
-    identity = digest_of(suite.to_kube())
+    identity = plan.revision(suite.to_kube())
     old = known.get(identity)
     if old and old.verdict != "pending":
         return old
@@ -127,7 +126,7 @@ def suite_stray(snapshot: Snapshot, suite: GateSuite) -> str:
 
 def job_name(deployment: str, revision: str, suite: str, identity: str, started: str) -> str:
     """Name of a suite's Job: another one for each candidate, suite and beginning, so that no old report counts."""
-    return f"{deployment[:40]}-gate-{digest_of([deployment, revision, suite, identity, started], 12)}"
+    return f"{deployment[:40]}-gate-{plan.revision([deployment, revision, suite, identity, started], 12)}"
 
 
 # A ready candidate at its gates: no user meets it before every suite has passed, and the approvers have agreed.
@@ -146,13 +145,13 @@ def pass_gates(snapshot: Snapshot, state: State, candidate: ArmState) -> NextSta
     news = _news(state.gates, result)
     after = replace(state, gates=result)
     if result.phase == "AwaitingApproval":
-        word = _word(snapshot, state, candidate.revision)
-        if word is None:
-            waiting = wait(after, reasons.WAITING_FOR_APPROVAL, _ask(result, snapshot.name), _soon(snapshot), "")
+        order = _approval(snapshot, state, candidate.revision)
+        if order is None:
+            waiting = wait(after, reasons.WAITING_FOR_APPROVAL, _ask(result, snapshot.name), _soon(snapshot))
             return replace(waiting, phase="Paused", events=news)
-        result = result.model_copy(update={"phase": "Passed", "approved_by": who(snapshot, word)[:1024]})
+        result = result.model_copy(update={"phase": "Passed", "approved_by": who(snapshot, order)[:1024]})
         text = f"the gates are passed: approved by {result.approved_by}"
-        after = noted(snapshot, replace(after, gates=result), word, "obeyed", text)
+        after = noted(snapshot, replace(after, gates=result), order, "obeyed", text)
     if result.phase == "Passed":
         sentence = f"{candidate.revision} has passed its gates: {result.message}"
         events = (*news, *happened(reasons.GATES_PASSED, sentence))
@@ -161,26 +160,26 @@ def pass_gates(snapshot: Snapshot, state: State, candidate: ArmState) -> NextSta
         sentence = f"the gates are not passed: {result.message}"
         return NextState(after, "RolledBack", reasons.GATE_FAILED, sentence, news)
     sentence = f"no user meets {candidate.revision} before its gates: {result.message}"
-    return replace(wait(after, reasons.WAITING_FOR_GATES, sentence, LOOK, ""), events=news)
+    return replace(wait(after, reasons.WAITING_FOR_GATES, sentence, LOOK), events=news)
 
 
-def untimely_word(snapshot: Snapshot, state: State, gates: ReleaseGates, word: OrderAnnotation) -> str:
+def untimely_order(snapshot: Snapshot, state: State, gates: ReleaseGates, order: OrderAnnotation) -> str:
     """Why this approval does not open the gates; "" where it does."""
-    standing = state.gates.phase if state.gates and state.gates.revision == word.revision else "Running"
+    standing = state.gates.phase if state.gates and state.gates.revision == order.revision else "Running"
     if standing != "AwaitingApproval":
         return "the suites have not all passed: look at status.gates, and approve when they have"
     approval = gates.approval
-    if approval is not None and word.by not in approval.by:
-        return f"spec.gates.approval.by: only {', '.join(approval.by)} may approve, not {who(snapshot, word)}"
+    if approval is not None and order.by not in approval.by:
+        return f"spec.gates.approval.by: only {', '.join(approval.by)} may approve, not {who(snapshot, order)}"
     return ""
 
 
-def _word(snapshot: Snapshot, state: State, revision: str) -> OrderAnnotation | None:
+def _approval(snapshot: Snapshot, state: State, revision: str) -> OrderAnnotation | None:
     """Only what the last look has not refused: the order of the looks sees to that."""
     gates = snapshot.spec.gates
-    for word in unanswered(snapshot.annotations, state.decisions):
-        if word.verb == "approve" and word.revision == revision and not word.problem and word.step is None:
-            return word if gates and not untimely_word(snapshot, state, gates, word) else None
+    for order in unanswered(snapshot.annotations, state.decisions):
+        if order.verb == "approve" and order.revision == revision and not order.problem and order.step is None:
+            return order if gates and not untimely_order(snapshot, state, gates, order) else None
     return None
 
 

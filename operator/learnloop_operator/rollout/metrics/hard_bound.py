@@ -98,7 +98,7 @@ class HardBound:
     """So many outcomes must have been bad before the bound can be broken."""
 
     @property
-    def claim(self) -> str:
+    def key(self) -> str:
         """Names the alarm: a changed number asks another question."""
         return f"{self.kind} {'min' if self.low else 'max'} {self.limit:g} of {self.scale[0]:g}..{self.scale[1]:g}"
 

@@ -103,8 +103,8 @@ class MetricType(ABC):
         """Name of the quantity that a sequential test compares."""
         return self.noun_of(metric)
 
-    def claim_noun(self, metric: MetricThreshold) -> str:
-        """Name of the compared quantity in the claim of a test."""
+    def question_noun(self, metric: MetricThreshold) -> str:
+        """Name of the compared quantity in the question of a test."""
         return self.name
 
     def measure(self, metric: MetricThreshold, stable: ArmEvidence) -> Measure | None:
@@ -116,8 +116,8 @@ class MetricType(ABC):
         start, end = self.scale(metric) or (0.0, 1.0)
         return start + mean * (end - start)
 
-    def claims(self, metric: MetricThreshold) -> int:
-        """How many claims it makes of which one suffices for a rollback: the error budget is split over them."""
+    def rollback_checks(self, metric: MetricThreshold) -> int:
+        """How many of its tests and bounds may each roll back alone: the error budget is split over them."""
         bounds = (metric.min, metric.max, metric.min_ratio, metric.max_ratio)
         certain = len(bounds) - bounds.count(None) if self.is_counted else 0
         return certain + (metric.test == "sequential")
@@ -232,7 +232,7 @@ class Latency(MetricType):
     def noun_of(self, metric: MetricThreshold) -> str:
         return f"{ordinal(_quantile(metric))} percentile latency"
 
-    def claim_noun(self, metric: MetricThreshold) -> str:
+    def question_noun(self, metric: MetricThreshold) -> str:
         return f"share of requests within stable's {ordinal(_quantile(metric))} percentile"
 
     def compared_noun(self, metric: MetricThreshold, measure: Measure) -> str:

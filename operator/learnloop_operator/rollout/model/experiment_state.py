@@ -17,7 +17,7 @@ from learnloop_api.kinds.rollouts.experiment import (
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.evidence import number
 from learnloop_operator.rollout.metrics.metric_types import type_of
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
+from learnloop_operator.rollout.model.snapshot import LiveArm, Model
 from learnloop_operator.statistics import canary_against_stable, e_values, several_arms
 
 Standing = Literal["playing", "beaten", "withdrawn"]
@@ -41,8 +41,8 @@ class Player:
     def out(self, standing: Standing, why: str, now: datetime) -> "Player":
         return replace(self, standing=standing, message=why, since=stamp(now))
 
-    def observed(self, world: ArmWorld | None, now: datetime) -> "Player":
-        ready = world is not None and world.ready > 0
+    def observed(self, live: LiveArm | None, now: datetime) -> "Player":
+        ready = live is not None and live.ready > 0
         return self if ready == self.ready else replace(self, ready=ready, since=stamp(now))
 
 

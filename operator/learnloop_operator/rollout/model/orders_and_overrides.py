@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from learnloop_api.kinds.rollouts.rollout_steps import MOST_OVERRIDES, AnsweredDecision, OverrideStatus, Verb
 from learnloop_api.names import ANNOTATION_AUTHOR, ANNOTATION_OVERRIDE, VERBS, verb_annotation
 from learnloop_api.wire.routing import Override, RoutingTable
-from learnloop_operator.core.plan import LONGEST_NOTE, Notice
-from learnloop_operator.core.times import parse, seconds_since, stamp
+from learnloop_operator.core import plan, times
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by
 
@@ -77,28 +76,28 @@ Outcome = Literal["obeyed", "ignored", "refused"]
 EVENT: Mapping[str, str] = {"obeyed": "DecisionObeyed", "ignored": "DecisionIgnored", "refused": "DecisionRefused"}
 
 
-def noted(snapshot: Snapshot, state: State, word: OrderAnnotation, outcome: Outcome, message: str) -> State:
+def noted(snapshot: Snapshot, state: State, order: OrderAnnotation, outcome: Outcome, message: str) -> State:
     """The state with one more decision on record."""
-    verified = True if word.by and snapshot.defaults.names_are_verified else None
+    verified = True if order.by and snapshot.defaults.names_are_verified else None
     decision = AnsweredDecision(
-        verb=word.verb,
-        revision=word.revision,
-        step=word.step,
-        by=word.by,
+        verb=order.verb,
+        revision=order.revision,
+        step=order.step,
+        by=order.by,
         verified=verified,
-        at=stamp(snapshot.now),
+        at=times.stamp(snapshot.now),
         outcome=outcome,
         message=message[:1024],
-        value=word.value,
+        value=order.value,
     )
     return replace(state, decisions=_kept((*state.decisions, decision)))
 
 
-def who(snapshot: Snapshot, word: OrderAnnotation) -> str:
+def who(snapshot: Snapshot, order: OrderAnnotation) -> str:
     """The person in a sentence; an unverified name is called a claim."""
-    if not word.by:
+    if not order.by:
         return "somebody who gave no name"
-    return word.by if snapshot.defaults.names_are_verified else f"{word.by} (as claimed)"
+    return order.by if snapshot.defaults.names_are_verified else f"{order.by} (as claimed)"
 
 
 def fresh(before: State, after: State) -> tuple[AnsweredDecision, ...]:
@@ -106,10 +105,10 @@ def fresh(before: State, after: State) -> tuple[AnsweredDecision, ...]:
     return tuple(decision for decision in after.decisions if decision not in before.decisions)
 
 
-def notices(decisions: Iterable[AnsweredDecision]) -> tuple[Notice, ...]:
+def notices(decisions: Iterable[AnsweredDecision]) -> tuple[plan.Notice, ...]:
     """Events."""
     return tuple(
-        Notice("Normal" if item.outcome == "obeyed" else "Warning", EVENT[item.outcome], _told(item)[:1024])
+        plan.Notice("Normal" if item.outcome == "obeyed" else "Warning", EVENT[item.outcome], _told(item)[:1024])
         for item in decisions
     )
 
@@ -136,9 +135,9 @@ RAISING = ("approve", "promote", "skip")
 """Orders that let a canary on without evidence, or past a pause. Rolling back needs no second person."""
 
 
-def one_pair(snapshot: Snapshot, word: OrderAnnotation) -> str:
+def one_pair(snapshot: Snapshot, order: OrderAnnotation) -> str:
     """Why two people have not looked yet; "" when they have, or need not."""
-    if not snapshot.defaults.four_eyes or word.verb not in RAISING:
+    if not snapshot.defaults.four_eyes or order.verb not in RAISING:
         return ""
     author = snapshot.annotations.get(ANNOTATION_AUTHOR, "")
     if not author:
@@ -146,9 +145,9 @@ def one_pair(snapshot: Snapshot, word: OrderAnnotation) -> str:
             f"approvals.fourEyes is on, and the spec is not signed: its author sets {ANNOTATION_AUTHOR} to "
             "their name first"
         )
-    if not word.by:
+    if not order.by:
         return "approvals.fourEyes is on, and this names no one: use kubectl learnloop, or end it with ' by NAME'"
-    if word.by == author:
+    if order.by == author:
         return f"approvals.fourEyes is on, and {author} wrote this spec: somebody else must let it on"
     return ""
 
@@ -167,7 +166,7 @@ class UnusableOverride(ValueError):
     """The order cannot be obeyed; the message says why."""
 
 
-def hear(snapshot: Snapshot, state: State) -> State:
+def take_override(snapshot: Snapshot, state: State) -> State:
     """The state with its overrides as they are now, and with the answer to a new order."""
     remaining = _aged(state.overrides, snapshot.cluster_now)
     state = state if remaining == state.overrides else replace(state, overrides=remaining)
@@ -176,13 +175,13 @@ def hear(snapshot: Snapshot, state: State) -> State:
     if value is None or value == answered:
         return state
     head, _, by = value.partition(" by ")
-    word = OrderAnnotation(VERB, value, by=by[:256] or None)
+    order = OrderAnnotation(VERB, value, by=by[:256] or None)
     try:
         fields = _fields(head.partition(" at ")[0].strip(), value)
-        overrides, message = _ordered(snapshot, state, word, fields)
+        overrides, message = _ordered(snapshot, state, order, fields)
     except UnusableOverride as problem:
-        return noted(snapshot, state, word, "ignored", str(problem))
-    return noted(snapshot, replace(state, overrides=overrides), word, "obeyed", message)
+        return noted(snapshot, state, order, "ignored", str(problem))
+    return noted(snapshot, replace(state, overrides=overrides), order, "obeyed", message)
 
 
 def with_overrides(table: RoutingTable, live: RoutingTable | None, state: State) -> RoutingTable:
@@ -201,7 +200,7 @@ def in_force(state: State) -> list[OverrideStatus]:
 
 def next_end(state: State, now: datetime) -> float | None:
     """Seconds until the next one ends by itself."""
-    ends = [moment for item in in_force(state) if (moment := parse(item.until)) is not None]
+    ends = [moment for item in in_force(state) if (moment := times.parse(item.until)) is not None]
     return max(0.5, (min(ends) - now).total_seconds()) if ends else None
 
 
@@ -213,8 +212,10 @@ def sentence(item: OverrideStatus) -> str:
 
 
 def _fields(text: str, value: str) -> dict[str, str]:
-    if len(value) >= LONGEST_NOTE:  # the rest of it was not read
-        raise UnusableOverride(f"the annotation has {LONGEST_NOTE} characters or more: give a shorter reason or answer")
+    if len(value) >= plan.LONGEST_NOTE:  # the rest of it was not read
+        raise UnusableOverride(
+            f"the annotation has {plan.LONGEST_NOTE} characters or more: give a shorter reason or answer"
+        )
     try:
         read = parse_qs(text, strict_parsing=True, max_num_fields=len(FIELDS))
     except ValueError:
@@ -227,10 +228,10 @@ def _fields(text: str, value: str) -> dict[str, str]:
 
 
 def _ordered(
-    snapshot: Snapshot, state: State, word: OrderAnnotation, fields: dict[str, str]
+    snapshot: Snapshot, state: State, order: OrderAnnotation, fields: dict[str, str]
 ) -> tuple[tuple[OverrideStatus, ...], str]:
     """The overrides with the order obeyed, and what is said of it. Raises UnusableOverride."""
-    agent, now = fields.get("agent"), stamp(snapshot.cluster_now)
+    agent, now = fields.get("agent"), times.stamp(snapshot.cluster_now)
     same = [item for item in state.overrides if item.agent == agent and not item.over]
     ended = tuple([_over(item, now) if item in same else item for item in state.overrides])
     subject = agent or "all agents"
@@ -238,7 +239,7 @@ def _ordered(
         if not same:
             raise UnusableOverride(f"nothing is ordered for {subject}")
         return ended, f"the policy decides again for {subject}"
-    item = _read(snapshot, word, fields, now)
+    item = _read(snapshot, order, fields, now)
     if len(in_force(state)) - len(same) >= MOST_IN_FORCE:
         raise UnusableOverride(f"{MOST_IN_FORCE} overrides are in force, as many as may be: end one first")
     after = (*ended, item)
@@ -246,7 +247,7 @@ def _ordered(
     return tuple([old for old in after if old not in spare]), sentence(item)
 
 
-def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now: str) -> OverrideStatus:
+def _read(snapshot: Snapshot, order: OrderAnnotation, fields: dict[str, str], now: str) -> OverrideStatus:
     until = _end(fields, snapshot.cluster_now)
     if not fields.get("reason", "").strip():
         raise UnusableOverride("reason: missing; say why, for the record")
@@ -263,12 +264,12 @@ def _read(snapshot: Snapshot, word: OrderAnnotation, fields: dict[str, str], now
         raise UnusableOverride(
             "a language model's fixed answer is `answer`, any other policy's is `choice` or `numbers`"
         )
-    verified = True if word.by and snapshot.defaults.names_are_verified else None
+    verified = True if order.by and snapshot.defaults.names_are_verified else None
     text = {"agent": fields.get("agent"), "instead": instead, "numbers": numbers, "reason": fields["reason"].strip()}
     try:
         choice = {"choice": int(message.pop("choice"))} if "choice" in message else {}
         item = OverrideStatus.model_validate(
-            text | message | choice | {"since": now, "until": stamp(until), "by": word.by, "verified": verified}
+            text | message | choice | {"since": now, "until": times.stamp(until), "by": order.by, "verified": verified}
         )
         _wire(item)
     except ValidationError as error:
@@ -288,7 +289,7 @@ def _end(fields: dict[str, str], now: datetime) -> datetime:
         if not _SECONDS.fullmatch(span) or not timedelta() < timedelta(seconds=int(span)) <= LONGEST:
             raise UnusableOverride(f"for: {span[:40]!r} is not a number of seconds from 1 to seven days")
         return (now + timedelta(seconds=int(span) + 1)).replace(microsecond=0)
-    until = parse(fields.get("until"))
+    until = times.parse(fields.get("until"))
     if until is None:
         raise UnusableOverride(
             f"until: {fields.get('until', '')[:40]!r} is not a time: give RFC 3339, e.g. 2026-01-31T12:00:00Z"
@@ -306,8 +307,8 @@ def _aged(overrides: tuple[OverrideStatus, ...], now: datetime) -> tuple[Overrid
     """Without those that ended a day ago; the ones whose time has come are over."""
     remaining = []
     for item in overrides:
-        until = parse(item.until)
-        if until is None or (item.over and seconds_since(item.until, now) > KEPT_SECONDS):
+        until = times.parse(item.until)
+        if until is None or (item.over and times.seconds_since(item.until, now) > KEPT_SECONDS):
             continue
         ends = until <= now and not item.over
         remaining.append(item.model_copy(update={"over": True, "answer": None}) if ends else item)

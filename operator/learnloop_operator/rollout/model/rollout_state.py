@@ -3,19 +3,18 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
 
 from learnloop_api.kinds.model_deployment import ArmStatus, BlockedRevision, ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricEvidence, MetricThreshold
 from learnloop_api.kinds.rollouts.gates import GatesStatus
 from learnloop_api.kinds.rollouts.rollout_steps import AnsweredDecision, Hand, OverrideStatus, PastModel, RolloutStep
-from learnloop_operator.core.plan import Notice
-from learnloop_operator.core.times import parse, stamp
-from learnloop_operator.rollout.checks.against_stable import Comparison, bars_of, current
+from learnloop_operator.core import plan, times
+from learnloop_operator.rollout.checks.against_stable import Comparison, current
+from learnloop_operator.rollout.checks.error_budget import bars_of
 from learnloop_operator.rollout.metrics.metric_types import Measure, max_drop_share
 from learnloop_operator.rollout.model.experiment_state import ExperimentState, load_experiment
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Model
-from learnloop_operator.statistics.canary_against_stable import Bars, Claim, LookMemory, Pair, chance, claim, needed
+from learnloop_operator.rollout.model.snapshot import LiveArm, Model
+from learnloop_operator.statistics.canary_against_stable import Bars, LookMemory, Pair, chance, needed, proven
 from learnloop_operator.statistics.e_values import Counts
 
 MOST = 256
@@ -23,59 +22,63 @@ MOST = 256
 SHORT = 128
 """Characters kept of the message of every entry but the newest."""
 
-Pins = tuple[BlockedRevision, ...]
+COMPLETE = ""
+"""Nothing is missing of the evidence."""
+Blocks = tuple[BlockedRevision, ...]
 
 
-def load_pins(status: ModelDeploymentStatus) -> Pins:
+def load_blocks(status: ModelDeploymentStatus) -> Blocks:
     """Oldest first."""
     return tuple(status.blocked_revisions or ())
 
 
-def with_pin(pins: Pins, pin: BlockedRevision) -> Pins:
+def with_block(blocks: Blocks, block: BlockedRevision) -> Blocks:
     """The list with one more at its end; an earlier entry of the same revision goes."""
-    before = tuple(_shortened(old) for old in pins if old.revision != pin.revision)
-    return (*before[-(MOST - 1) :], pin)
+    before = tuple(_shortened(old) for old in blocks if old.revision != block.revision)
+    return (*before[-(MOST - 1) :], block)
 
 
-def without(pins: Pins, gone: BlockedRevision) -> Pins:
+def without(blocks: Blocks, gone: BlockedRevision) -> Blocks:
     """The list without exactly this entry."""
-    return tuple(pin for pin in pins if pin.revision != gone.revision)
+    return tuple(block for block in blocks if block.revision != gone.revision)
 
 
-def of_revision(pins: Pins, revision: str | None) -> BlockedRevision | None:
+def of_revision(blocks: Blocks, revision: str | None) -> BlockedRevision | None:
     """The entry of exactly this revision."""
-    return next((pin for pin in pins if pin.revision == revision), None)
+    return next((block for block in blocks if block.revision == revision), None)
 
 
-def in_the_way(pins: Pins, model: Model | None, stable: Model | None) -> BlockedRevision | None:
+def in_the_way(blocks: Blocks, model: Model | None, stable: Model | None) -> BlockedRevision | None:
     """The entry that blocks the model: its own, else the newest of its artifact.
 
     Where stable serves the same artifact, not the artifact was at fault but the pods it ran with: other pods are tried.
     """
     if model is None:
         return None
-    if own := of_revision(pins, model.revision):
+    if own := of_revision(blocks, model.revision):
         return own
     if stable is not None and _same(stable, model):
         return None
-    return next((pin for pin in reversed(pins) if _same(Model(pin.revision, pin.uri, pin.sha256), model)), None)
+    return next(
+        (block for block in reversed(blocks) if _same(Model(block.revision, block.uri, block.sha256), model)), None
+    )
 
 
-def shown(pins: Pins, model: Model | None, stable: Model | None) -> BlockedRevision | None:
+def shown(blocks: Blocks, model: Model | None, stable: Model | None) -> BlockedRevision | None:
     """The entry that people see first: what is in the way of the wished model, else the newest."""
-    return in_the_way(pins, model, stable) or next(reversed(pins), None)
+    return in_the_way(blocks, model, stable) or next(reversed(blocks), None)
 
 
-def sentence(pin: BlockedRevision, model: Model) -> str:
+def why_blocked(block: BlockedRevision, model: Model) -> str:
     """Why the model is not tried."""
-    if pin.revision == model.revision:
-        return pin.message
-    return f"{model.revision} is the model of {pin.revision}, with other pods or at another address: {pin.message}"
+    if block.revision == model.revision:
+        return block.message
+    return f"{model.revision} is the model of {block.revision}, with other pods or at another address: {block.message}"
 
 
-def named(pins: Iterable[BlockedRevision]) -> str:
+def named(blocks: Iterable[BlockedRevision]) -> str:
     """Their revisions, for a sentence."""
-    return ", ".join(pin.revision for pin in pins)
+    return ", ".join(block.revision for block in blocks)
 
 
 def _same(one: Model, other: Model) -> bool:
@@ -84,10 +87,10 @@ def _same(one: Model, other: Model) -> bool:
     return one.sha256 == other.sha256
 
 
-def _shortened(pin: BlockedRevision) -> BlockedRevision:
-    if len(pin.message) <= SHORT:
-        return pin
-    return pin.model_copy(update={"message": pin.message[: SHORT - 1] + "…"})
+def _shortened(block: BlockedRevision) -> BlockedRevision:
+    if len(block.message) <= SHORT:
+        return block
+    return block.model_copy(update={"message": block.message[: SHORT - 1] + "…"})
 
 
 # The rollout's memory: exactly what the status persists, in the form decisions work with.
@@ -117,10 +120,10 @@ class State:
     weight: int = 0
     step_started_at: str | None = None
     step_base: int | None = 0
-    """Episodes of the canary that do not count for the step; None: see judging/analysis.py."""
+    """Episodes of the canary that do not count for the step; None: see judging/watched_arms.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
-    pins: Pins = ()
+    blocks: Blocks = ()
     """Revisions that were rolled back and are not tried again, oldest first."""
     hand: Hand | None = None
     """A person's order that is in force for the canary."""
@@ -139,11 +142,16 @@ class State:
     @property
     def blocked(self) -> BlockedRevision | None:
         """The newest rollback."""
-        return self.pins[-1] if self.pins else None
+        return self.blocks[-1] if self.blocks else None
 
     def in_the_way(self, model: Model | None) -> BlockedRevision | None:
         """Why the model is not tried; None: it may be."""
-        return in_the_way(self.pins, model, self.stable.model if self.stable else None)
+        return in_the_way(self.blocks, model, self.stable.model if self.stable else None)
+
+    @property
+    def challenger_count(self) -> int:
+        """Arms that an experiment still compares with stable."""
+        return len(self.experiment.challengers()) if self.experiment else 0
 
     def arms(self) -> tuple[ArmState, ...]:
         """The arms whose pods must exist."""
@@ -151,7 +159,7 @@ class State:
         challengers = [ArmState(player.model, player.since, player.ready) for player in players]
         return tuple(arm for arm in (self.stable, self.canary, self.previous, *challengers) if arm)
 
-    def as_seen(self, arms: Mapping[str, ArmWorld], now: datetime) -> "State":
+    def as_seen(self, arms: Mapping[str, LiveArm], now: datetime) -> "State":
         """The same with the arms' readiness as it is now; itself where none has changed."""
         before = (self.stable, self.canary, self.previous)
         stable, canary, previous = [arm and observe(arm, arms.get(arm.revision), now) for arm in before]
@@ -165,12 +173,12 @@ class State:
         changes = [self.step_started_at if self.canary else None]
         changes += [trial.started_at, *(player.since for player in trial.players)] if trial else []
         changes += [at for item in self.overrides for at in (item.since, item.until if item.over else None)]
-        return max((at for at in map(parse, changes) if at), default=None)
+        return max((at for at in map(times.parse, changes) if at), default=None)
 
     def at_weight(self, weight: int, step_base: int | None, now: datetime) -> "State":
         """The canary gets another share: no test bets on what ended before and after."""
         fresh = tuple(replace(item, memory=replace(item.memory, counted=None)) for item in self.comparisons)
-        return replace(self, weight=weight, step_started_at=stamp(now), step_base=step_base, comparisons=fresh)
+        return replace(self, weight=weight, step_started_at=times.stamp(now), step_base=step_base, comparisons=fresh)
 
     def without_canary(self) -> "State":
         """The same rollout with the canary gone: weight 0 and no step."""
@@ -189,7 +197,9 @@ class State:
     def promoted(self, arm: ArmState, now: datetime) -> "State":
         """The same with this arm as stable; the one that was stays warm."""
         old = self.stable
-        return replace(self.without_canary(), stable=arm, previous=old, last_stable=past(old), promoted_at=stamp(now))
+        return replace(
+            self.without_canary(), stable=arm, previous=old, last_stable=past(old), promoted_at=times.stamp(now)
+        )
 
 
 def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
@@ -207,7 +217,7 @@ def load(status: ModelDeploymentStatus, steps: list[RolloutStep]) -> State:
         step_base=status.step_base_episodes if canary else 0,
         rollout_started_at=status.rollout_started_at,
         promoted_at=status.promoted_at,
-        pins=load_pins(status),
+        blocks=load_blocks(status),
         hand=status.hand if canary else None,
         last_stable=status.last_stable,
         decisions=tuple(status.decisions or ()),
@@ -223,10 +233,10 @@ def past(arm: ArmState | None) -> PastModel | None:
     return PastModel(uri=arm.model.uri, sha256=arm.model.sha256) if arm else None
 
 
-def observe(arm: ArmState, world: ArmWorld | None, now: datetime) -> ArmState:
+def observe(arm: ArmState, live: LiveArm | None, now: datetime) -> ArmState:
     """The arm with `since` moved when its readiness has changed."""
-    ready = world is not None and world.ready > 0
-    return arm if ready == arm.was_ready else replace(arm, was_ready=ready, since=stamp(now))
+    ready = live is not None and live.ready > 0
+    return arm if ready == arm.was_ready else replace(arm, was_ready=ready, since=times.stamp(now))
 
 
 def _step(step: int, reached: int | None, weight: int, steps: list[RolloutStep]) -> int:
@@ -262,22 +272,22 @@ class NextState:
     phase: str
     reason: str
     sentence: str
-    events: tuple[Notice, ...] = ()
+    events: tuple[plan.Notice, ...] = ()
     again_after: float | None = None
     """Seconds until the next look even when nothing happens; None: the next event is enough."""
     keep_table: bool = False
     """Do not touch the routing table in this pass: the new state has to be persisted first."""
     degraded: bool = False
     """Something serves worse than it should, or nothing serves at all, and waiting alone will not mend it."""
-    data: str | None = None
-    """Why evidence is missing; "" when it is complete; None when none is needed."""
-    data_reason: str = ""
+    missing: str | None = None
+    """Evidence that is missing, in words, or COMPLETE; None when none is needed."""
+    missing_reason: str = ""
     """The constant for it where it is not the move's own reason."""
 
 
-def happened(reason: str, sentence: str, *, warning: bool = False) -> tuple[Notice, ...]:
+def happened(reason: str, sentence: str, *, warning: bool = False) -> tuple[plan.Notice, ...]:
     """One event."""
-    return (Notice("Warning" if warning else "Normal", reason, sentence[:1024]),)
+    return (plan.Notice("Warning" if warning else "Normal", reason, sentence[:1024]),)
 
 
 def done(
@@ -289,23 +299,16 @@ def done(
     warning: bool = False,
     again_after: float = 0.0,
     keep_table: bool = False,
-    data: str | None = None,
+    missing: str | None = None,
 ) -> NextState:
     """A change, with its event for the same reason."""
     events = happened(reason, sentence, warning=warning)
-    return NextState(state, phase, reason, sentence, events, again_after, keep_table, data=data)
+    return NextState(state, phase, reason, sentence, events, again_after, keep_table, missing=missing)
 
 
-def wait(state: State, reason: str, sentence: str, after: float, data: str) -> NextState:
-    """Stay where it is. `data`: why evidence is missing, "" when it is complete."""
-    return NextState(state, "Progressing", reason, sentence, again_after=after, data=data)
-
-
-VERDICTS: Mapping[Claim, Literal["fine", "worse", "undecided"]] = {
-    Claim.FINE: "fine",
-    Claim.WORSE: "worse",
-    Claim.UNDECIDED: "undecided",
-}
+def wait(state: State, reason: str, sentence: str, after: float, missing: str = COMPLETE) -> NextState:
+    """Stay where it is. `missing`: as NextState has it."""
+    return NextState(state, "Progressing", reason, sentence, again_after=after, missing=missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +350,8 @@ def _saved(item: Comparison, metric: MetricThreshold, bar: Bars, pace: EpisodeRa
     bound = item.measure.bound if item.begun else None
     return MetricEvidence(
         name=item.name,
-        claim=item.claim,
-        verdict=VERDICTS[claim(memory, bar)] if tested else "undecided",
+        claim=item.question,
+        verdict=proven(memory, bar) if tested else "undecided",
         chance_worse=round(chance(memory.worse), 6),
         chance_fine=round(chance(memory.fine), 6) if tested else None,
         needed_episodes=None if more is None else int(more),
@@ -367,7 +370,7 @@ def _estimate(pace: EpisodeRate, more: float | None) -> str | None:
     """About when `more` canary episodes will have ended; None beyond a year."""
     if more is None or not pace.per_second > 0.0 or not 0.0 < (wait := more / pace.per_second) <= 366 * 86_400.0:
         return None
-    return stamp(pace.now + timedelta(seconds=wait))
+    return times.stamp(pace.now + timedelta(seconds=wait))
 
 
 def _memory(item: MetricEvidence) -> LookMemory:

@@ -9,14 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from learnloop_api.kinds.base import PodOptions
-from learnloop_api.kinds.language_model import LanguageModel, LanguageServing
-from learnloop_api.kinds.learning_agent import LearningAgentStatus
-from learnloop_api.kinds.model_deployment import (
-    BlockedRevision,
-    ModelDeploymentSpec,
-    ModelDeploymentStatus,
-)
+from learnloop_api.kinds import base, language_model, learning_agent, model_deployment
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.core import allowed_pods, artifacts, plan
 from learnloop_operator.rollout import fast_lane, gate_verdict
@@ -27,8 +20,8 @@ from learnloop_operator.rollout.evidence import Evidence
 class Spoken:
     """Both as the spec had them when the arm was made."""
 
-    model: LanguageModel
-    serving: LanguageServing
+    model: language_model.LanguageModel
+    serving: language_model.LanguageServing
 
     def to_kube(self) -> dict[str, Any]:
         """As the arm's annotation keeps it."""
@@ -37,18 +30,18 @@ class Spoken:
 
 def stray_image(spoken: Spoken, rules: allowed_pods.PodRules) -> str:
     """The image or volume that the platform forbids; "" when it allows all."""
-    pods = PodOptions(image=spoken.serving.server.image)
+    pods = base.PodOptions(image=spoken.serving.server.image)
     return allowed_pods.forbidden(pods, "spec.serving.language.server", rules) or allowed_pods.forbidden_base(
         spoken.model, "spec.languageModel", rules
     )
 
 
-def spoken_by(spec: ModelDeploymentSpec) -> Spoken | None:
+def spoken_by(spec: model_deployment.ModelDeploymentSpec) -> Spoken | None:
     """The language model of new arms; None: numeric policies."""
     if spec.language_model is None:
         return None
     # A registration elsewhere does not change the arm.
-    serving = (spec.serving.language or LanguageServing()).model_copy(update={"registration": None})
+    serving = (spec.serving.language or language_model.LanguageServing()).model_copy(update={"registration": None})
     return Spoken(spec.language_model, serving)
 
 
@@ -56,7 +49,10 @@ def read_spoken(body: Any) -> Spoken | None:
     """Reads an arm's annotation. Raises ValueError, TypeError or KeyError when it is invalid."""
     if body is None:
         return None
-    return Spoken(LanguageModel.model_validate(body["model"]), LanguageServing.model_validate(body["serving"]))
+    return Spoken(
+        language_model.LanguageModel.model_validate(body["model"]),
+        language_model.LanguageServing.model_validate(body["serving"]),
+    )
 
 
 # What one decision about a ModelDeployment may look at: the frozen snapshot and its parts.
@@ -84,7 +80,7 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmWorld:
+class LiveArm:
     """One arm as the cluster has it."""
 
     ready: int = 0
@@ -92,7 +88,7 @@ class ArmWorld:
     restarts: int = 0
     message: str = ""
     """The last sentence a container of the arm left behind, or why its pods cannot run."""
-    pod: PodOptions | None = None
+    pod: base.PodOptions | None = None
     """The pod options the arm was made with; None for an arm made by someone else."""
     model: Model | None = None
     """The model the arm was made with."""
@@ -103,25 +99,25 @@ class ArmWorld:
 
 
 @dataclass(frozen=True, slots=True)
-class RouteWorld:
+class LiveRoute:
     """gateway mode: our HTTPRoute as it stands."""
 
     weights: Mapping[str, int] = field(default_factory=dict)
     """Percent of new episodes by revision; a revision that is not in it has no rule at all."""
-    blocked: BlockedRevision | None = None
+    blocked: model_deployment.BlockedRevision | None = None
     """The verdict written with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingWorld:
+class LiveRouting:
     """The routing ConfigMap: the table in force and the verdict written with it; in gateway mode the route, too."""
 
     table: RoutingTable | None = None
-    blocked: BlockedRevision | None = None
-    route: RouteWorld | None = None
+    blocked: model_deployment.BlockedRevision | None = None
+    route: LiveRoute | None = None
     """None: there is none, or it belongs to somebody else."""
 
-    def verdicts(self) -> tuple[BlockedRevision, ...]:
+    def verdicts(self) -> tuple[model_deployment.BlockedRevision, ...]:
         """Verdicts in force: what carries one of them no longer names its revision.
 
         The HTTPRoute and the ConfigMap are two writes, and whichever was the last one before an operator died has it.
@@ -171,14 +167,14 @@ class Defaults:
 class Snapshot(plan.BaseSnapshot):
     """Everything `decide` knows. Equal snapshots give equal plans."""
 
-    spec: ModelDeploymentSpec
-    before: ModelDeploymentStatus
+    spec: model_deployment.ModelDeploymentSpec
+    before: model_deployment.ModelDeploymentStatus
     """The status as the last look left it."""
     ahead: timedelta = timedelta()
     """How far the API server's clock is ahead of `now`."""
     desired: Desired
-    arms: Mapping[str, ArmWorld] = field(default_factory=dict)
-    routing: RoutingWorld = RoutingWorld()
+    arms: Mapping[str, LiveArm] = field(default_factory=dict)
+    routing: LiveRouting = LiveRouting()
     evidence: Evidence = field(default_factory=Evidence)
     direct: Mapping[str, fast_lane.PodEvidence] = field(default_factory=dict)
     """Counters that the pods of each arm on trial serve, by revision; empty where they were not asked."""
@@ -214,7 +210,7 @@ class Snapshot(plan.BaseSnapshot):
 _NO_S3 = "a gateway serves folders that are mounted: put the same folder on pvc://CLAIM/FOLDER or into oci://IMAGE"
 
 
-def revision_of(uri: str, sha256: str | None, pod: PodOptions, spoken: Spoken | None = None) -> str:
+def revision_of(uri: str, sha256: str | None, pod: base.PodOptions, spoken: Spoken | None = None) -> str:
     """First 8 hex digits of the SHA-256 over the canonical JSON of {uri, sha256, pod}, and of what it speaks by."""
     body: dict[str, Any] = {"uri": uri, "sha256": sha256, "pod": pod.to_kube()}
     if spoken is not None:
@@ -222,24 +218,24 @@ def revision_of(uri: str, sha256: str | None, pod: PodOptions, spoken: Spoken | 
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:8]
 
 
-def model_here(spec: ModelDeploymentSpec, uri: str, sha256: str | None) -> Model:
+def model_here(spec: model_deployment.ModelDeploymentSpec, uri: str, sha256: str | None) -> Model:
     """A model as this spec would serve it now."""
     return Model(revision_of(uri, sha256, spec.serving.pod, spoken_by(spec)), uri, sha256)
 
 
-def agent_status(body: Mapping[str, Any] | None) -> LearningAgentStatus | None:
+def agent_status(body: Mapping[str, Any] | None) -> learning_agent.LearningAgentStatus | None:
     """Status of a LearningAgent for `resolve`; an invalid status counts as empty."""
     if body is None:
         return None
     try:
-        return LearningAgentStatus.model_validate(body.get("status") or {})
+        return learning_agent.LearningAgentStatus.model_validate(body.get("status") or {})
     except ValidationError:
-        return LearningAgentStatus()
+        return learning_agent.LearningAgentStatus()
 
 
 def resolve(
-    spec: ModelDeploymentSpec,
-    agent: LearningAgentStatus | None,
+    spec: model_deployment.ModelDeploymentSpec,
+    agent: learning_agent.LearningAgentStatus | None,
     namespace: str | None = None,
     rules: allowed_pods.PodRules | None = None,
 ) -> Desired:
@@ -270,7 +266,9 @@ def resolve(
     return _desired(spec, source.uri, source.sha256, "spec.model", namespace)
 
 
-def _desired(spec: ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None) -> Desired:
+def _desired(
+    spec: model_deployment.ModelDeploymentSpec, uri: str, sha256: str | None, field: str, namespace: str | None
+) -> Desired:
     if namespace is not None and (stray := artifacts.foreign(uri, namespace)):
         return Desired(problem=f"{field}.uri: {stray}", final=field == "spec.model")
     if sha256 is None and not uri.startswith(("uniform://", "base://")):

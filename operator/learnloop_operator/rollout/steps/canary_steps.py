@@ -5,30 +5,17 @@ A person's order comes after the checks: a hold or a promotion by hand does not 
 
 from dataclasses import replace
 
-from learnloop_api.kinds.rollouts.gates import ShadowCheck
-from learnloop_api.kinds.rollouts.rollout_steps import Hand, RolloutStep
+from learnloop_api.kinds.rollouts import gates, rollout_steps
 from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence import Missing
-from learnloop_operator.rollout.judging import release_gates, shadow
-from learnloop_operator.rollout.judging.analysis import (
-    SOON,
-    Judgement,
-    begun,
-    canary_replicas,
-    gross_breach,
-    hopeless,
-    judge_canary,
-    look_at_pods,
-    observed,
-    world,
-    young,
-)
+from learnloop_operator.rollout import evidence, reasons
+from learnloop_operator.rollout.judging import release_gates, shadow, watched_arms
+from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed
 from learnloop_operator.rollout.model.orders_and_overrides import noted, who
-from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done, happened, wait
+from learnloop_operator.rollout.model.rollout_state import COMPLETE, ArmState, NextState, State, done, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.steps.rollback_and_guard import roll_back
 from learnloop_operator.rollout.steps.waits import (
+    Wait,
     approval,
     evidence_for,
     stalled_where_mute,
@@ -39,40 +26,43 @@ from learnloop_operator.rollout.steps.waits import (
 # A canary under a person's order: held where it is, or led to 100 % without the rest of its evidence.
 
 
-def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) -> NextState:
+def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextState:
     """One look at a canary that a person holds, promotes by hand, or has undone."""
     if hand.verb == "pause":
-        return _on_hold(snapshot, state, hand)
+        return _paused(snapshot, state, hand)
     last = len(snapshot.spec.rollout.steps) - 1
-    needed, ready = canary_replicas(snapshot.spec, last), world(snapshot, canary.revision).ready
+    needed, ready = (
+        watched_arms.canary_replicas(snapshot.spec, last),
+        watched_arms.live_arm(snapshot, canary.revision).ready,
+    )
     if state.step != last or ready < needed:
         sentence = f"{hand.verb} by {hand.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
         after = replace(state, step=last)
-        soon = 0.0 if state.step != last else look_at_pods(snapshot, canary.revision)
-        return NextState(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, data="")
+        soon = 0.0 if state.step != last else watched_arms.look_at_pods(snapshot, canary.revision)
+        return NextState(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, missing=COMPLETE)
     return _returned(state, canary, hand) if hand.verb == "undo" else _promoted(snapshot, state, canary, hand)
 
 
-def _on_hold(snapshot: Snapshot, state: State, hand: Hand) -> NextState:
+def _paused(snapshot: Snapshot, state: State, hand: rollout_steps.Hand) -> NextState:
     sentence = (
         f"on hold at {state.weight} % since {hand.at} by {hand.by}; the checks go on; "
         f"`kubectl learnloop resume {snapshot.name}` lets it go on"
     )
     interval = float(snapshot.spec.analysis.interval_seconds)
-    return NextState(state, "Paused", reasons.ON_HOLD, sentence, again_after=interval, data="")
+    return NextState(state, "Paused", reasons.ON_HOLD, sentence, again_after=interval, missing=COMPLETE)
 
 
-def _promoted(snapshot: Snapshot, state: State, canary: ArmState, hand: Hand) -> NextState:
+def _promoted(snapshot: Snapshot, state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextState:
     counted = snapshot.evidence.arms.get(canary.revision)
     sentence = (
         f"promoted {canary.revision} by hand by {hand.by} after {counted.episodes if counted else 0} episodes, "
         f"without its full evidence; the old arm stays warm for {snapshot.spec.rollout.keep_for_seconds} s"
     )
     after, reason = state.promoted(canary, snapshot.now), reasons.PROMOTED_BY_HAND
-    return done(after, "Guarding", reason, sentence, warning=True, keep_table=True, data="")
+    return done(after, "Guarding", reason, sentence, warning=True, keep_table=True, missing=COMPLETE)
 
 
-def _returned(state: State, canary: ArmState, hand: Hand) -> NextState:
+def _returned(state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextState:
     """Back on the earlier model. The one that goes is not kept to swap back to: a person has judged it."""
     gone = state.stable.revision if state.stable else "none"
     sentence = f"back on {canary.revision} as {hand.by} said; {gone} goes and stays blocked"
@@ -89,7 +79,7 @@ def _returned(state: State, canary: ArmState, hand: Hand) -> NextState:
 
 def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """One look at a rollout under way."""
-    if why := gross_breach(snapshot, state, canary.revision, "the canary"):
+    if why := watched_arms.gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
     return stalled_where_mute(snapshot, canary, _advance(snapshot, state, canary))
 
@@ -99,14 +89,14 @@ def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     if step is None:
         return _starting(snapshot, state, canary)
     state = observed(snapshot, state, canary)
-    if world(snapshot, canary.revision).ready == 0:
+    if watched_arms.live_arm(snapshot, canary.revision).ready == 0:
         return _lost_pods(snapshot, state, canary)
     return _at_step(snapshot, state, canary, step)
 
 
 def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
-    arm = world(snapshot, canary.revision)
-    needed = canary_replicas(snapshot.spec, None)
+    arm = watched_arms.live_arm(snapshot, canary.revision)
+    needed = watched_arms.canary_replicas(snapshot.spec, None)
     if arm.ready >= needed:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
@@ -134,7 +124,11 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     given_up = _given_up(snapshot, state, canary, waited)
     if given_up:
         return given_up
-    text = f": {world(snapshot, canary.revision).message}" if world(snapshot, canary.revision).message else ""
+    text = (
+        f": {watched_arms.live_arm(snapshot, canary.revision).message}"
+        if watched_arms.live_arm(snapshot, canary.revision).message
+        else ""
+    )
     sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{text}"
     events = happened(reasons.WEIGHT_LOWERED, sentence, warning=True) if state.weight else ()
     return NextState(
@@ -151,13 +145,13 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
 def _next_look(snapshot: Snapshot, canary: ArmState, waited: float) -> float:
     """Not later than the progress deadline."""
     rest = snapshot.spec.rollout.progress_deadline_seconds - waited
-    return min(look_at_pods(snapshot, canary.revision), max(SOON, rest))
+    return min(watched_arms.look_at_pods(snapshot, canary.revision), max(watched_arms.SOON, rest))
 
 
 def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float) -> NextState | None:
-    arm = world(snapshot, canary.revision)
+    arm = watched_arms.live_arm(snapshot, canary.revision)
     deadline = snapshot.spec.rollout.progress_deadline_seconds
-    if hopeless(arm):
+    if watched_arms.hopeless(arm):
         why = f"the pod gave up after {arm.restarts} starts: {arm.message}"
         return roll_back(snapshot, state, canary, reasons.MODEL_REFUSED, why)
     if seconds >= deadline:
@@ -170,7 +164,7 @@ def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float
 def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     assert state.stable is not None, "a canary needs a stable arm"
     verdict = judge_canary(snapshot, state, canary, state.stable)
-    if state.weight and verdict.breach and not young(snapshot, state):
+    if state.weight and verdict.breach and not watched_arms.young(snapshot, state):
         return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.hand:
@@ -183,10 +177,11 @@ def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> N
         if gated is not None:
             return _at_gates(snapshot, gated, canary)
     if state.weight != wanted.weight:
-        return _to_last_weight(snapshot, state, canary, step, wanted, verdict)
+        return _change_weight(snapshot, state, canary, step, wanted, verdict)
     if wanted.shadow is not None:
         return _in_shadow(snapshot, state, canary, step, wanted, wanted.shadow)
-    return _hold(snapshot, state, canary, step, wanted, verdict) or _pass(snapshot, state, canary, step)
+    waits = evidence_for(snapshot, state, canary, wanted, verdict)
+    return _wait_where_needed(snapshot, waits, canary, step, wanted) or _pass(snapshot, waits.state, canary, step)
 
 
 def _at_gates(snapshot: Snapshot, gated: NextState, canary: ArmState) -> NextState:
@@ -198,7 +193,12 @@ def _at_gates(snapshot: Snapshot, gated: NextState, canary: ArmState) -> NextSta
 
 
 def _in_shadow(
-    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, bars: ShadowCheck
+    snapshot: Snapshot,
+    state: State,
+    canary: ArmState,
+    step: int,
+    wanted: rollout_steps.RolloutStep,
+    bars: gates.ShadowCheck,
 ) -> NextState:
     """No episode is at stake, so nothing but the copies is judged."""
     verdict = shadow.judge_shadow(snapshot, state, bars)
@@ -212,43 +212,44 @@ def _in_shadow(
     return patience or _pass(snapshot, replace(state, step_started_at=stamp(snapshot.now)), canary, step)
 
 
-def _to_last_weight(
-    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, verdict: Judgement
+def _change_weight(
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: rollout_steps.RolloutStep, verdict: Judgement
 ) -> NextState:
-    """Raise to 100 % with the evidence of both arms only: stable plays no more then, and nothing can be compared. A
-    person, late pods or lost ones may have brought the canary to this step without it."""
+    """Any change of weight. One to 100 % needs the evidence of both arms: stable plays no more then, and nothing can be
+    compared. A person, late pods or lost ones may have brought the canary to this step without it."""
     lower = [item for item in snapshot.spec.rollout.steps[:step] if 0 < item.weight < 100]
     if wanted.weight < 100 or not lower or not verdict.hold:
         return _to_weight(snapshot, state, canary, step, wanted)
     if not state.weight:
         return _to_weight(snapshot, state, canary, step, lower[-1])
     sentence = f"holding at {state.weight} %, the last weight at which arms are compared: {verdict.hold}"
-    missing = Missing(verdict.hold_reason, snapshot.evidence.unavailable or verdict.hold)
+    missing = evidence.Missing(verdict.hold_reason, snapshot.evidence.unavailable or verdict.hold)
     return wait_for_evidence(snapshot, state, canary, missing, sentence)
 
 
-def _to_weight(snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep) -> NextState:
+def _to_weight(
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: rollout_steps.RolloutStep
+) -> NextState:
     interval = float(snapshot.spec.analysis.interval_seconds)
     if snapshot.evidence.unavailable and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
         return wait(state, snapshot.evidence.reason, sentence, interval, snapshot.evidence.unavailable)
-    arm, needed = world(snapshot, canary.revision), canary_replicas(snapshot.spec, step)
+    arm, needed = watched_arms.live_arm(snapshot, canary.revision), watched_arms.canary_replicas(snapshot.spec, step)
     if arm.ready < needed and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: {arm.ready} of the {needed} pods for {wanted.weight} % are ready"
-        return wait(state, reasons.WAITING_FOR_PODS, sentence, interval, "")
+        return wait(state, reasons.WAITING_FOR_PODS, sentence, interval)
     up = wanted.weight > state.weight
     sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
-    after = state.at_weight(wanted.weight, begun(state), snapshot.now)
+    after = state.at_weight(wanted.weight, watched_arms.begun(state), snapshot.now)
     name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
     return NextState(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
 
 
-def _hold(
-    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, verdict: Judgement
+def _wait_where_needed(
+    snapshot: Snapshot, waits: Wait, canary: ArmState, step: int, wanted: rollout_steps.RolloutStep
 ) -> NextState | None:
-    at = f"holding at {state.weight} %"
-    waits = evidence_for(snapshot, state, canary, wanted, verdict)
     state, missing = waits.state, waits.missing
+    at = f"holding at {state.weight} %"
     if missing is not None:
         return wait_for_evidence(snapshot, state, canary, missing, f"{at}: {missing.text}", waits.soon)
     return wait_for_time_and_people(snapshot, state, canary, step, wanted, at)
@@ -256,10 +257,10 @@ def _hold(
 
 def _pass(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     if snapshot.spec.rollout.steps[step].pause:
-        word = approval(snapshot, state, canary, step)
-        assert word is not None, "a pause ends with an approval"
-        text = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, word)}"
-        state = noted(snapshot, state, word, "obeyed", text)
+        order = approval(snapshot, state, canary, step)
+        assert order is not None, "a pause ends with an approval"
+        text = f"step {step + 1} passes at {state.weight} %: approved by {who(snapshot, order)}"
+        state = noted(snapshot, state, order, "obeyed", text)
     if step + 1 < len(snapshot.spec.rollout.steps):
         state, wanted = replace(state, step=step + 1), snapshot.spec.rollout.steps[step + 1]
         return _to_weight(snapshot, state, canary, step + 1, wanted)
@@ -272,7 +273,7 @@ def _promote(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     count = counted.episodes if counted else 0
     sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_kept(snapshot, state)}"
     after = state.promoted(canary, snapshot.now)
-    return done(after, "Guarding", reasons.PROMOTED, sentence, keep_table=True, data="")
+    return done(after, "Guarding", reasons.PROMOTED, sentence, keep_table=True, missing=COMPLETE)
 
 
 def _kept(snapshot: Snapshot, state: State) -> str:

@@ -6,44 +6,45 @@ from datetime import timedelta
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.times import parse, seconds_since, stamp
 from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging.analysis import gross_breach, judge_promoted, promoted_may_hang, ready
+from learnloop_operator.rollout.judging import analysis, watched_arms
 from learnloop_operator.rollout.model.rollout_state import (
+    COMPLETE,
     ArmState,
     NextState,
     State,
     done,
     happened,
     of_revision,
-    with_pin,
+    with_block,
 )
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
 
 
 def roll_back(snapshot: Snapshot, state: State, canary: ArmState, reason: str, why: str) -> NextState:
-    """Roll the canary back and pin its revision."""
+    """Roll the canary back and block its revision."""
     where = f"at {state.weight} %" if state.weight else "before its first episode"
     sentence = f"RolledBack {where}: {why}"
-    return blocked(state.without_canary(), pinned(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
+    return blocked(state.without_canary(), block_of(snapshot, canary, reason, sentence), reasons.ROLLED_BACK)
 
 
 def swap_back(snapshot: Snapshot, state: State, bad: ArmState, good: ArmState, reason: str, why: str) -> NextState:
-    """Give the promoted arm's place back to the one that was kept warm, and pin the promoted revision."""
-    if ready(snapshot, good.revision) == 0 and snapshot.spec.serving.replicas > 0:
+    """Give the promoted arm's place back to the one that was kept warm, and block the promoted revision."""
+    if watched_arms.ready(snapshot, good.revision) == 0 and snapshot.spec.serving.replicas > 0:
         sentence = f"{why}; the old arm {good.revision} has no ready pod, so {bad.revision} keeps serving until it has"
-        return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=1.0, degraded=True, data="")
+        return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, (), 1.0, degraded=True, missing=COMPLETE)
     sentence = f"RolledBack at 100 % while guarding: {why}"
     after = replace(state.without_canary(), stable=good, previous=None, promoted_at=None)
-    return blocked(after, pinned(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
+    return blocked(after, block_of(snapshot, bad, reason, sentence), reasons.SWAPPED_BACK)
 
 
-def blocked(after: State, pin: BlockedRevision, event: str) -> NextState:
+def blocked(after: State, block: BlockedRevision, event: str) -> NextState:
     """The state after a revision was rolled back, told as a warning."""
     return NextState(
-        replace(after, pins=with_pin(after.pins, pin)),
+        replace(after, blocks=with_block(after.blocks, block)),
         "RolledBack",
         reasons.ROLLED_BACK,
-        pin.message,
-        happened(event, pin.message, warning=True),
+        block.message,
+        happened(event, block.message, warning=True),
         again_after=1.0,
     )
 
@@ -55,28 +56,28 @@ def drop_canary(state: State, reason: str, sentence: str) -> NextState:
 
 def adopt(snapshot: Snapshot, state: State) -> NextState | None:
     """Finish a rollback whose route or routing table was written and whose status was not: both carry its verdict."""
-    moves = (_adopted(snapshot, state, pin) for pin in snapshot.routing.verdicts())
+    moves = (_adopted(snapshot, state, block) for block in snapshot.routing.verdicts())
     return next((move for move in moves if move), None)
 
 
-def _adopted(snapshot: Snapshot, state: State, pin: BlockedRevision) -> NextState | None:
-    recorded = of_revision(state.pins, pin.revision)
-    if (recorded and recorded.at == pin.at) or not _is_of_this_rollout(pin, state):
+def _adopted(snapshot: Snapshot, state: State, block: BlockedRevision) -> NextState | None:
+    recorded = of_revision(state.blocks, block.revision)
+    if (recorded and recorded.at == block.at) or not _is_of_this_rollout(block, state):
         return None
-    if state.canary and state.canary.revision == pin.revision:
-        return blocked(state.without_canary(), pin, reasons.ROLLED_BACK)
-    if state.previous and state.stable and state.stable.revision == pin.revision:
+    if state.canary and state.canary.revision == block.revision:
+        return blocked(state.without_canary(), block, reasons.ROLLED_BACK)
+    if state.previous and state.stable and state.stable.revision == block.revision:
         after = replace(state.without_canary(), stable=state.previous, previous=None, promoted_at=None)
-        return blocked(after, pin, reasons.SWAPPED_BACK)
+        return blocked(after, block, reasons.SWAPPED_BACK)
     return None
 
 
-def _is_of_this_rollout(pin: BlockedRevision, state: State) -> bool:
-    began, pinned = parse(state.rollout_started_at), parse(pin.at)
-    return began is not None and pinned is not None and pinned >= began
+def _is_of_this_rollout(block: BlockedRevision, state: State) -> bool:
+    began, blocked_at = parse(state.rollout_started_at), parse(block.at)
+    return began is not None and blocked_at is not None and blocked_at >= began
 
 
-def pinned(snapshot: Snapshot, arm: ArmState, reason: str, sentence: str) -> BlockedRevision:
+def block_of(snapshot: Snapshot, arm: ArmState, reason: str, sentence: str) -> BlockedRevision:
     """The record of a rolled-back arm."""
     return BlockedRevision(
         revision=arm.revision,
@@ -101,25 +102,25 @@ DEADLINES = 2
 """As many deadlines at most a guard lasts longer: after one all that hangs begins to be overdue."""
 
 
-def watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
+def guard(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
     """One look at a promoted arm. Missing data neither swaps back nor keeps the old arm longer: it was proven."""
-    onward, next_one = _watch(snapshot, state, new, old), waiting(snapshot, state)
-    if onward.phase != "Degraded" or next_one is None:
+    onward, upcoming = _guarded(snapshot, state, new, old), next_model(snapshot, state)
+    if onward.phase != "Degraded" or upcoming is None:
         return onward
     # There is nothing to roll it back to yet, however long that lasts: a person may know that the next one mends it.
-    return replace(onward, sentence=f"{onward.sentence}; {_awaits(snapshot, next_one, old)}")
+    return replace(onward, sentence=f"{onward.sentence}; {_awaits(snapshot, upcoming, old)}")
 
 
-def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
-    if why := gross_breach(snapshot, state, new.revision, "the promoted arm"):
+def _guarded(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
+    if why := watched_arms.gross_breach(snapshot, state, new.revision, "the promoted arm"):
         return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
-    verdict = judge_promoted(snapshot, state, new, old)
+    verdict = analysis.judge_promoted(snapshot, state, new, old)
     if verdict.breach:
         return swap_back(snapshot, state, new, old, verdict.breach_reason, verdict.breach)
     keep = snapshot.spec.rollout.keep_for_seconds
     left = keep - seconds_since(state.promoted_at, snapshot.now)
     longest = DEADLINES * snapshot.spec.analysis.episode_deadline_seconds
-    hangs = promoted_may_hang(snapshot, state, new, old) if -longest < left <= 0 else None
+    hangs = analysis.promoted_may_hang(snapshot, state, new, old) if -longest < left <= 0 else None
     if left <= 0 and not hangs:
         # An unseen guard does not claim that the model held: an arm that was proven keeps nothing warm for that.
         counted = f"was not seen to break a check, {verdict.hold}" if verdict.hold else "held"
@@ -127,23 +128,23 @@ def _watch(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Ne
         after = replace(state, previous=None)
         # That all went as the promotion said is in the status, and no event; that no look was possible is one.
         events = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
-        phase = "Progressing" if waiting(snapshot, state) else "Healthy"
+        phase = "Progressing" if next_model(snapshot, state) else "Healthy"
         return NextState(after, phase, reasons.GUARD_OVER, sentence, events, again_after=0.0)
     text = hangs or verdict.hold or verdict.passed
-    next_one = waiting(snapshot, state)
+    upcoming = next_model(snapshot, state)
     decided = "its open episodes have ended or are overdue"
     ends = decided if hangs else f"{keep} s after the promotion"
     sentence = f"guarding {new.revision}; the old arm {old.revision} is warm until {ends}; {text}"
-    if next_one:
+    if upcoming:
         ends = decided if hangs else _end(state, keep)
-        sentence = f"guarding {new.revision} until {ends}; {_awaits(snapshot, next_one, old)}; {text}"
-    reason = reasons.WAITING_FOR_GUARD if next_one else reasons.GUARDING
+        sentence = f"guarding {new.revision} until {ends}; {_awaits(snapshot, upcoming, old)}; {text}"
+    reason = reasons.WAITING_FOR_GUARD if upcoming else reasons.GUARDING
     interval = float(snapshot.spec.analysis.interval_seconds)
     interval = interval if hangs else min(left, interval)
-    return NextState(state, "Guarding", reason, sentence, again_after=interval, data=verdict.hold)
+    return NextState(state, "Guarding", reason, sentence, again_after=interval, missing=verdict.hold)
 
 
-def waiting(snapshot: Snapshot, state: State) -> Model | None:
+def next_model(snapshot: Snapshot, state: State) -> Model | None:
     """The model that begins as a canary when the guard is over; None without a guard or a new model."""
     model = snapshot.desired.model
     if model is None or state.previous is None or state.canary or state.stable is None:
@@ -156,7 +157,7 @@ def ended(snapshot: Snapshot, state: State, new: ArmState, old: ArmState, by: st
 
     Where the old arm has no pod to roll it back to, the waiting model may be what mends it, and begins.
     """
-    onward = watch(snapshot, state, new, old)
+    onward = guard(snapshot, state, new, old)
     if onward.phase == "RolledBack":
         return f"a check is breached: {onward.sentence}"
     sentence = (

@@ -3,13 +3,11 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from learnloop_api.kinds.base import Condition
-from learnloop_api.kinds.rollouts.gates import seconds_of
-from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
+from learnloop_api.kinds import base
+from learnloop_api.kinds.rollouts import rollout_steps
 from learnloop_operator.core.times import duration, parse, rough, seconds_since, stamp
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.evidence import Missing, untimely
-from learnloop_operator.rollout.judging.analysis import SHORTEST, SOON, Judgement, episodes, settled, young
+from learnloop_operator.rollout import evidence, reasons
+from learnloop_operator.rollout.judging import analysis, watched_arms
 from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, one_pair, unanswered
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -19,28 +17,27 @@ _WAITS = (reasons.WAITING_FOR_APPROVAL, reasons.APPROVAL_OVERDUE)
 
 
 def wait_for_time_and_people(
-    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: RolloutStep, at: str
+    snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: rollout_steps.RolloutStep, at: str
 ) -> NextState | None:
     """Hold for minSeconds, then for an approval where the step pauses; None: nothing to wait for."""
     interval = float(snapshot.spec.analysis.interval_seconds)
     rest = wanted.min_seconds - seconds_since(state.step_started_at, snapshot.now)
     if rest > 0:
-        return wait(
-            state, reasons.WAITING_FOR_TIME, f"{at}: the step lasts {wanted.min_seconds} s", min(rest, interval), ""
-        )
+        text = f"{at}: the step lasts {wanted.min_seconds} s"
+        return wait(state, reasons.WAITING_FOR_TIME, text, min(rest, interval))
     if wanted.pause and approval(snapshot, state, canary, step) is None:
         text = f"{at}: all checks pass; waiting for `kubectl learnloop approve {snapshot.name}`"
         return wait_for_a_person(snapshot, state, wanted, text)
     return None
 
 
-def wait_for_a_person(snapshot: Snapshot, state: State, wanted: RolloutStep, text: str) -> NextState:
+def wait_for_a_person(snapshot: Snapshot, state: State, wanted: rollout_steps.RolloutStep, text: str) -> NextState:
     """The pause, while its time lasts; then what spec says."""
     interval, requested = float(snapshot.spec.analysis.interval_seconds), wanted.approval
-    waiting = replace(wait(state, reasons.WAITING_FOR_APPROVAL, text, interval, ""), phase="Paused")
+    waiting = replace(wait(state, reasons.WAITING_FOR_APPROVAL, text, interval), phase="Paused")
     if requested is None:
         return waiting
-    limit, since = timedelta(seconds=seconds_of(requested.within)), waits_since(snapshot, state)
+    limit, since = timedelta(seconds=base.seconds_of(requested.within)), waits_since(snapshot, state)
     left = (since + limit - snapshot.now).total_seconds()
     if left > 0:
         then = "is rolled back" if requested.otherwise == "rollBack" else "stalls"
@@ -72,10 +69,10 @@ def waits_since(snapshot: Snapshot, state: State) -> datetime:
 
 def approval(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> OrderAnnotation | None:
     """`REVISION` passes the next pause only, `REVISION/STEP` exactly that one; a used value counts once."""
-    for word in unanswered(snapshot.annotations, state.decisions):
-        fits = word.revision == canary.revision and word.step in (None, step + 1)
-        if word.verb == "approve" and fits and not word.problem and not one_pair(snapshot, word):
-            return word
+    for order in unanswered(snapshot.annotations, state.decisions):
+        fits = order.revision == canary.revision and order.step in (None, step + 1)
+        if order.verb == "approve" and fits and not order.problem and not one_pair(snapshot, order):
+            return order
     return None
 
 
@@ -90,34 +87,40 @@ class Wait:
     """The state as it is waiting, why, and the seconds until it is worth another look (None: the usual)."""
 
     state: State
-    missing: Missing | None
+    missing: evidence.Missing | None
     soon: float | None = None
 
 
-def evidence_for(snapshot: Snapshot, state: State, canary: ArmState, wanted: RolloutStep, verdict: Judgement) -> Wait:
+def evidence_for(
+    snapshot: Snapshot, state: State, canary: ArmState, wanted: rollout_steps.RolloutStep, verdict: analysis.Judgement
+) -> Wait:
     """Whether this step has its evidence; the first thing that is missing speaks."""
     if snapshot.evidence.unavailable:
-        return Wait(state, Missing(snapshot.evidence.reason, verdict.hold))
-    if young(snapshot, state):
-        text = f"evidence counts from {SHORTEST:.0f} s after the rollout's start on"
-        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, text), SHORTEST)
+        return Wait(state, evidence.Missing(snapshot.evidence.reason, verdict.hold))
+    if watched_arms.young(snapshot, state):
+        text = f"evidence counts from {watched_arms.SHORTEST:.0f} s after the rollout's start on"
+        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, text), watched_arms.SHORTEST)
     counted = snapshot.evidence.arms.get(canary.revision)
-    problem = untimely(snapshot.evidence.clock, counted.seen_at if counted else None, snapshot.now, "the canary")
+    problem = evidence.untimely(
+        snapshot.evidence.clock, counted.seen_at if counted else None, snapshot.now, "the canary"
+    )
     if problem:
         return Wait(state, problem)
     if counted is None:
         text = f"Prometheus has no series of the canary {canary.revision}: does it scrape the pods of this namespace?"
-        return Wait(state, Missing(reasons.EMPTY_RESULT, text))
-    state = settled(state, counted)
+        return Wait(state, evidence.Missing(reasons.EMPTY_RESULT, text))
+    state = watched_arms.settled(state, counted)
     if state.step_base is None:
-        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), SOON)
-    done = episodes(snapshot, canary.revision) - state.step_base
-    if done < wanted.min_episodes:
-        return Wait(state, Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, done, wanted.min_episodes)))
-    return Wait(state, Missing(verdict.hold_reason, verdict.hold) if verdict.hold else None)
+        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), watched_arms.SOON)
+    finished = analysis.episodes(snapshot, canary.revision) - state.step_base
+    if finished < wanted.min_episodes:
+        return Wait(
+            state, evidence.Missing(reasons.NOT_ENOUGH_DATA, _count(snapshot, state, finished, wanted.min_episodes))
+        )
+    return Wait(state, evidence.Missing(verdict.hold_reason, verdict.hold) if verdict.hold else None)
 
 
-def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing) -> bool:
+def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: evidence.Missing) -> bool:
     """Whether the step has held for lack of evidence for progressDeadlineSeconds, and none is on its way."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     if seconds_since(state.step_started_at, snapshot.now) < deadline or _mute_for(snapshot, missing) < deadline:
@@ -130,7 +133,12 @@ def overdue(snapshot: Snapshot, state: State, canary: ArmState, missing: Missing
 
 
 def wait_for_evidence(
-    snapshot: Snapshot, state: State, canary: ArmState, missing: Missing, sentence: str, soon: float | None = None
+    snapshot: Snapshot,
+    state: State,
+    canary: ArmState,
+    missing: evidence.Missing,
+    sentence: str,
+    soon: float | None = None,
 ) -> NextState:
     """Hold for what is missing, stalled where none has come for too long."""
     interval = float(snapshot.spec.analysis.interval_seconds)
@@ -141,21 +149,22 @@ def wait_for_evidence(
 def stalled_where_mute(snapshot: Snapshot, canary: ArmState, move: NextState) -> NextState:
     """The move, stalled where it is a hold without any number for too long: in shadow, or before a weight is
     raised. Where numbers come and are too few, the step itself tells whether more are on their way."""
-    why = move.data_reason or move.reason
-    if not move.data or move.degraded or move.phase != "Progressing" or why == reasons.NOT_ENOUGH_DATA:
+    why = move.missing_reason or move.reason
+    if not move.missing or move.degraded or move.phase != "Progressing" or why == reasons.NOT_ENOUGH_DATA:
         return move
-    return stalled(snapshot, move) if overdue(snapshot, move.state, canary, Missing(why, move.data)) else move
+    missing = evidence.Missing(why, move.missing)
+    return stalled(snapshot, move) if overdue(snapshot, move.state, canary, missing) else move
 
 
 def stalled(snapshot: Snapshot, move: NextState) -> NextState:
     """The hold of a step for which no evidence has come for too long."""
     deadline = snapshot.spec.rollout.progress_deadline_seconds
     sentence = f"{move.sentence}; nothing new for {deadline} s, holding, not rolling back"
-    holding = replace(move, data_reason=move.data_reason or move.reason)
+    holding = replace(move, missing_reason=move.missing_reason or move.reason)
     return _as_stalled(snapshot, holding, reasons.EVIDENCE_OVERDUE, sentence)
 
 
-def _mute_for(snapshot: Snapshot, missing: Missing) -> float:
+def _mute_for(snapshot: Snapshot, missing: evidence.Missing) -> float:
     """Seconds since the condition DataAvailable was last true, or last known; 0 where it is true now."""
     result = _data_available(snapshot)
     if result is None or result.status == "True" or parse(result.last_transition_time) is None:
@@ -165,16 +174,16 @@ def _mute_for(snapshot: Snapshot, missing: Missing) -> float:
     return seconds_since(result.last_transition_time, snapshot.now)
 
 
-def _data_available(snapshot: Snapshot) -> Condition | None:
+def _data_available(snapshot: Snapshot) -> base.Condition | None:
     """The condition as the look before this one left it."""
     return next((item for item in snapshot.before.conditions if item.type == reasons.DATA_AVAILABLE), None)
 
 
-def _count(snapshot: Snapshot, state: State, done: int, needed: int) -> str:
-    text = f"{done} of {needed} canary episodes finished, {needed - done} more needed"
+def _count(snapshot: Snapshot, state: State, finished: int, needed: int) -> str:
+    text = f"{finished} of {needed} canary episodes finished, {needed - finished} more needed"
     if snapshot.desired.suspended_agent:
         return f"{text}; LearningAgent {snapshot.desired.suspended_agent} is suspended, its actors play no episodes"
     elapsed = seconds_since(state.step_started_at, snapshot.now)
-    if done <= 0 or elapsed <= 0.0:
+    if finished <= 0 or elapsed <= 0.0:
         return text
-    return f"{text}, about {duration(rough((needed - done) * elapsed / done))} at the present rate"
+    return f"{text}, about {duration(rough((needed - finished) * elapsed / finished))} at the present rate"

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from learnloop_operator.cli.console.requests import Records
+from learnloop_operator.cli.console.orders import Records
 from learnloop_operator.cli.data_plane import DataPlaneAccess
 from learnloop_operator.cli.objects import CommandError
 from testing.browsers.console_server import WrittenCluster

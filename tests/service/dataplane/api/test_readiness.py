@@ -49,7 +49,7 @@ async def test_a_stream_that_somebody_deleted_is_missed(tmp_path: Path, nats: Na
 async def test_the_service_puts_a_stream_back_that_nobody_reads(
     dsn: str, tmp_path: Path, nats: Nats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.assembly.parts.STORES_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.STORES_SECONDS", 0.1)
     async with running(**settings(dsn, tmp_path, nats_url=nats.url)) as api:
         await api.bus.js.delete_stream("RL_REWARDS")
 
@@ -63,7 +63,7 @@ async def test_the_service_puts_a_stream_back_that_nobody_reads(
 async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.assembly.parts.STORES_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.STORES_SECONDS", 0.1)
     blobs = tmp_path / f"blobs-{getpid()}"
     async with running(**settings(dsn, blobs)) as api:
         assert await degraded(api) == {}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from learnloop_api import names
-from learnloop_dataplane.access import OPEN, Bearer
+from learnloop_dataplane.access.tokens import OPEN, Bearer
 from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api
@@ -119,7 +119,7 @@ def test_every_route_that_changes_something_is_written_down_once() -> None:
 
 
 async def test_an_agent_is_refused_what_is_not_an_agents_with_the_right_that_is_missing(
-    guarded: Api, cluster: Cluster
+    guarded: Api, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = {}
     for route in routes():
@@ -132,6 +132,8 @@ async def test_an_agent_is_refused_what_is_not_an_agents_with_the_right_that_is_
         if not as_wished or (right and f"may not {right}" not in text):
             wrong[route] = (code, text[:200])
     assert wrong == {}
+    line = next(line for line in caplog.messages if line.startswith("PUT /api/v1/users/{user_id}/opt-out"))
+    assert "by system:serviceaccount:red:agent is refused with 403" in line
 
 
 async def test_each_route_takes_its_own_right_and_the_operator_needs_none(guarded: Api, cluster: Cluster) -> None:

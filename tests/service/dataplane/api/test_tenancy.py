@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_api import names
 from learnloop_api.names import memory_audience
-from learnloop_dataplane.access import Authenticator
+from learnloop_dataplane.access.tokens import Authenticator
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import SERVICE_ROLE, Database
 from learnloop_dataplane.postgres.experience_tables import SQLModel
@@ -115,7 +115,9 @@ async def test_a_token_for_one_memory_service_is_good_for_no_other_and_not_for_t
     assert await _status(guarded, cluster.token("red", aud=[notes])) == 401
 
 
-async def test_bad_tokens_are_refused(guarded: Api, cluster: Cluster) -> None:
+async def test_bad_tokens_are_refused_and_logged(
+    guarded: Api, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     forged = Cluster()
     bad = [
         None,
@@ -128,6 +130,7 @@ async def test_bad_tokens_are_refused(guarded: Api, cluster: Cluster) -> None:
         jwt.encode({"aud": "learnloop"}, "x" * 32, algorithm="HS256", headers={"kid": "k1"}),
     ]
     assert [await _status(guarded, token) for token in bad] == [401] * len(bad)
+    assert 1 <= sum("refused with 401" in line for line in caplog.messages) < len(bad), "in ten seconds one line"
     assert (await guarded.client.get("/healthz")).status_code == 200
 
 

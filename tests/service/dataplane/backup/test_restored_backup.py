@@ -43,13 +43,7 @@ class Installation:
         self.artifacts = home / "artifacts"
         self.checked = home / "checked"
         home.mkdir(parents=True)
-        self.plane = Product(
-            dsn,
-            home,
-            self.artifacts,
-            NATS_URL=broker.url,
-            ENCRYPTION_KEYS=SEALING,
-        )
+        self.plane = Product(dsn, home, self.artifacts, NATS_URL=broker.url, ENCRYPTION_KEYS=SEALING)
 
     def step(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
         """`python -m learnloop_dataplane.backup`, with the data plane's variables."""

@@ -1,18 +1,22 @@
 """A new embedder is staged beside the old one, which answers until all vectors are there, and can come back."""
 
+import asyncio
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.memories import indexing
 from learnloop_dataplane.memories.indexing import Indexing
 from learnloop_dataplane.text import Analyzer
 
-from ..conftest import Api, eventually, running, settings
+from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import ask, store
 from .test_embedders import model
 
@@ -63,26 +67,54 @@ class ByNumber:
     def __init__(self, name: str, replies: float) -> None:
         self.name = name
         self._replies = replies
+        self.asked: list[str] = []
 
     async def embed(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         vectors = []
+        self.asked += texts
         for text in texts:
             vector = np.zeros(self.dimensions, np.float32)
             vector[int(re.findall(r"\d+", text)[0]) % self.dimensions] = 1.0 if text.endswith("?") else self._replies
             vectors.append(vector)
         return vectors
 
-    async def close(self) -> None:
-        return
+
+async def test_a_replica_that_waits_for_its_embedder_holds_no_connection_and_hides_no_row(api: Api, dsn: str) -> None:
+    await store(api, "waiter", [f"box {number} holds lamps" for number in range(30)])
+    slow = ByNumber("new", 1.0)
+    slow.embed = AsyncMock(side_effect=partial(asyncio.sleep, 3600))  # type: ignore[method-assign]
+    waiting = asyncio.create_task(Indexing(api.db, Analyzer(), slow).embed("team-a"))
+    await eventually(AsyncMock(side_effect=lambda: slow.embed.called))
+
+    async def free() -> bool:
+        held = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+        async with superuser(dsn) as watcher:
+            return await watcher.fetchval(held) == 0
+
+    await eventually(free, seconds=30)
+    while await Indexing(api.db, Analyzer(), ByNumber("new", 1.0)).embed("team-a"):
+        pass
+    async with api.db.tenant("team-a") as connection:
+        assert await connection.fetchval(indexing._IN_USE, "team-a") == "new"
+        assert await connection.fetchval(f"SELECT ({COUNT}) = count(*) FROM memory_index", "new")
+    waiting.cancel()
+
+
+async def test_two_replicas_embed_the_same_rows_without_a_deadlock(api: Api) -> None:
+    await store(api, "both", [f"box {number} holds lamps" for number in range(400)])
+    for number in range(8):
+        replicas = [Indexing(api.db, Analyzer(), ByNumber(f"new-{number}", 1.0)) for _ in range(4)]
+        await asyncio.gather(*(replica.embed("team-a") for replica in replicas))
+        async with api.db.tenant("team-a") as connection:
+            row = await connection.fetchrow(indexing._IN_USE, "team-a")
+        assert row["embedder"] == f"new-{number}"
+        assert number == 0 or row["before"] == f"new-{number - 1}", "the way back stays open"
 
 
 async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refused(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    talk = [text for number in range(40) for text in (f"what is in box {number}?", f"box {number} holds lamps")]
-    ids = await store(api, "talker", talk, session_id="s")
-    assert len(ids) == 80
-    old, worse, better = ByNumber("old", 1.0), ByNumber("worse", -1.0), ByNumber("better", 1.0)
+    worse, better, other = ByNumber("worse", -1.0), ByNumber("better", 1.0), ByNumber("other", -1.0)
 
     async def in_use(embedder: ByNumber, before: ByNumber | None) -> str:
         made = Indexing(api.db, Analyzer(), embedder, before)
@@ -92,7 +124,15 @@ async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refuse
         assert used is not None
         return used.name
 
-    assert await in_use(old, None) == "old"
-    assert await in_use(worse, old) == "old"
-    assert "keeps embedder old" in caplog.text
-    assert await in_use(better, old) == "better"
+    assert await in_use(worse, None) == "worse", "nobody has asked anything yet"
+    talk = [text for number in range(40) for text in (f"what is in box {number}?", f"box {number} holds lamps")]
+    await store(api, "talker", talk, session_id="s")
+    assert await in_use(better, worse) == "better"
+    assert await in_use(other, better) == "better"
+    assert "keeps embedder better" in caplog.text
+    await store(api, "talker", ["box 7 is gone"])
+    assert await in_use(other, better) == "better"
+    assert [*other.asked, *better.asked].count("box 7 is gone") == 2, "once by each"
+    await store(api, "talker", ["box 8 is gone"])
+    better.embed = AsyncMock(side_effect=Unavailable("better"))  # type: ignore[method-assign]
+    assert await in_use(worse, better) == "worse", "the way back is always open"

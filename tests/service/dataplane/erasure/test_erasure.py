@@ -114,12 +114,7 @@ async def test_a_person_is_erased_everywhere_and_nobody_else_is(wired: Api, dsn:
         pseudonym = (await wired.plane.shared.users.hashes(connection, "team-a", [ANNA]))[ANNA]
     receipt = await wired.call("POST", "/api/v1/erasure", json={"user_id": ANNA})
     assert (receipt["subject"], receipt["warehouse"]) == (f"user/{pseudonym}", "none")
-    expected = {
-        "trajectories": 2,
-        "training_transitions": 2,
-        "reward_history": 2,
-        "user_feedback": 2,
-    }
+    expected = {"trajectories": 2, "training_transitions": 2, "reward_history": 2, "user_feedback": 2}
     assert {name: receipt["rows"][name] for name in expected} == expected
     assert receipt["rows"]["agent_memories"] >= 2
     assert receipt["rows"]["recall_log"] == 1

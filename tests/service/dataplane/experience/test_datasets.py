@@ -155,7 +155,7 @@ async def test_wrong_questions_are_answered_with_field_and_fix(api: Api, dsn: st
         for window in ({"until": "0001-01-01T00:00:00Z"}, {"since": "9999-12-31T23:59:59Z"}):
             assert (await page(api, agent="asker", source=source, **window)).trajectories == []
     async with running(**settings(dsn, tmp_path)) as plain:
-        answer = await plain.call("GET", PATH, 422, params={"agent": "asker", "source": "clickhouse"})
+        answer = await plain.call("GET", PATH, 409, params={"agent": "asker", "source": "clickhouse"})
         assert "this installation has no warehouse; set source to postgresql" in str(answer)
 
 

@@ -113,10 +113,7 @@ async def test_a_budget_taken_back_and_a_bad_one(swift: Api) -> None:
     await asyncio.sleep(0.4)
     left = await swift.call("GET", "/api/v1/memory/entries?agent_id=brief")
     assert len(left["memories"]) == 2
-    for bad, field in (
-        ({"memories": -1}, "memories"),
-        ({"x": 1}, "x"),
-    ):
+    for bad, field in (({"memories": -1}, "memories"), ({"x": 1}, "x")):
         refused = await swift.call("PUT", path("brief"), 422, json=bad)
         assert refused["error"]["field"].startswith(field)
 

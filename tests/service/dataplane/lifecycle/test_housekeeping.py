@@ -1,36 +1,16 @@
 """Housekeeping costs nothing true: what is no junk stays, and what was thrown out does not come back."""
 
-from learnloop_dataplane.erasure.rows import Retention
+from learnloop_dataplane.erasure.rows_and_retention import Retention
 
 from ..conftest import Api, superuser
 from ..recall.test_recall import ask, store
 from .test_lifecycle import BASE, post, texts
-
-SAID = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
 
 
 async def episodes(api: Api, agent: str, count: int, origin: str, task: str = "betting") -> None:
     told = [{"task": task, "text": f"{task} {origin} {i}", "success": True, "approach": "double"} for i in range(count)]
     memories = [{"agent_id": agent, "memory_type": "episodic", "content": one, "origin": origin} for one in told]
     await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
-
-
-async def test_a_correction_of_what_was_recalled_is_stored(api: Api) -> None:
-    await store(api, "corrected", [SAID])
-    await ask(api, "corrected", "billing port")
-    body = {"agent_id": "corrected", "memory_type": "semantic", "content": {"text": SAID.replace("8080", "9090")}}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["duplicate"] is False
-    detailed = body | {"content": {"text": SAID, "owner": "team north"}}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=detailed))["duplicate"] is False
-    person = body | {"content": {"text": SAID}, "user_id": "alice"}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=person))["duplicate"] is False
-
-
-async def test_what_was_recalled_from_working_memory_can_be_kept_for_good(api: Api) -> None:
-    await store(api, "promoter", [SAID], memory_type="working")
-    await ask(api, "promoter", "billing port")
-    body = {"agent_id": "promoter", "memory_type": "semantic", "content": {"text": SAID}}
-    assert (await api.call("POST", f"{BASE}/store", 201, json=body))["duplicate"] is False
 
 
 async def test_consolidation_keeps_what_outlives_its_twin_and_details_that_differ(api: Api) -> None:
@@ -108,22 +88,16 @@ async def test_an_import_keeps_how_long_a_memory_lives_and_since_when_it_is_true
 async def test_retention_leaves_pinned_episodes(api: Api, dsn: str) -> None:
     for agent in ("pins", "plain"):
         await store(api, agent, ["an old episode"], pinned=agent == "pins")
+    old = "UPDATE agent_memories SET source = 'episode', created_at = '2000-01-01' WHERE agent_id IN ('pins', 'plain')"
     async with superuser(dsn) as connection:
-        await connection.execute(
-            "UPDATE agent_memories SET source = 'episode', created_at = now() - interval '100 days'"
-            " WHERE agent_id IN ('pins', 'plain')"
-        )
+        await connection.execute(old)
     await Retention(api.db, 30).run()
     assert (await texts(api, "pins"), await texts(api, "plain")) == ({"an old episode"}, set())
 
 
 async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they_were_said(api: Api) -> None:
     said = ["apple", "birch", "cedar", "daisy", "elder", "fennel", "ginger", "hazel", "iris"]
-    memories = [
-        {"agent_id": "talker", "memory_type": "episodic", "content": {"text": word}, "session_id": "s1"}
-        for word in said
-    ]
-    await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
+    await store(api, "talker", said, memory_type="episodic", session_id="s1")
     for place, word in enumerate(said):
         hits = (await ask(api, "talker", word, k=len(said)))["memories"]
         context = {hit["content"]["text"]: hit["score"] for hit in hits if hit["content"]["text"] != word}

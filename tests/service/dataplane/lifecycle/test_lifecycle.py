@@ -1,14 +1,16 @@
 """Forgetting, consolidation, origins, export and import of memories, on the real PostgreSQL."""
 
+import asyncio
 import json
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
-from learnloop_dataplane.erasure.rows import Retention
-from learnloop_dataplane.lifecycle import moving
+from learnloop_dataplane.erasure.rows_and_retention import Retention
+from learnloop_dataplane.lifecycle import export
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
+from learnloop_dataplane.lifecycle.quarantine import retire
 
 from ..conftest import Api, superuser
 from ..recall.test_recall import ask, store
@@ -56,25 +58,33 @@ async def test_the_useful_outlive_the_new_and_the_helpful_those_that_hurt(api: A
     ids = await store(api, "worthy", names, memory_type="episodic")
     uses = {"useful": (0, 5.0, 0.0), "used": (30, 0.0, 0.0), "helpful": (0, 3.0, 1.0), "hurtful": (0, 1.0, 3.0)}
     async with superuser(dsn) as connection:
-        await connection.execute(
-            "UPDATE agent_memories SET created_at = now() - interval '60 days' WHERE id = ANY($1::uuid[])", ids[:3]
-        )
+        old = "UPDATE agent_memories SET created_at = now() - interval '60 days' WHERE id = ANY($1::uuid[])"
+        await connection.execute(old, ids[:3])
+        use = "INSERT INTO memory_use (namespace, memory_id, access_count, helped, hurt) VALUES ('team-a',$1,$2,$3,$4)"
         for name, values in uses.items():
-            await connection.execute(
-                "INSERT INTO memory_use (namespace, memory_id, access_count, helped, hurt)"
-                " VALUES ('team-a', $1, $2, $3, $4)",
-                ids[names.index(name)],
-                *values,
-            )
+            await connection.execute(use, ids[names.index(name)], *values)
     plan = await post(api, "forget", agent_id="worthy", budget=0, dry_run=True)
     order = [example["text"] for example in plan["examples"]]
     assert order == ["old", "used", "useful", "hurtful", "new", "helpful"]
     worths = [example["value"] for example in plan["examples"]]
     assert worths == sorted(worths)
-    assert [example["text"] for example in (await post(api, "forget", agent_id="worthy", budget=4))["examples"]] == [
-        "old",
-        "used",
-    ]
+    gone = (await post(api, "forget", agent_id="worthy", budget=4))["examples"]
+    assert [example["text"] for example in gone] == ["old", "used"]
+
+
+async def test_an_instruction_does_not_age_and_what_withdraws_one_goes_last(api: Api, dsn: str) -> None:
+    said = ["You no longer need to cite sources.", "Always give prices in euros.", "old talk", "new talk"]
+    ids = await store(api, "ruler", said, memory_type="episodic", speaker="user")
+    async with superuser(dsn) as connection:
+        old = "UPDATE agent_memories SET created_at = now() - interval '60 days' WHERE id = ANY($1::uuid[])"
+        await connection.execute(old, ids[:3])
+    plan = await post(api, "forget", agent_id="ruler", budget=0, dry_run=True)
+    assert [example["text"] for example in plan["examples"]] == ["old talk", "new talk", said[1], said[0]]
+    talk = ["You no longer need to change trains in Bern.", "new talk", "I prefer window seats."]
+    await store(api, "traveller", talk[:1], memory_type="episodic", speaker="user", importance=0.1)
+    await store(api, "traveller", talk[1:], memory_type="episodic", speaker="user")
+    plan = await post(api, "forget", agent_id="traveller", budget=0, dry_run=True)
+    assert plan["examples"][0]["text"] == talk[0]
 
 
 async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> None:
@@ -94,10 +104,11 @@ async def test_consolidation_ends_junk_once_and_leaves_the_rest(api: Api) -> Non
 
 
 async def test_an_echo_of_a_recalled_memory_ends_at_consolidation(api: Api) -> None:
-    await store(api, "parrot", ["the harbour crane needs an inspection in the second week of may"])
+    await store(api, "parrot", ["the harbour crane needs an inspection in the second week of may"] * 3)
     await ask(api, "parrot", "crane")
     await store(api, "parrot", ["as noted the harbour crane needs an inspection in the second week of may"])
     assert (await post(api, "consolidate", agent_id="parrot"))["echoes"] == 1
+    assert len((await api.call("GET", f"{BASE}/entries?agent_id=parrot"))["memories"]) == 1
 
 
 async def test_episodes_become_a_fact_that_is_replaced_by_a_newer_one(api: Api) -> None:
@@ -145,7 +156,8 @@ async def test_an_origin_with_an_address_is_found_by_it_and_stored_and_audited_w
 
 
 async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
-    await store(api, "mover", [f"thing {index}" for index in range(5)], importance=0.8, session_id="s1")
+    ever = {"valid_from": "0001-01-01T00:00:00Z", "valid_to": "9999-12-31T23:59:59.999999Z"}
+    await store(api, "mover", [f"thing {index}" for index in range(5)], importance=0.8, session_id="s1", **ever)
     lines = (await api.call("GET", f"{BASE}/export?agent_id=mover")).text
     assert len(lines.splitlines()) == 5
     for expected in ({"imported": 5, "known": 0, "opted_out": 0}, {"imported": 0, "known": 5, "opted_out": 0}):
@@ -155,6 +167,12 @@ async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
     [entry] = (await api.call("GET", f"{BASE}/entries?agent_id=moved&limit=1"))["memories"]
     assert (entry["importance"], entry["session_id"]) == (0.8, "s1")
     assert entry["remembered_at"] == json.loads(lines.splitlines()[0])["created_at"], "as old as its original"
+    ahead = {"id": str(uuid4()), "created_at": "2999-01-01T00:00:00Z", "expires_at": ever["valid_to"]}
+    lines = json.dumps(ahead | {"memory_type": "semantic", "content": {"text": "of a clock that is ahead"}})
+    for agent in ("ahead", "further"):
+        await api.call("POST", f"{BASE}/import?agent_id={agent}", 201, content=lines)
+        assert await texts(api, agent) == {"of a clock that is ahead"}
+        lines = (await api.call("GET", f"{BASE}/export?agent_id={agent}")).text
     for bad, field in (("[]", "body"), ("{", "body"), ('{"id": 1}', None), ("", "body")):
         refused = await api.call("POST", f"{BASE}/import?agent_id=moved", 422, content=bad)
         assert field is None or refused["error"]["field"] == field
@@ -181,11 +199,11 @@ async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
     await post(api, "delete", agent_id="shrinking", ids=[first["memories"][-1]["id"]])
     rest = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&after={first['next']}")
     assert [memory["id"] for memory in rest["memories"]] == ids[2:]
-    monkeypatch.setattr(moving, "PAGE", 2)
-    export = moving.export(api.db, "team-a", "shrinking", None)
-    lines = (await anext(export)).splitlines()
+    monkeypatch.setattr(export, "PAGE", 2)
+    pages = export.export(api.db, "team-a", "shrinking", None)
+    lines = (await anext(pages)).splitlines()
     await post(api, "delete", agent_id="shrinking", ids=[json.loads(lines[-1])["id"]])
-    async for page in export:
+    async for page in pages:
         lines += page.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [ids[0], *ids[2:]]
     for bad in ("x", ids[0], "1,2", f"17,{ids[0]},"):
@@ -198,6 +216,17 @@ async def test_deleting_names_what_it_deletes_and_leaves_nothing_of_it(api: Api)
     body = {"agent_id": "erased", "ids": ids}
     assert await api.call("POST", f"{BASE}/delete", namespace="team-b", json=body) == {"deleted": 0}
     assert await post(api, "delete", **body) == {"deleted": 2}
+    await store(api, "erased", ["the vault opens with 4711"] * 3)
+    await post(api, "consolidate", agent_id="erased")
+    [left] = (await api.call("GET", f"{BASE}/entries?agent_id=erased"))["memories"]
+    assert await post(api, "delete", agent_id="erased", ids=[left["id"]]) == {"deleted": 3}, "with its copies"
+    one, copy, gone = map(UUID, await store(api, "erased", ["the same"] * 3))
+    await post(api, "delete", agent_id="erased", ids=[str(gone)])
+    async with api.db.tenant("team-a") as connection:
+        assert await retire(connection, "team-a", "erased", [copy, one], "duplicate", [one, gone]) == [copy]
+        deleting = asyncio.create_task(export.delete(api.db, "team-a", "erased", [one]))
+        await asyncio.wait([deleting], timeout=0.5)
+    assert await deleting == 2, "with the copy that was one meanwhile"
     async with api.db.tenant("team-a") as connection:
         assert not await connection.fetchval("SELECT count(*) FROM memory_index WHERE agent_id = 'erased'")
 
@@ -206,9 +235,7 @@ async def test_what_ended_long_ago_is_deleted(api: Api) -> None:
     await store(api, "archive", ["ancient"])
     await post(api, "forget", agent_id="archive", budget=0)
     async with api.db.tenant("team-a") as connection:
-        await connection.execute(
-            "UPDATE agent_memories SET ends_at = now() - interval '100 days' WHERE agent_id = 'archive'"
-        )
+        await connection.execute("UPDATE agent_memories SET ends_at = '2000-01-01' WHERE agent_id = 'archive'")
     await store(api, "archive", ["fleeting"])
     await post(api, "forget", agent_id="archive", budget=0)
     await Retention(api.db, 30).run()
@@ -220,14 +247,10 @@ async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) ->
     kept, gone = await store(api, "counted", ["stays", "goes"])
     await post(api, "delete", agent_id="counted", ids=[gone])
     async with api.db.tenant("team-a") as connection:
-        await connection.execute(
-            "INSERT INTO memory_use (namespace, memory_id, access_count) SELECT 'team-a', unnest($1::uuid[]), 1"
-            " ON CONFLICT DO NOTHING",
-            [UUID(kept), UUID(gone)],
-        )
+        use = "INSERT INTO memory_use (namespace, memory_id, access_count) SELECT 'team-a', unnest($1::uuid[]), 1"
+        await connection.execute(f"{use} ON CONFLICT DO NOTHING", [UUID(kept), UUID(gone)])
     await Retention(api.db, 30).run()
     async with api.db.tenant("team-a") as connection:
-        rows = await connection.fetch(
-            "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)", [UUID(kept), UUID(gone)]
-        )
+        used = "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)"
+        rows = await connection.fetch(used, [UUID(kept), UUID(gone)])
     assert [str(row["memory_id"]) for row in rows] == [kept]

@@ -28,7 +28,7 @@ from learnloop_dataplane.lifecycle.distillation import (
     Episode,
     ModelDistiller,
 )
-from learnloop_dataplane.model_servers import ModelServer, chat_probe
+from learnloop_dataplane.model_servers import ChatModel, ModelServer, chat_probe
 
 from ..conftest import running, settings
 from ..recall.test_recall import ask
@@ -60,7 +60,10 @@ def serving(answer: Answer) -> Iterator[Served]:
         def log_message(self, format: str, *arguments: Any) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(http.server.ThreadingHTTPServer):
+        request_queue_size = 128  # the kernel turns away what does not fit
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     served.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -183,7 +186,7 @@ def told(
 
 def distiller(served: Served, seconds: float = 2.0) -> ModelDistiller:
     server = ModelServer(served.url, chat_probe("small"), "key", seconds=seconds, most_bytes=MOST_ANSWER_BYTES)
-    return ModelDistiller(server, "small", seconds=2 * seconds)
+    return ModelDistiller(ChatModel(server, "small", 800), seconds=2 * seconds)
 
 
 LESSONS = json.dumps({"facts": ["Refunds take a day.", " Ask\nfor the  number. "], "procedure": "Call pay first."})
@@ -296,19 +299,11 @@ async def test_episodes_of_numbers_are_sent_to_nobody() -> None:
 async def test_a_service_with_a_distiller_keeps_its_lessons_and_an_erasure_takes_them(dsn: str, tmp_path: Path) -> None:
     with serving(chats(LESSONS)) as served:
         values = settings(dsn, tmp_path, distiller=f"{served.url}#small", distiller_key="secret")
+        asked = {"task": "refund", "success": True}
         async with running(**values) as api:
             memories = [
-                {
-                    "agent_id": "desk",
-                    "memory_type": "episodic",
-                    "content": {
-                        "text": f"caller {i} at anna@example.org wants a refund",
-                        "task": "refund",
-                        "success": True,
-                    },
-                    "user_id": "anna",
-                }
-                for i in range(6)
+                {"agent_id": "desk", "memory_type": "episodic", "content": asked | {"text": text}, "user_id": "anna"}
+                for text in (f"caller {i} at anna@example.org wants a refund" for i in range(6))
             ]
             await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
             done = await api.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "desk"})

@@ -197,7 +197,7 @@ async def test_tenants_still_read_their_own_rewards_and_no_others(guarded: tuple
 
 
 async def test_a_flood_that_waits_for_no_answer_is_told_so_and_neighbours_are_taken(
-    guarded: tuple[Api, Nats], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    guarded: tuple[Api, Nats], cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("learnloop_dataplane.nats.relay.IN_HAND", 0)
     api, server = guarded
@@ -213,4 +213,5 @@ async def test_a_flood_that_waits_for_no_answer_is_told_so_and_neighbours_are_ta
 
     await eventually(taken)
     assert b'relay_refusals_total{namespace="red",why="in_hand"}' in api.plane.shared.metrics.render()
+    assert "a message of 'red' is refused: 0 messages of namespace red wait" in caplog.text
     await red.close()

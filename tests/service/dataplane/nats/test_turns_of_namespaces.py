@@ -3,7 +3,7 @@
 import pytest
 
 from learnloop_api import events, names
-from learnloop_dataplane.concurrency import loop
+from learnloop_dataplane.concurrency import background_loop
 from learnloop_dataplane.nats.event_outbox import BATCH, EventOutbox
 from testing.servers.nats_server import Nats
 from testing.servers.token_issuer import Cluster
@@ -35,7 +35,7 @@ async def test_a_flood_is_published_in_turns_and_to_its_end(
     guarded: tuple[Api, Nats], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, _ = guarded
-    monkeypatch.setattr(loop, "TURN", BATCH)
+    monkeypatch.setattr(background_loop, "TURN", BATCH)
     await register(api, cluster, "red", "cart")
     await flood(api, "blue")
     assert await EventOutbox(api.db, api.bus).run("blue") == BATCH, "one turn, whatever waits"

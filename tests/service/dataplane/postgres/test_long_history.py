@@ -45,7 +45,7 @@ EVALUATED = {
             "weight": 0.5,
             "evaluator": {"type": "regex", "regex": {"pattern": "4"}},
         },
-    ],
+    ]
 }
 AT = "2026-11-01T00:00:00Z"
 BODY = b"{}"

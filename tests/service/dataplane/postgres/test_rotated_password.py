@@ -6,7 +6,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from learnloop_common.key_lines import KeyLines
+from learnloop_common.key_rotation import KeyLines
 from learnloop_dataplane.config import with_login, with_password
 from learnloop_dataplane.postgres.logins import keep, prepare
 from testing.failover.postgres_standby import Server, one_server
@@ -77,6 +77,7 @@ async def test_a_memory_services_pod_gives_its_superuser_the_newest_password(gua
             await api.call("POST", "/api/v1/trajectories", 202, json=trajectory(f"memory-{len(text)}"))
         assert await user(with_login(guarded.dsn("data"), "learnloop", text.splitlines()[0])) == "learnloop"
     assert await user(with_login(guarded.dsn("data"), "learnloop", OLD)) is None
+    assert with_login("x://a@h:1,i:2/d", "u@", "p:/ü") == "x://u%40:p%3A%2F%C3%BC@h:1,i:2/d"
 
 
 async def test_the_superusers_password_changes_when_the_database_is_prepared(guarded: Server) -> None:

@@ -39,6 +39,18 @@ async def indexed(api: Api, agent: str, n: int) -> None:
     await eventually(all_in)
 
 
+async def listed(api: Api, agent: str) -> None:
+    """Returns when the agent is searched as a large one, and nothing of it waits."""
+
+    async def done() -> bool:
+        async with api.db.tenant("team-a") as connection:
+            left = "SELECT count(*) FROM memory_index WHERE agent_id = $1 AND NOT listed"
+            none_left = await connection.fetchval(left, agent) == 0
+        return bool(none_left and (await ask(api, agent, "x"))["plan"] == "chosen")
+
+    await eventually(done)
+
+
 async def test_a_memory_is_found_as_soon_as_it_is_stored(api: Api) -> None:
     await ask(api, "swift", "anything")
     [identity] = await store(api, "swift", ["the sesame door opens at noon"])
@@ -48,18 +60,11 @@ async def test_a_memory_is_found_as_soon_as_it_is_stored(api: Api) -> None:
 
 
 async def test_an_answer_next_to_the_question_is_found_and_says_why(api: Api) -> None:
-    talk = [
-        ("Ann", "Which instrument did you learn as a child?"),
-        ("Bob", "The cello, for eight years."),
-        ("Ann", "Lovely."),
-    ]
+    talk = [("Ann", "Which instrument did you learn as a child?"), ("Bob", "The cello, for eight years.")]
     noise = [("Ann", text) for text in invented(60, seed=3)]
     for session, turns in (("one", noise[:30]), ("two", talk), ("three", noise[30:])):
-        memories = [
-            {"agent_id": "talk", "memory_type": "episodic", "content": {"text": text}, "speaker": name}
-            | {"session_id": session}
-            for name, text in turns
-        ]
+        said = [{"content": {"text": text}, "speaker": name, "session_id": session} for name, text in turns]
+        memories = [{"agent_id": "talk", "memory_type": "episodic"} | each for each in said]
         await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
     found = (await ask(api, "talk", "Which instrument did Bob learn?", k=3))["memories"]
     assert ("The cello, for eight years.", "Bob") in [(hit["content"]["text"], hit["speaker"]) for hit in found]
@@ -71,9 +76,13 @@ async def test_a_standing_instruction_has_a_place_until_it_is_withdrawn(api: Api
     await store(api, "ruled", said, speaker="user")
     found = (await ask(api, "ruled", "Which libraries are in the report on the shelf?"))["memories"]
     assert [(hit["why"]) for hit in found if hit["id"] == rule] == ["instruction"]
-    await store(api, "ruled", ["You no longer need to include version numbers for libraries."], speaker="user")
-    found = (await ask(api, "ruled", "Which libraries are in the report on the shelf?"))["memories"]
-    assert rule not in [hit["id"] for hit in found]
+    [other] = await store(api, "ruled", ["Always include the version of the report."], speaker="user")
+    for memory_type in ("episodic", "semantic"):  # the second ends nothing more
+        ends = ["You no longer need to include version numbers for libraries."]
+        await store(api, "ruled", ends, speaker="user", memory_type=memory_type)
+        for types in (["semantic"], ["semantic", "episodic"]):
+            answer = await ask(api, "ruled", "Which libraries are in the report on the shelf?", memory_types=types)
+            assert [hit["id"] for hit in answer["memories"] if hit["why"] == "instruction"] == [other]
 
 
 async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:
@@ -93,21 +102,11 @@ async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str
             for index in range(1200)
         ]
         questions = [f"{rng.choice(PLACES)} {rng.choice(THINGS)} rare{number}" for number in range(20)]
-        await store(api, "large", texts, session_id="s")
+        ids = await store(api, "large", texts, session_id="s")
         await store(api, "small", texts[:50])
 
-        async def planned() -> bool:
-            return bool((await ask(api, "large", "x"))["plan"] == "chosen")
-
         exact = [[hit["content"] for hit in (await ask(api, "large", text))["memories"]] for text in questions]
-        await eventually(planned)
-
-        async def listed() -> bool:
-            async with api.db.tenant("team-a") as connection:
-                left = "SELECT count(*) FROM memory_index WHERE agent_id = 'large' AND NOT listed"
-                return bool(await connection.fetchval(left) == 0)
-
-        await eventually(listed)
+        await listed(api, "large")
         assert (await ask(api, "small", "harbour"))["plan"] == "exact"
         for text, expected in zip(questions, exact, strict=True):
             answer = await ask(api, "large", text)
@@ -120,6 +119,31 @@ async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str
         await api.call("POST", "/api/v1/memory/delete", json=body)
         found = (await ask(api, "large", "quartz heron"))["memories"]
         assert late not in [hit["id"] for hit in found]
+        halves = [body | {"ids": ids[first::2]} for first in range(2)]
+        await asyncio.gather(*(api.call("POST", "/api/v1/memory/delete", json=half) for half in halves))
+        async with api.db.tenant("team-a") as connection:
+            left = "SELECT count(*) FROM memory_word_counts WHERE agent_id = 'large' AND (word >= 0 OR memories > 0)"
+            assert await connection.fetchval(left) == 0
+
+
+async def test_what_a_large_agents_question_may_not_see_takes_no_place_of_what_it_may(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
+        await store(api, "junky", ["kettle harbour"] * 600)
+        await store(api, "junky", ["how the kettle of the harbour is descaled, step by step"], memory_type="procedural")
+        await listed(api, "junky")
+        typed = await ask(api, "junky", "kettle harbour", memory_types=["procedural"])
+        assert len(typed["memories"]) == 1
+        await api.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "junky"})
+
+        async def two_left() -> bool:
+            return len((await ask(api, "junky", "kettle harbour"))["memories"]) == 2
+
+        await eventually(two_left)
+        await store(api, "junky", ["Always name the pot."], memory_type="procedural", speaker="user")
+        await store(api, "junky", [f"Always name pan {number}." for number in range(520)], speaker="user")
+        await listed(api, "junky")
+        typed = await ask(api, "junky", "kettle harbour", memory_types=["procedural"])
+        assert len(typed["memories"]) == 2
 
 
 async def test_expired_and_not_yet_valid_memories_are_not_recalled(api: Api) -> None:

@@ -72,15 +72,6 @@ async def test_one_ranking_over_all_is_that_of_one_agent_with_all_the_memories(a
     assert [memory["content"] for memory in shared["memories"]] == [memory["content"] for memory in alone["memories"]]
 
 
-async def test_what_another_agent_stored_is_found_as_soon_as_that_answers(api: Api) -> None:
-    await join(api, "reader", "now")
-    await join(api, "writer", "now")
-    for number in range(5):
-        await store(api, "writer", [f"parcel {number} arrived at the depot"])
-        found = told(await ask(api, "reader", f"parcel {number}", scope="group", k=1))
-        assert found == [("writer", f"parcel {number} arrived at the depot")]
-
-
 async def test_the_same_sessions_name_at_two_agents_is_two_sessions(api: Api) -> None:
     await store(api, "left", ["we open the orchard gate", "left turn follows"], session_id="s")
     await store(api, "right", ["nothing of note", "right turn follows"], session_id="s")
@@ -104,18 +95,15 @@ async def test_of_too_many_memories_each_agents_best_are_ranked_together(
     assert (exact["plan"], merged["plan"]) == ("exact", "chosen")
     assert merged["searched"] == exact["searched"] == 180
     assert told(merged)[0] == told(exact)[0] == ("big-c", "big-c saw crate 7")
+    most = await ask(api, "big-a", "what did big-c see", scope="group", k=50)
+    assert {agent for agent, _ in told(most)} == {"big-c"}
+    said = ["Always name the colour of a crate.", "You no longer need to name the colour."]
+    await store(api, "big-a", said, speaker="user")
+    monkeypatch.setattr(recall, "OWN_BEST", 1)
+    [hit] = (await ask(api, "big-a", "which colour has the crate", scope="group", k=1))["memories"]
+    assert (hit["content"]["text"], hit["why"]) == (said[0], "words")
     monkeypatch.setattr(memory_groups, "MOST_MEMBERS", 2)
     assert "more than 2 agents" in await refused(api, "big-a", scope="group")
-
-
-async def test_as_of_answers_for_all_of_them(api: Api) -> None:
-    await store(api, "then-a", ["the ferry leaves at eight"])
-    await store(api, "then-b", ["the ferry leaves at nine"])
-    await join(api, "then-a", "then")
-    await join(api, "then-b", "then")
-    before = await ask(api, "then-a", "ferry", scope="group", as_of="2020-01-01T00:00:00Z")
-    assert before["memories"] == []
-    assert len((await ask(api, "then-a", "ferry", scope="group", as_of="2100-01-01T00:00:00Z"))["memories"]) == 2
 
 
 async def test_an_erased_person_and_an_erased_agent_are_in_nobodys_answer(api: Api) -> None:

@@ -1,10 +1,8 @@
 """Questions and memories of somebody who means no good, or has another language: answered, bounded, and never wrong."""
 
-from pathlib import Path
-
 import pytest
 
-from ..conftest import Api, running, settings
+from ..conftest import Api
 from .test_recall import ask, indexed, store
 
 FILLER = " ".join(f"subject{number:04}" for number in range(700))
@@ -47,7 +45,7 @@ HOSTILE = [
     "word" * 5000,
     ". , ; : ! ? — … ' \"",
     "the of and to in is",
-    "\t\n\r \x1f\x7f",
+    "\t\n\r \x00\x1f\x7f",
 ]
 
 
@@ -60,29 +58,3 @@ async def test_hostile_text_is_stored_asked_for_and_harms_nobody(api: Api, text:
         assert found["memories"]
         assert all(abs(memory["score"]) < 1e6 for memory in found["memories"]), "no score that is not a number"
     assert "harbour" in first(await ask(api, agent, "the harbour"))
-
-
-async def test_a_question_without_a_word_is_answered_by_the_newest(api: Api) -> None:
-    await store(api, "mute", ["trifle one", "trifle two"])
-    await store(api, "mute", ["the newest"])
-    assert first(await ask(api, "mute", "")) == "the newest"
-    assert first(await ask(api, "mute", {"nothing": None})) == "the newest"
-
-
-@pytest.mark.parametrize(
-    ("language", "memory", "question"),
-    [
-        ("german", "die Rechnungen wurden am Montag bezahlt", "wann wurde die Rechnung bezahlt?"),
-        ("french", "les factures ont été payées lundi", "quand la facture a-t-elle été payée ?"),
-        ("russian", "счета были оплачены в понедельник", "когда был оплачен счёт?"),
-        ("none", "领収書は月曜日に支払われた", "領収書はいつ支払われた"),
-    ],
-)
-async def test_other_languages_find_their_own_words(
-    dsn: str, tmp_path: Path, language: str, memory: str, question: str
-) -> None:
-    async with running(**settings(dsn, tmp_path, language=language)) as api:
-        agent = f"speaks-{language}"
-        await store(api, agent, [f"{word} {number}" for number, word in enumerate(["Lampe", "lampe", "лампа"] * 20)])
-        await store(api, agent, [memory])
-        assert first(await ask(api, agent, question)) == memory

@@ -3,6 +3,8 @@
 import hashlib
 from pathlib import Path
 
+import pytest
+
 from learnloop_dataplane.config import Quotas
 
 from ..conftest import running, settings, trajectory
@@ -15,7 +17,7 @@ QUOTAS = Quotas.model_validate(
 )
 
 
-async def test_what_is_over_a_quota_is_refused_and_neighbours_are_served(dsn: str, tmp_path: Path) -> None:
+async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(**settings(dsn, tmp_path, quotas=QUOTAS)) as api:
 
         async def upload(size: int, status: int, namespace: str = "team-a") -> str:
@@ -46,6 +48,8 @@ async def test_what_is_over_a_quota_is_refused_and_neighbours_are_served(dsn: st
         assert "more than 0.1 episodes a second" in told["error"]["message"]
         await api.call("POST", "/api/v1/trajectories", 202, "team-b", json=trajectory("first"))
 
+        for status, route in ((413, "PUT /api/v1/artifacts"), (429, "POST /api/v1/trajectories")):
+            assert any(line.startswith(route) and f"refused with {status}: " in line for line in caplog.messages)
         assert await api.call("GET", "/api/v1/quotas") == {
             "artifact_bytes": {"used": 600, "limit": 1000},
             "memories": {"used": 3, "limit": 3},

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.erasure.requests import LastingRecords
+from learnloop_dataplane.access.kubernetes_api import KubeApi
+from learnloop_dataplane.erasure.erased_before_restore import LastingRecords
 from learnloop_dataplane.errors import ApiServerRefused
-from learnloop_dataplane.kubernetes import KubeApi
 from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api, running, settings

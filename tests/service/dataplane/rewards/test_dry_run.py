@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.wire.reward import DryRunFigures
 from learnloop_dataplane.rewards.reward_hacking import Rankings, midranks, percentiles, ranking_report, spearman

@@ -49,6 +49,7 @@ async def test_raw_rewards_and_opinions_are_counted_for_each_revision(api: Api) 
     assert found["bbbb"]["rated"] == 0
     others = await _outcomes(api, "team-b")
     assert [item["episodes"] for item in others.values()] == [0, 0]
+    await api.call("GET", "/api/v1/models/walk/outcomes", 422, params={"seconds": 1, "revision": "a" * 65})
 
 
 async def test_an_episode_before_the_window_and_a_feedback_value_of_the_agents_own_count_for_nothing(api: Api) -> None:

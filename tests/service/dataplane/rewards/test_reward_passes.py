@@ -13,7 +13,7 @@ from learnloop_dataplane.agents.agent_registry import AgentRegistry
 from learnloop_dataplane.experience.trajectories import prepare, store
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.rewards.policies import Policies
+from learnloop_dataplane.rewards.reward_tables import Policies
 from learnloop_dataplane.rewards.reward_worker import KEEP, RewardWorker, Weigher, compute, keep, pending, waiting
 
 from ..conftest import START_SECONDS, superuser, trajectory
@@ -79,7 +79,7 @@ async def _read(db: Database, whose: Weigher) -> tuple[Any, ...]:
     """What a pass has in hand before it writes: statistics before and after, and the rewards."""
     policy = await Policies(db, untold).get(SPACE, whose.policy, whose.revision)
     assert policy is not None
-    rows, before = await pending(db, SPACE, whose, 100, log=False)
+    rows, before = await pending(db, SPACE, whose, 100, with_steps=False)
     columns, after = compute(policy, before, rows)
     return before, after, columns
 
@@ -125,7 +125,7 @@ async def test_rewards_of_another_namespace_are_neither_read_nor_written(db: Dat
     whose = await _arrive(db, "apart", 1.0)
     read = await _read(db, whose)
     assert await waiting(db, "team-b") == []
-    assert await pending(db, "team-b", whose, 100, log=True) == ([], read[0])
+    assert await pending(db, "team-b", whose, 100, with_steps=True) == ([], read[0])
     assert not await keep(db, "team-b", whose, *read, announce=True)
     assert await _kept(dsn, "apart") == (0, 0, 0, 0)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane import task_rewards
+from learnloop_dataplane.rewards import evaluator_scores
 
 from ..conftest import Api, eventually, running, settings, trajectory
 
@@ -195,7 +195,7 @@ async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
         await reader.read()
         writer.close()
 
-    monkeypatch.setattr(task_rewards, "TURN_SECONDS", 2.0)
+    monkeypatch.setattr(evaluator_scores, "TURN_SECONDS", 2.0)
     judged = {"components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]}
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1#wise"

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from learnloop_dataplane.embedding.embedder import Embedder
+from learnloop_dataplane.vectors.vector_store import Near
 from testing.servers.weaviate_server import KEY, Weaviate, own_weaviate
 
 from ..conftest import Api, eventually, running, settings
@@ -68,7 +69,7 @@ async def held(api: Api, agent: str, texts: list[str]) -> list[UUID]:
 async def near(api: Api, agent: str, text: str, k: int = 10) -> list[UUID]:
     embedder: Embedder = await api.memory.indexing.embedder(NAMESPACE)
     [vector] = await embedder.embed([text])
-    return list(await api.memory.vectors.nearest(NAMESPACE, agent, embedder.name, vector, k))
+    return list(await api.memory.vectors.nearest(NAMESPACE, agent, Near(embedder.name, vector, k)))
 
 
 async def test_the_nearest_come_first_and_no_other_agents(api: Api) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import clickhouse_connect
 import pytest
 
+from learnloop_dataplane import warehouse as shipping
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.warehouse import COLUMNS, ClickHouse
 from testing.servers.clickhouse_server import START_SECONDS, ClickHouseServer
@@ -204,7 +205,9 @@ async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
 async def test_a_namespace_with_much_to_ship_takes_turns_with_those_that_have_little(
     dsn: str, tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.warehouse.BATCH", 2)
+    monkeypatch.setattr(shipping, "BATCH", 2)
+    # A reward that is being announced holds its row: the turn waits for it here.
+    monkeypatch.setattr(shipping, "_WAITING", shipping._WAITING.replace("SKIP LOCKED", ""))
     went: list[str] = []
     insert = ClickHouse.insert
 
@@ -304,8 +307,8 @@ async def test_old_episodes_stay_until_the_warehouse_has_them(dsn: str, tmp_path
 async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_counts_nothing_twice(
     dsn: str, tmp_path: Path, server: ClickHouseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop_dataplane.assembly.parts.SHIP_SECONDS", 0.02)
-    monkeypatch.setattr("learnloop_dataplane.concurrency.loop.AWAY_SECONDS", 0.1)
+    monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.SHIP_SECONDS", 0.02)
+    monkeypatch.setattr("learnloop_dataplane.concurrency.background_loop.AWAY_SECONDS", 0.1)
     count, kills = 300, 4
     async with running(**with_warehouse(dsn, tmp_path, server.dsn)) as api:
         await registered(api, "busy", "fire")

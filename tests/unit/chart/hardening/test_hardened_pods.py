@@ -12,7 +12,7 @@ LASTING = {"Deployment", "StatefulSet"}
 ACCEPTED: dict[tuple[str, str], str] = {
     ("ClusterTrainingRuntime", "node: no limit of memory"): (
         "what a run needs is its own: spec.pod.resources of a TrainingJob says it"
-    ),
+    )
 }
 """Kind and finding → why it stays."""
 

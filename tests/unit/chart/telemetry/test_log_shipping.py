@@ -66,11 +66,7 @@ def test_the_three_labels_and_nothing_else_become_attributes_of_the_resource(ren
 def test_a_line_of_the_audit_names_all_three_itself(render: Render) -> None:
     entry = Entry("team-a", 1, datetime(2026, 1, 31, tzinfo=UTC), "sa", "model.deployed", "x", "done", {})
     line = json.loads(sealer.line_of(seal(GENESIS, entry)))
-    assert {name: line[name] for name in LABELS} == {
-        "app": "learnloop-data",
-        "stream": "audit",
-        "namespace": "team-a",
-    }
+    assert {name: line[name] for name in LABELS} == {"app": "learnloop-data", "stream": "audit", "namespace": "team-a"}
     added = {step["field"]: step["if"] for step in operators(render) if step["type"] == "add"}
     assert added == {
         "attributes.stream": 'attributes.stream != "audit"',

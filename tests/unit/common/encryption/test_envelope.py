@@ -4,8 +4,7 @@ import os
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_common import encryption
 from learnloop_common.encryption import CHUNK_BYTES, HEADER_BYTES, TAG_BYTES, DataKey, Opener, Unreadable

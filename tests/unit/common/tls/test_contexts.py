@@ -88,6 +88,16 @@ async def test_a_server_of_another_name_is_refused(tmp_path: Path) -> None:
             await ask(port, trusting(files), "cartpole.team-b.svc")
 
 
+async def test_a_client_that_has_suites_of_cbc_alone_is_refused(tmp_path: Path) -> None:
+    files = folder(tmp_path, authority("old"))
+    old = ssl.create_default_context(cafile=files.bundle)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("ECDHE+AES:!AESGCM:!AESCCM")
+    async with serving(files) as port:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await ask(port, old)
+
+
 async def test_files_that_do_not_fit_change_nothing_until_they_do(tmp_path: Path) -> None:
     ours = authority()
     files = folder(tmp_path, ours)

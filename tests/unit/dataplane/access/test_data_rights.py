@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from learnloop_dataplane.access import Identity
+from learnloop_dataplane.access.kubernetes_api import Roles
+from learnloop_dataplane.access.pod_owners import PodOwners
+from learnloop_dataplane.access.tokens import Identity
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ApiServerRefused, Unavailable
-from learnloop_dataplane.kubernetes import PodOwners, Roles
 
 OPERATOR = "system:serviceaccount:learnloop-system:learnloop-operator"
 RANK = Identity("team", "system:serviceaccount:team:default", "t-master-0", "pod-1")

@@ -1,7 +1,7 @@
 """What OpenAPI says of who calls, which no route has as parameters of its own."""
 
 from learnloop_dataplane.api.app import create_app
-from learnloop_dataplane.api.requests import IDENTITY_PARAMETERS
+from learnloop_dataplane.api.route_input import IDENTITY_PARAMETERS
 from learnloop_dataplane.config import Config
 
 FOR_ANYBODY = {"/healthz", "/readyz", "/metrics", "/api/v1/schemas", "/api/v1/schemas/{subject}"}

@@ -8,7 +8,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 
 from learnloop_api.wire.trajectory import Trajectory
-from learnloop_dataplane.api.requests import JsonBody
+from learnloop_dataplane.api.route_input import JsonBody
 from learnloop_dataplane.erasure.routes import Opinion
 from learnloop_dataplane.lifecycle.routes import Forget
 from learnloop_dataplane.memories.routes import Retrieve, StoreMemory

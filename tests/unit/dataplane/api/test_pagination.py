@@ -3,10 +3,9 @@
 import re
 from datetime import UTC, datetime
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from learnloop_dataplane.api.requests import begins_after, following, page_mark
+from learnloop_dataplane.api.route_input import begins_after, following, page_mark
 
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(2286, 1, 1), timezones=st.just(UTC))
 KEYS = st.lists(st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=40), min_size=3, max_size=3)

@@ -18,7 +18,7 @@ from learnloop_dataplane.backup import (
     restore_artifacts,
 )
 from learnloop_dataplane.blobs import Blobs
-from learnloop_dataplane.erasure.requests import LastingRecords, Recorded
+from learnloop_dataplane.erasure.erased_before_restore import LastingRecords, Recorded
 
 CONTENT = b"a model"
 DIGEST = sha256(CONTENT).hexdigest()

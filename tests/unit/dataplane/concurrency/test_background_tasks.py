@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from learnloop_dataplane.concurrency.loop import AWAY_SECONDS, FAILED_SECONDS, TURN, Background, Work
+from learnloop_dataplane.concurrency.background_loop import AWAY_SECONDS, FAILED_SECONDS, TURN, Background, Work
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.recall import recall

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from learnloop_dataplane.concurrency.limits import FairPlaces
 from learnloop_dataplane.errors import ApiError

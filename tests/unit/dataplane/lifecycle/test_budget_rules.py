@@ -1,7 +1,6 @@
 """Choice between several memory budgets."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.wire.memory import MemoryBudget
 

@@ -3,8 +3,7 @@
 import time
 from uuid import uuid4
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, Superfluous, said
 
@@ -84,9 +83,3 @@ def test_texts_that_were_made_alike_take_no_more_time_each_when_there_are_more_o
 
     alike(200)
     assert alike(2000) < 5 * alike(200)
-
-
-def test_one_text_with_other_fields_each_time_is_many_memories() -> None:
-    text = "the probe of the depot failed"
-    items = [Item(uuid4(), "semantic", text, 0.0, 0.5, details=frozenset({f'["at",{at}]'})) for at in range(3000)]
-    assert junk(items) == []

@@ -4,8 +4,7 @@ import random
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bench.pipeline.ordinary import KINDS, UNDECIDABLE
 from bench.pipeline.redaction import KEY, run, taken_for_secrets

@@ -2,19 +2,20 @@
 
 import time
 import tomllib
+import tracemalloc
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.recall.kinds import Form, Kind, asks_amount, asks_assistant, form_of, kind_of, says_i
+from learnloop_dataplane.recall.kinds import Form, Kind, asks, form_of, kind_of
+from learnloop_dataplane.recall.questions import question_of
+from learnloop_dataplane.recall.ranking import in_force
+
+from .test_ranking import ANALYZER, memories
 
 SAID = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
 LANGUAGES = tuple(SAID["instruction"])
-
-
-def test_the_set_is_large_enough() -> None:
-    assert sum(len(texts) for table in SAID.values() for texts in table.values()) >= 200
-    assert len(LANGUAGES) >= 6
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -23,51 +24,79 @@ def test_instructions_are_recognised_in_most_phrasings(language: str) -> None:
     assert len(missed) <= 0.1 * len(SAID["instruction"][language]), missed
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_preferences_are_recognised(language: str) -> None:
-    missed = [text for text in SAID["preference"][language] if kind_of(text, "user") != Kind.PREFERENCE]
+def test_four_of_five_instructions_of_another_writer_are_recognised() -> None:
+    unseen = [text for texts in SAID["unseen"].values() for text in texts]
+    assert sum(kind_of(text, "user") >= Kind.INSTRUCTION for text in unseen) >= 0.8 * len(unseen)
+
+
+@pytest.mark.parametrize("kind", ["preference", "statement"])
+def test_preferences_are_recognised_and_ordinary_sentences_are_statements(kind: str) -> None:
+    missed = [text for text in chain(*SAID[kind].values()) if kind_of(text, "user") != Kind[kind.upper()]]
     assert not missed
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_ordinary_sentences_are_statements(language: str) -> None:
-    taken = [text for text in SAID["statement"][language] if kind_of(text, "user") != Kind.STATEMENT]
-    assert not taken
+@pytest.mark.parametrize("language", SAID["kept"])
+def test_a_negation_or_a_condition_ends_nothing(language: str) -> None:
+    assert not [text for text in SAID["kept"][language] if kind_of(text, "user") >= Kind.WITHDRAWAL]
 
 
-def test_an_assistant_states_no_instruction_and_a_withdrawal_is_recognised() -> None:
-    assert kind_of("Always back up your data.", "assistant") == Kind.STATEMENT
-    for text in (
-        "You no longer need to cite sources.",
-        "Du musst nicht mehr auf Deutsch antworten.",
-        "Ya no hace falta que cites fuentes.",
-        "不用再注明来源了。",
-    ):
-        assert kind_of(text, "user") == Kind.WITHDRAWAL
+def test_only_an_order_to_forget_everything_ends_everything() -> None:
+    assert {kind_of(text, "user") for text in SAID["reset"]["all"]} == {Kind.RESET}
+    assert Kind.RESET not in {kind_of(text, "user") for text in SAID["reset"]["none"]}
+
+
+@pytest.mark.parametrize(("rule", "withdrawal", "other"), SAID["withdrawal"]["all"])
+def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdrawal: str, other: str) -> None:
+    for speaker in ("user", "", "Eve"):  # of nobody, it is everybody's
+        said = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
+        kinds = in_force(said, question_of("", ANALYZER).withdrawing).tolist()
+        assert kinds[0] == (kind_of(rule) if speaker == "Eve" else Kind.STATEMENT)
+        assert kinds[1] == kind_of(other, "user") != Kind.STATEMENT
+
+
+def test_a_new_instruction_holds_beside_the_withdrawal_of_another() -> None:
+    texts = ("Always cite sources.", "You no longer need to cite sources. From now on, answer in English.")
+    said = memories([("", "user", text) for text in (*texts, texts[0])])
+    kinds = in_force(said, question_of("", ANALYZER).withdrawing).tolist()
+    assert kinds == [Kind.STATEMENT, Kind.INSTRUCTION, Kind.INSTRUCTION]
+
+
+@pytest.mark.parametrize("speaker", ["user", "Ann", "", "Ann Smith", "Will", "田中太郎", "محمد علي"])
+def test_a_speakers_name_is_no_subject_and_a_reset_ends_that_speakers_instructions(speaker: str) -> None:
+    said = [(speaker, "Always answer in German."), ("Eve", "Never use emojis."), (speaker, "I prefer green tea.")]
+    resets = ("Ignore all my rules.", "すべての指示を忘れてください。", "تجاهل كل تعليماتي.", "मेरे सभी निर्देश भूल जाओ।")
+    for last, kind in (("You can stop it.", Kind.INSTRUCTION), *((text, Kind.STATEMENT) for text in resets)):
+        given = memories([("", *each) for each in (*said, (speaker, last))])
+        kinds = in_force(given, question_of("", ANALYZER).withdrawing).tolist()
+        assert kinds[:3] == [kind, Kind.INSTRUCTION, Kind.PREFERENCE]
+
+
+def test_thousands_of_statements_are_compared_in_little_memory() -> None:
+    words = [f"{number * step % 9973}x" for number in range(5000) for step in range(1, 41)]
+    texts = [" ".join(words[place : place + 40]) for place in range(0, len(words), 40)]
+    said = memories(
+        [("", "", f"{('I prefer', 'I no longer want')[place % 2]} {text}") for place, text in enumerate(texts)]
+    )
+    tracemalloc.start()
+    in_force(said, question_of("", ANALYZER).withdrawing)
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
 
 
 def test_questions_have_a_form_and_are_about_who_asks_or_the_assistant() -> None:
     assert form_of("Can you summarize what we did?") == form_of("Fass bitte alles zusammen") == Form.SUMMARY
     assert form_of("In which order did I visit them?") == form_of("我是按什么顺序做的?") == Form.ORDER
     assert form_of("When does the train leave?") == Form.FACT
-    assert says_i("What is my job?")
-    assert not says_i("What is Ann's job?")
-    assert asks_assistant("What did you recommend?")
-    assert not asks_assistant("What would you recommend?")
+    assert asks("first_person", "What is my job?")
+    assert not asks("first_person", "What is Ann's job?")
+    assert asks("assistant", "What did you recommend?")
+    assert not asks("assistant", "What would you recommend?")
 
 
 def test_questions_for_a_time_or_an_amount_are_recognised() -> None:
-    for text in (
-        "When did she leave?",
-        "How many are there?",
-        "Wann war das?",
-        "Combien de chats ?",
-        "你什么时候来的?",
-        "Сколько их?",
-    ):
-        assert asks_amount(text), text
-    for text in ("Where did she leave it?", "Wo war das?", "她在哪里?"):
-        assert not asks_amount(text), text
+    asked = ("When did she leave?", "How many are there?", "Wann war das?", "你什么时候来的?", "Сколько их?")
+    assert all(asks("amount", text) for text in asked)
+    assert not any(asks("amount", text) for text in ("Where did she leave it?", "Wo war das?", "她在哪里?"))
 
 
 @pytest.mark.parametrize("words", ["how ", "hast du "])
@@ -75,6 +104,6 @@ def test_a_question_of_any_length_is_looked_at_quickly_and_still_understood_by_i
     question = words * (65_536 // len(words))
     began = time.process_time()
     assert form_of(question) == Form.FACT
-    assert not asks_assistant(question)
+    assert not asks("assistant", question)
     assert time.process_time() - began < 1.0
-    assert asks_amount(f"{question}. When was it?")
+    assert asks("amount", f"{question}. When was it?")

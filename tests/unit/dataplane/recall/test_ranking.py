@@ -18,6 +18,7 @@ def memories(said: list[Said], outcomes: list[float] | None = None, cosines: lis
         ids=np.zeros((n, 16), np.uint8),
         words=np.concatenate([np.zeros(0, np.uint32), *packed]).astype(np.uint32),
         distinct=np.array([len(item) for item in packed]),
+        named=np.array([row.named for row in rows]),
         sessions=np.array([row.session for row in rows]),
         said_at=np.arange(n, dtype=float),
         speakers=np.array([row.speaker for row in rows]),
@@ -87,19 +88,6 @@ def test_of_nothing_comes_nothing() -> None:
     assert rank(memories(NOISE), question_of("", ANALYZER), 3).rows == [19, 18, 17], "without a word, the newest"
 
 
-def test_words_of_scripts_without_spaces_and_of_any_form_meet() -> None:
-    for text, question in (
-        ("我把小提琴放在左边的柜子里", "小提琴在哪里"),
-        ("バイオリンは左の棚にあります", "バイオリンはどこ"),
-        ("الكمان في الخزانة اليسرى", "أين الكمان"),
-        ("दाल बाईं अलमारी में है", "दाल कहाँ है"),
-        ("Скрипка лежит в левом шкафу", "где скрипка"),
-        ("Die STRASSE ist gesperrt", "welche straße ist gesperrt"),
-    ):
-        said = [("", "", "दिल की बात"), ("", "", "今日は雨です"), ("", "", text), *NOISE]
-        assert order(said, question, 1) == [2], text
-
-
 def test_an_instruction_that_shares_no_word_with_the_question_fits_by_what_answers_it() -> None:
     said = [
         ("a", "user", "Always format dates as day and month when I ask about deadlines"),
@@ -114,10 +102,22 @@ def test_an_instruction_that_shares_no_word_with_the_question_fits_by_what_answe
 def test_instructions_that_fit_by_the_topic_have_a_fifth_of_the_answer() -> None:
     rules = [("a", "user", f"Always mention item {number} when I ask about plants") for number in range(9)]
     beds = [("g", "user", f"bed {number} has the plants that need rain") for number in range(20)]
-    for k, most in ((10, 2), (5, 1), (3, 1)):
+    for k, most in ((10, 2), (5, 1), (3, 1), (1, 0)):
         rows = order([*rules, *NOISE, *beds], "how much rain is needed", k)
         assert len([row for row in rows if row < len(rules)]) == most
         assert len(rows) == k
+
+
+def test_a_word_for_a_role_names_nobody() -> None:
+    said = [("a", "user", "Always name the version when I ask about libraries"), *NOISE]
+    said += [("b", "user", f"library {number} shows a form") for number in range(12)]
+    assert 0 in order(said, "which library shows the user a form?")
+
+
+def test_an_order_of_what_the_assistant_said_has_it_and_no_answer_is_short_of_memories() -> None:
+    said = [("a", "user", "hello"), *[("a", "agent", f"plant row {number} of tomatoes") for number in range(8)]]
+    assert 0 not in order(said, "In which order did you recommend the rows of tomatoes?", 4)
+    assert len(order(said, "In which order were the tomatoes planted?", 6)) == 6
 
 
 def test_a_summary_spreads_over_the_conversation() -> None:

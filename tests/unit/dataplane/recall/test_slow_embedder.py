@@ -3,7 +3,7 @@
 import asyncio
 from unittest.mock import AsyncMock, Mock
 
-from learnloop_dataplane.recall.recall import TOO_SLOW, Recaller
+from learnloop_dataplane.embedding.embedder import TOO_SLOW, QuestionVectors
 
 
 async def test_an_embedder_that_hangs_is_not_waited_for_at_each_recall() -> None:
@@ -11,9 +11,8 @@ async def test_an_embedder_that_hangs_is_not_waited_for_at_each_recall() -> None
         await asyncio.sleep(5.0)
 
     embedders = {"here": Mock(embed=Mock(side_effect=hang)), "there": Mock(embed=AsyncMock(return_value=[0.0]))}
-    of = AsyncMock(side_effect=embedders.get)
-    recaller = Recaller(Mock(), Mock(), of, Mock(), Mock(), Mock(), embed_seconds=0.01)
+    vectors = QuestionVectors(AsyncMock(side_effect=embedders.get), seconds=0.01)
     for _ in range(TOO_SLOW + 5):
-        assert (await recaller._vector("here", "a question"))[2] == ["embedder"]
+        assert (await vectors.of("here", "a question"))[2] == ["embedder"]
     assert embedders["here"].embed.call_count == TOO_SLOW
-    assert (await recaller._vector("there", "a question"))[2] == []
+    assert (await vectors.of("there", "a question"))[2] == []

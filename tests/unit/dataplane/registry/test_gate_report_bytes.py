@@ -6,14 +6,7 @@ import pytest
 
 from learnloop_dataplane.registry.deployments import read_report
 
-DETECTOR = {
-    "name": "d",
-    "sha256": "a" * 64,
-    "positives": 9,
-    "negatives": 9,
-    "true_positives": 9,
-    "false_positives": 0,
-}
+DETECTOR = {"name": "d", "sha256": "a" * 64, "positives": 9, "negatives": 9, "true_positives": 9, "false_positives": 0}
 GOOD = {"suite": "refusal", "revision": "1a2b3c4d", "n": 300, "failures": {"yielded": 300}, "detector": DETECTOR}
 BODY = json.dumps(GOOD)
 

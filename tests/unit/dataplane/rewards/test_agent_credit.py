@@ -3,11 +3,10 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.reward_policy import TeamCredit
-from learnloop_dataplane.task_rewards import divide
+from learnloop_dataplane.rewards.team_credit import divide
 
 DIFFERENCE = TeamCredit(method="difference")
 NAMES = list("abcdefgh")

@@ -54,10 +54,7 @@ def test_good_code_passes_and_half_good_code_passes_half() -> None:
         ("def f(): raise KeyError('x')", {"raises": "KeyError"}),
         ("class Odd(Exception): pass\ndef f(): raise Odd", {"raises": "Odd"}),
         ("def f(text): print(text); return text", {"args": ["é\n"], "returns": "é\n"}),
-        (
-            "class P:\n    def __init__(self, x): self.x = x\ndef f(): return vars(P(1))",
-            {"returns": {"x": 1}},
-        ),
+        ("class P:\n    def __init__(self, x): self.x = x\ndef f(): return vars(P(1))", {"returns": {"x": 1}}),
     ],
 )
 def test_honest_code_passes(code: str, test: dict[str, Any]) -> None:

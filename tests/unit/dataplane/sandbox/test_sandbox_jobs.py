@@ -79,8 +79,7 @@ def test_the_share_of_tests_passed_is_the_score_and_the_job_is_deleted() -> None
 
 
 @pytest.mark.parametrize(
-    "log",
-    ["", "Killed", '{"passed": 4, "tests": 4, "note": ""}', '{"results": 4, "note": ""}', "[" * 4000],
+    "log", ["", "Killed", '{"passed": 4, "tests": 4, "note": ""}', '{"results": 4, "note": ""}', "[" * 4000]
 )
 def test_a_job_that_says_nothing_sensible_earns_nothing(log: str) -> None:
     assert read_answer(log) is None

@@ -1,4 +1,4 @@
-"""Agents of every kind begin by YAML alone; what they say of their world reaches their jobs and actors whole."""
+"""Agents of every kind begin by YAML alone; what they say of their situation reaches their jobs and actors whole."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.triggers import Trigger
 from learnloop_operator.core.plan import Plan
 
-from .test_learning_agent import created, spec, world
+from .test_learning_agent import created, situation, spec
 
 PLAYED: dict[str, Any] = {
     "environmentConfigMap": {"name": "worlds"},
@@ -25,6 +25,8 @@ PLAYED: dict[str, Any] = {
 """Something else than the default in every field of World."""
 FILLED: dict[str, Any] = {
     "algorithm": "ppo",
+    "engine": "own",
+    "settings": {"any": 1},
     "hyperparameters": {"horizon": 32},
     "totalSteps": 4321,
     "seed": 5,
@@ -54,7 +56,7 @@ def agent(task: dict[str, Any], data: dict[str, Any] | None = None, **template: 
     body["training"]["data"] = data or {}
     body["task"] = task
     body["training"]["template"] = {**body["training"]["template"], **template}
-    return world(120, spec=LearningAgentSpec.model_validate(body).to_kube())
+    return situation(120, spec=LearningAgentSpec.model_validate(body).to_kube())
 
 
 def in_world(name: str, **more: Any) -> dict[str, Any]:
@@ -92,8 +94,8 @@ def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
     said = {} if external else {"successReturn": 7.0}
     task = {"external": own} if external else in_world("worlds:Warehouse", **PLAYED, **said)
     logged = {"rewards": "policy", "filter": {"source": "clickhouse", "tasks": ["t"], "optedIn": True}}
-    world = agent({**task, **kinds}, data=logged)
-    data = training_job(world, 1, Trigger("episodes", "enough"))["spec"]["data"]
+    situation = agent({**task, **kinds}, data=logged)
+    data = training_job(situation, 1, Trigger("episodes", "enough"))["spec"]["data"]
     wanted = {**PLAYED, **logged, **said, "environment": "worlds:Warehouse", "learningAgentRef": {"name": "la"}}
     wanted["filter"] = {"modelRevisions": [], **wanted["filter"]}
     assert set(wanted) == set(TrainingData.model_validate(wanted).to_kube()), "a new field of data needs a source"
@@ -138,9 +140,7 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(
 
 @pytest.mark.parametrize(
     ("task", "template", "words"),
-    [
-        ({"external": {}}, {"algorithm": "cql"}, "no environment defines what the agent sees and does"),
-    ],
+    [({"external": {}}, {"algorithm": "cql"}, "no environment defines what the agent sees and does")],
     ids=["no spaces"],
 )
 def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], template: dict[str, Any], words: str) -> None:
@@ -229,5 +229,5 @@ def test_an_agent_that_acts_elsewhere_and_trains_nothing_must_say_its_kinds() ->
     body = spec()
     body["task"] = {"external": {}}
     del body["training"]
-    plan = decide(world(120, spec=LearningAgentSpec.model_validate(body).to_kube()))
+    plan = decide(situation(120, spec=LearningAgentSpec.model_validate(body).to_kube()))
     assert reason(plan) == ("SpacesUnknown", plan.status["conditions"][0]["message"])

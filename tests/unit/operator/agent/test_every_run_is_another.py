@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
 from learnloop_api.kinds.study import InitialPolicy
@@ -14,23 +13,23 @@ from learnloop_operator.agents.agent_children import training_job
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot
 from learnloop_operator.agents.triggers import Trigger
 
-from .test_learning_agent import world
+from .test_learning_agent import situation
 
 WHY = Trigger("episodes", "enough")
 
 
 def run(number: int, given: AgentSnapshot | None = None) -> TrainingJobSpec:
-    return TrainingJobSpec.model_validate(training_job(given or world(), number, WHY)["spec"])
+    return TrainingJobSpec.model_validate(training_job(given or situation(), number, WHY)["spec"])
 
 
 def with_template(**more: Any) -> AgentSnapshot:
-    body = world().spec.to_kube()
+    body = situation().spec.to_kube()
     body["training"]["template"].update(more)
-    return world(spec=LearningAgentSpec.model_validate(body).to_kube())
+    return situation(spec=LearningAgentSpec.model_validate(body).to_kube())
 
 
 def of_uid(uid: str) -> AgentSnapshot:
-    found = world()
+    found = situation()
     found.object["metadata"]["uid"] = uid  # type: ignore[index]
     return found
 
@@ -78,6 +77,6 @@ def test_a_run_begins_from_the_policy_that_serves_unless_it_is_told_otherwise() 
     told = run(1, with_template(initialPolicy=own)).initial_policy
     assert told is not None
     assert (told.uri, told.required) == (own["uri"], True)
-    body = world().spec.to_kube()
+    body = situation().spec.to_kube()
     body["training"]["warmStart"] = False
-    assert run(1, world(spec=body)).initial_policy is None
+    assert run(1, situation(spec=body)).initial_policy is None

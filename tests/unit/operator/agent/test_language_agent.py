@@ -13,14 +13,14 @@ from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.agents.triggers import Trigger
 from testing.language.spoken import DIGEST, SPOKEN
 
-from .test_learning_agent import spec, world
+from .test_learning_agent import situation, spec
 
 
 def agent(algorithm: str = "rloo", **task: Any) -> Any:
     body = spec()
     body["task"] = {"external": {"trainingEnvironment": "ToolLookup-v1"}, "languageModel": SPOKEN, **task}
     body["training"]["template"] = {"algorithm": algorithm, "totalSteps": 256}
-    return world(120, spec=LearningAgentSpec.model_validate(body).to_kube())
+    return situation(120, spec=LearningAgentSpec.model_validate(body).to_kube())
 
 
 def test_it_begins_with_its_base_model_and_no_policy_of_chance() -> None:
@@ -56,10 +56,10 @@ def test_in_a_world_of_learnloops_actors_talk_to_its_gateway_and_its_runs_are_tr
     body = spec()
     body["task"] = {"environment": {"name": "ToolLookup-v1", "actors": {"concurrency": 6}}, "languageModel": SPOKEN}
     body["training"]["template"] = {"algorithm": "rloo", "totalSteps": 256}
-    seen = world(120, spec=LearningAgentSpec.model_validate(body).to_kube())
+    seen = situation(120, spec=LearningAgentSpec.model_validate(body).to_kube())
     actor = next(item for item in decide(seen).apply if item["metadata"]["name"] == "la-actor")
     (container,) = actor["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["python", "-m", "learnloop_sdk.conversing_actor"]
+    assert container["command"] == ["python", "-m", "learnloop_sdk.conversation_actor"]
     env = {item["name"]: item.get("value") for item in container["env"]}
     assert env["LEARNLOOP_ACTOR_ENVIRONMENT"] == "ToolLookup-v1"
     assert env["LEARNLOOP_ENDPOINT"] == "http://la.ns.svc:8080"

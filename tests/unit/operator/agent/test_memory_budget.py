@@ -8,7 +8,7 @@ from learnloop_operator.agents.agent_snapshot import MemoryHome
 from learnloop_operator.agents.decide_agent import decide
 from learnloop_operator.core.plan import Call, Plan
 
-from .test_learning_agent import spec, world
+from .test_learning_agent import situation, spec
 
 BUDGET = {"memories": 1000, "size": "1Mi"}
 PATH = "/api/v1/agents/la/memory-budget"
@@ -18,7 +18,9 @@ PUT = Call("PUT", PATH, {"memories": 1000, "bytes": 2**20})
 
 def decided(before: Any = BARE, memory: Any = None, **changes: Any) -> Plan:
     home = MemoryHome(True, "http://m-memory.ns.svc:8080") if memory and "serviceRef" in memory else None
-    return decide(world(0, spec=spec(**({"memory": memory} if memory else {})), before=before, memory=home, **changes))
+    return decide(
+        situation(0, spec=spec(**({"memory": memory} if memory else {})), before=before, memory=home, **changes)
+    )
 
 
 def budget_calls(plan: Plan) -> list[Call]:

@@ -5,8 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api import names
 from learnloop_operator.agents.agent_snapshot import Policy, TrainingRun
@@ -15,7 +14,7 @@ from learnloop_operator.agents.triggers import FIRST_SECONDS, LONGEST_SECONDS, P
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
 
-from .test_learning_agent import NOW, created, job, spec, world
+from .test_learning_agent import NOW, created, job, situation, spec
 
 HOUR = timedelta(hours=1)
 
@@ -29,7 +28,7 @@ class Loop:
 
     def look(self, **more: Any) -> Plan:
         arguments = {"before": self.status, "jobs": self.jobs, "now": self.now, **more}
-        plan = decide(world(self.rewarded, **arguments))
+        plan = decide(situation(self.rewarded, **arguments))
         self.status = plan.status
         return plan
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.unit.operator.agent.test_learning_agent import NOW, after, created, job, world
+from tests.unit.operator.agent.test_learning_agent import NOW, after, created, job, situation
 
 from learnloop_api import names
 from learnloop_operator.agents.decide_agent import decide
@@ -12,7 +12,7 @@ ORDER = {names.ANNOTATION_TRAIN: "now at 2026-05-01T11:59:00Z by alice@example.c
 
 
 def test_an_order_to_train_is_told_with_the_name_and_the_run_that_began() -> None:
-    plan = decide(world(0, annotations=ORDER))
+    plan = decide(situation(0, annotations=ORDER))
     assert created(plan) == ["la-1"]
     (told,) = plan.announcements
     assert told.call.path == f"/api/v1/agents/la/training-orders/{told.identity}"
@@ -22,21 +22,21 @@ def test_an_order_to_train_is_told_with_the_name_and_the_run_that_began() -> Non
 
 
 def test_a_new_leader_tells_the_same_again_for_an_hour() -> None:
-    first = decide(world(0, annotations=ORDER))
+    first = decide(situation(0, annotations=ORDER))
     running = {"annotations": ORDER, "before": after(first), "jobs": (job(1, "Training"),)}
-    again = decide(world(0, **running))
+    again = decide(situation(0, **running))
     assert again.announcements == first.announcements
-    late = decide(world(0, **running, now=NOW + timedelta(hours=2)))
+    late = decide(situation(0, **running, now=NOW + timedelta(hours=2)))
     assert late.announcements == ()
 
 
 def test_a_name_that_the_api_server_checked_is_no_claim() -> None:
-    seen = world(0, annotations=ORDER)
+    seen = situation(0, annotations=ORDER)
     seen = replace(seen, defaults=replace(seen.defaults, names_are_verified=True))
     assert decide(seen).announcements[0].call.body["verified"] is True
 
 
 def test_a_run_that_nobody_ordered_is_nobodys_order() -> None:
-    plan = decide(world(120))
+    plan = decide(situation(120))
     assert created(plan) == ["la-1"]
     assert plan.announcements == ()

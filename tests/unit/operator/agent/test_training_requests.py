@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.operator.agent.test_learning_agent import created, spec, world
+from tests.unit.operator.agent.test_learning_agent import created, situation, spec
 
 from learnloop_api import names
 from learnloop_api.kinds.learning_agent import Training
@@ -47,7 +47,7 @@ def after(**wish: Any) -> Training:
 
 
 def agent_with(wish: TrainingRequest, **changes: Any) -> AgentSnapshot:
-    found = world(0, "r1", spec=spec(training=TRAINING), **changes)
+    found = situation(0, "r1", spec=spec(training=TRAINING), **changes)
     assert found.stats is not None
     return replace(found, stats=found.stats.model_copy(update={"training_wish": wish}))
 

@@ -3,8 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from learnloop_api import names
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
@@ -12,7 +11,7 @@ from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split
 from learnloop_operator.agents.decide_agent import decide
 
-from .test_learning_agent import job, spec, world
+from .test_learning_agent import job, situation, spec
 
 DISTURBANCES = ("none", "fails", "is deleted", "status is lost", "operator dies before the status")
 TASKS: tuple[dict[str, Any], ...] = (
@@ -30,7 +29,7 @@ def proofs(task: dict[str, Any], uid: str, disturbed: list[str]) -> list[tuple[i
     found, jobs = [], ()
     for turn, how in enumerate(disturbed):
         notes = {names.ANNOTATION_TRAIN: f"turn {turn}"}
-        seen = world(0, spec=body, before=status, jobs=jobs, annotations=notes)
+        seen = situation(0, spec=body, before=status, jobs=jobs, annotations=notes)
         seen.object["metadata"]["uid"] = uid  # type: ignore[index]
         plan = decide(seen)
         begun = [item for item in plan.apply if item["kind"] == "TrainingJob"]

@@ -4,10 +4,9 @@ import math
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from learnloop_operator.core.anomalies import LEAST, TAIL, rank_sum, watch
+from learnloop_operator.core.anomalies import LEAST, TAIL, find, rank_sum
 from testing.simulation.agent_returns import WRONG, look, planted, quiet
 
 
@@ -35,40 +34,40 @@ def test_quiet_agents_of_any_sign_and_scale_raise_no_alarm() -> None:
 def test_neither_shift_nor_scale_changes_what_is_found(shift: float, scale: float) -> None:
     whole = [float(round(value * 8)) for value in dropped(6.0)]  # few enough digits that rounding breaks no tie
     moved = [round(shift) * 2.0**-10 + 2.0 ** round(math.log2(scale)) * value for value in whole]
-    assert {item.anomaly for item in watch(moved).findings} == {item.anomaly for item in watch(whole).findings}
+    assert {item.anomaly for item in find(moved).findings} == {item.anomaly for item in find(whole).findings}
 
 
 def test_returns_below_zero_are_judged_like_others() -> None:
     negative, quiet_one = [value - 100.0 for value in dropped(6.0)], [value - 100.0 for value in noise(TAIL)]
-    assert [item.anomaly for item in watch(negative).findings] == ["SuddenDrop"]
-    assert watch(quiet_one).findings == ()
+    assert [item.anomaly for item in find(negative).findings] == ["SuddenDrop"]
+    assert find(quiet_one).findings == ()
 
 
 def test_a_drop_is_seen_however_many_episodes_lie_between_two_looks() -> None:
     for late in (10, 60, 150):
         returns = [*noise(300), *(value - 5.0 for value in noise(late, 2))]
-        assert any(item.anomaly == "SuddenDrop" for item in watch(returns).findings)
+        assert any(item.anomaly == "SuddenDrop" for item in find(returns).findings)
 
 
 def test_an_agent_that_learns_and_spreads_is_no_anomaly() -> None:
     draw = random.Random(5)
     rising = [index / 10.0 + draw.gauss(0.0, 0.1 + index / 50.0) for index in range(TAIL)]
-    assert watch(rising).findings == ()
+    assert find(rising).findings == ()
 
 
 def test_too_few_returns_say_nothing() -> None:
-    assert watch([0.0] * (LEAST - 1)).findings == ()
-    assert watch([]).returns == 0
+    assert find([0.0] * (LEAST - 1)).findings == ()
+    assert find([]).returns == 0
 
 
 def test_a_few_episodes_that_end_early_are_no_drop_where_most_reach_the_limit() -> None:
     unlucky = [500.0] * 189 + [400.0] + [500.0, 100.0, 100.0, 500.0, 100.0, 100.0, 500.0, 100.0, 100.0, 500.0]
-    assert watch(unlucky).findings == ()
-    assert [item.anomaly for item in watch([500.0] * 190 + [100.0] * 10).findings] == ["SuddenDrop"]
+    assert find(unlucky).findings == ()
+    assert [item.anomaly for item in find([500.0] * 190 + [100.0] * 10).findings] == ["SuddenDrop"]
 
 
 def test_equal_returns_are_quiet() -> None:
-    assert watch([7.0] * 300).findings == ()
+    assert find([7.0] * 300).findings == ()
 
 
 def test_ranks_of_separated_samples() -> None:
@@ -82,4 +81,4 @@ def test_ranks_of_separated_samples() -> None:
 def test_a_look_at_what_is_no_return_ends(odd: float) -> None:
     mixed = [odd, -odd, 1.0, odd] * 50
     for returns in ([odd] * 200, mixed, [odd] * 100 + [-odd] * 100):
-        assert watch(returns).returns == 200
+        assert find(returns).returns == 200

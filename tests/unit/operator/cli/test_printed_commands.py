@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from learnloop_api.names import GROUP, VERBS
 from learnloop_operator.cli import main
 
@@ -29,10 +27,11 @@ def texts(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def sources() -> Iterator[tuple[str, str]]:
+def sources(word: str) -> Iterator[tuple[str, str]]:
+    """The texts of files that have this word: parsing all files takes seconds."""
     for part in PARTS:
         for path in sorted((ROOT / part).rglob("*.py")):
-            for text in texts(path):
+            for text in texts(path) if word in path.read_text() else ():
                 yield str(path.relative_to(ROOT)), text
     for pattern in ("charts/learnloop/**/*.*", "operator/learnloop_operator/cli/console/pages/*", "docs/**/*.md"):
         for path in sorted(ROOT.glob(pattern)):
@@ -40,32 +39,27 @@ def sources() -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(ROOT)), path.read_text()
 
 
-COMMANDS = sorted({(place, *match.groups()) for place, text in sources() for match in COMMAND.finditer(text)}, key=str)
-
-
 KNOWN = {name: {option for one in main.command(name).params for option in one.opts} for name in main.VERBS}
 PROSE = {"needs", "does", "console"}
 
 
-def test_there_are_commands_to_check() -> None:
-    assert len(COMMANDS) > 50
-
-
-@pytest.mark.parametrize(("place", "verb", "rest"), COMMANDS)
-def test_a_printed_command_has_a_verb_and_options_that_exist(place: str, verb: str, rest: str) -> None:
+def works(place: str, verb: str, rest: str) -> bool:
     if verb == PLACEHOLDER or (place.startswith("docs/") and verb in PROSE):
-        return
-    assert verb in KNOWN, f"{place}: kubectl learnloop {verb}"
-    for word in rest.split():
-        if word.startswith("-"):
-            assert word in KNOWN[verb] or word == "--help", f"{place}: kubectl learnloop {verb} {word}"
+        return True
+    return verb in KNOWN and {word for word in rest.split() if word.startswith("-")} <= KNOWN[verb] | {"--help"}
+
+
+def test_a_printed_command_has_a_verb_and_options_that_exist() -> None:
+    commands = {(place, *match.groups()) for place, text in sources("kubectl") for match in COMMAND.finditer(text)}
+    assert len(commands) > 50
+    assert [command for command in sorted(commands) if not works(*command)] == []
 
 
 def test_no_sentence_tells_a_person_to_set_an_annotation_that_would_be_refused() -> None:
     """The API server refuses an order without its author's name; `kubectl learnloop VERB` signs by itself."""
     sentences = [
         (place, text)
-        for place, text in sources()
+        for place, text in sources(GROUP)
         if place.startswith(("operator/", "crds/learnloop_api/kinds")) and RAW.search(text)
     ]
     kept = [(place, text) for place, text in sentences if not text.startswith(GROUP) and "already obeyed" not in text]

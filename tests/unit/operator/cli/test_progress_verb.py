@@ -38,7 +38,7 @@ LAST = FIRST | {
 }
 
 
-class World:
+class Rig:
     """A cluster with one agent and a data plane."""
 
     namespace = "team-a"
@@ -62,20 +62,20 @@ class World:
         return send
 
 
-def told(world: World, *arguments: str) -> str:
-    return typed(world, "progress", "walker", *arguments)
+def told(rig: Rig, *arguments: str) -> str:
+    return typed(rig, "progress", "walker", *arguments)
 
 
 def test_the_table_has_a_row_for_every_week() -> None:
-    world = World(FIRST, LAST)
-    lines = told(world, "--weeks", "4").splitlines()
-    assert world.asked == [{"weeks": "4"}]
+    rig = Rig(FIRST, LAST)
+    lines = told(rig, "--weeks", "4").splitlines()
+    assert rig.asked == [{"weeks": "4"}]
     head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
     assert lines[0].split() == f"{head} PROMOTIONS ROLLBACKS FALSE".split()
     assert lines[2].split() == ["2026-03-09", "100", "65%", "15", "+0.40", "0.3", "2", "100%", "+0.2", "2", "1", "1"]
 
 
 def test_an_agent_without_a_figure_has_one_sentence() -> None:
-    assert told(World()) == "walker has no episode, training or deployment in the last 8 weeks"
-    said = told(World({"week": "2026-03-02", "episodes": 3}))
+    assert told(Rig()) == "walker has no episode, training or deployment in the last 8 weeks"
+    said = told(Rig({"week": "2026-03-02", "episodes": 3}))
     assert said.splitlines() == ["WEEK OF     EPISODES", "2026-03-02  3"]

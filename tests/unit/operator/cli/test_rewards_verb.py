@@ -25,7 +25,7 @@ POLICY = {
 }
 
 
-class World:
+class Rig:
     """A cluster with one agent, its policy, and a data plane."""
 
     namespace = "team-a"
@@ -49,22 +49,23 @@ class World:
         return send
 
 
-def told(world: World, *arguments: str) -> str:
-    return typed(world, "rewards", "walker", *arguments)
+def told(rig: Rig, *arguments: str) -> str:
+    return typed(rig, "rewards", "walker", *arguments)
 
 
 def test_the_suspicion_stands_above_the_rewards_and_a_missing_component_is_blank() -> None:
-    world = World(REWARD, OLDER)
-    head, table = told(world, "--limit", "2").split("\n\n")
+    rig = Rig(REWARD, OLDER)
+    head, table = told(rig, "--limit", "2").split("\n\n")
     assert head.splitlines() == ["policy     paying, revision abc", "suspicion  28% repeat; look at t1"]
     assert [line.split() for line in table.splitlines()] == [
         ["TIME", "TRAJECTORY", "REWARD", "RAW", "SURE", "DONE", "QUICK", "BROKEN"],
         ["2026-03-01", "12:00:00", "t1", "0.510", "0.800", "75%", "1", "0.25"],
         ["2026-03-01", "12:00:00", "t0", "-5.000", "0.800", "75%", "0", "no-leak"],
     ]
-    assert world.asked == [{"agent_id": "walker", "limit": "2"}]
+    assert rig.asked == [{"agent_id": "walker", "limit": "2"}]
 
 
 def test_an_agent_without_rewards_says_so_and_a_limit_out_of_bounds_is_refused() -> None:
-    assert told(World()).endswith("no episode is rewarded yet")
+    assert told(Rig()).endswith("no episode is rewarded yet")
     assert main(["rewards", "walker", "--limit", "0"]) == main(["progress", "walker", "--weeks", "105"]) == 2
+    assert main(["console", "--port", "65536"]) == 2

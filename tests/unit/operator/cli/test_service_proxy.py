@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
 
 from learnloop_operator.cli.cluster import through
 from learnloop_operator.cli.objects import CommandError
@@ -16,27 +15,19 @@ BY_TLS = "/api/v1/namespaces/system/services/https:data:http/proxy"
 HUNG_UP = json.dumps({"kind": "Status", "message": "error trying to reach service: EOF"})
 
 
-class Answer:
-    status, data = 200, b"{}"
-
-
 class Api:
     """The API server's proxy in front of a Service that speaks one of the two."""
 
     def __init__(self, speaks: str, refusal: tuple[int, str] = (502, HUNG_UP)) -> None:
         self.speaks, self.refusal, self.asked = speaks, refusal, list[str]()
 
-    def call_api(self, path: str, method: str, **_: Any) -> Answer:
+    def send(self, method: str, path: str, *_: Any) -> tuple[int, str]:
         self.asked.append(path)
-        if not path.startswith(self.speaks):
-            error = ApiException(status=self.refusal[0])
-            error.body = self.refusal[1]
-            raise error
-        return Answer()
+        return (200, "{}") if path.startswith(self.speaks) else self.refusal
 
 
 def ask(api: Api, service: str = "system/data:http", times: int = 1) -> None:
-    send = through(api, service)  # type: ignore[arg-type]
+    send = through(api.send, service)
     for _ in range(times):
         assert send("GET", "/readyz", {}, {}, None, 1.0) == (200, "{}")
 
@@ -63,7 +54,7 @@ def test_who_names_the_scheme_is_taken_at_his_word() -> None:
 
 def test_a_refusal_of_the_service_itself_is_not_asked_again() -> None:
     api = Api("nothing", (403, '{"error": {"message": "no"}}'))
-    send = through(api, "system/data:http")  # type: ignore[arg-type]
+    send = through(api.send, "system/data:http")
     assert send("GET", "/x", {}, {}, None, 1.0)[0] == 403
     assert len(api.asked) == 1
 
@@ -72,12 +63,12 @@ def test_first_requests_at_the_same_time_each_find_out() -> None:
     both = threading.Barrier(2, timeout=20.0)
 
     class Slow(Api):
-        def call_api(self, path: str, method: str, **more: Any) -> Answer:
+        def send(self, method: str, path: str, *more: Any) -> tuple[int, str]:
             if path.startswith(PLAIN):
                 both.wait()
-            return super().call_api(path, method, **more)
+            return super().send(method, path, *more)
 
-    send = through(Slow(BY_TLS), "system/data:http")  # type: ignore[arg-type]
+    send = through(Slow(BY_TLS).send, "system/data:http")
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(lambda _: send("GET", "/readyz", {}, {}, None, 1.0), range(2)))
     assert answers == [(200, "{}")] * 2

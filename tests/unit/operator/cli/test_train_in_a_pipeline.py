@@ -1,15 +1,14 @@
 """`train --wait`: a pipeline fails where the gates do."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import ProtocolError
 
+from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.names import LABEL_AGENT
 from learnloop_operator.cli.cluster import refusal, unreachable
+from learnloop_operator.cli.engine_check import engine
 from learnloop_operator.cli.main import main
 from learnloop_operator.cli.objects import CommandError
 from learnloop_operator.cli.steering import train
@@ -87,16 +86,6 @@ def test_a_run_that_is_deleted_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
         train(Deleted("Validated"), "la", **options)
 
 
-@pytest.mark.parametrize("text", ["a word", "- a list", "clusters: 3", "{"])
-def test_a_file_that_is_no_kubeconfig_is_one_sentence(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "config"
-    file.write_text(text)
-    assert main(["--kubeconfig", str(file), "why", "x"]) == 1
-    assert capsys.readouterr().err.startswith("error: no usable kubeconfig: ")
-
-
 def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
     waiting = body("LearningAgent", "la", "RewardPolicy 'walker' is missing:\ncreate it", trainings=6)
@@ -125,9 +114,31 @@ def test_a_pipeline_outlives_an_api_server_that_is_away(
         def find(self, plural: str, name: str) -> dict[str, Any] | None:
             if self.looks == 1:
                 self.looks += 1
-                raise unreachable(ProtocolError("cut off")) if status is None else refusal(ApiException(status, "no"))
+                raise unreachable("cut off") if status is None else refusal(status, "no")
             return super().find(plural, name)
 
     assert train(Away("Validated"), "la", wait=True, timeout=30.0).startswith("la-7 Validated: ")
     printed = capsys.readouterr().err.splitlines()
     assert [line.startswith("the API server") for line in printed] == [False, True], "each is printed once"
+
+
+def test_an_engine_is_checked_by_a_run_that_leaves_nothing() -> None:
+    class Rig(Pipeline):
+        def create(self, _: str, job: dict[str, Any]) -> None:
+            self.job = TrainingJobSpec.model_validate(job["spec"])
+
+        def find(self, plural: str, name: str) -> dict[str, Any]:
+            return ended(1, self.phase, step=2040)
+
+        get = find
+
+        def delete(self, _: str, name: str) -> None:
+            self.asked = name.startswith("engine-check-")
+
+    good, bad = Rig("Validated"), Rig("Failed")
+    assert "own:1 keeps to" in engine(good, "check", "own:1", ["own"])
+    with pytest.raises(CommandError, match=r"own:1 does not keep to .*Failed because"):
+        engine(bad, "check", "own:1", ["own"])
+    assert (good.asked, bad.asked) == (True, True), "the job is deleted"
+    with pytest.raises(CommandError, match=r"^engine-check-.* has not ended in 0 s"):
+        engine(Rig("Training"), "check", "own:1", ["own"], timeout=0.0)

@@ -10,7 +10,7 @@ import pytest
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.names import ANNOTATION_TRAIN, verb_annotation
 from learnloop_operator.cli import main
-from learnloop_operator.cli.looking import trace, why
+from learnloop_operator.cli.inspection import trace, why
 from learnloop_operator.cli.objects import CommandError
 from learnloop_operator.cli.steering import (
     abort,
@@ -231,12 +231,7 @@ def test_trace_walks_from_the_model_to_the_experience() -> None:
             "gates": [{"name": "minReturn", "passed": True, "message": "487.2 ≥ 400"}],
             "startedAt": "t0",
             "finishedAt": "t1",
-            "lineage": {
-                "learningAgent": "x",
-                "rewardPolicy": "p",
-                "rewardPolicyRevision": "r1",
-                "trajectories": 200,
-            },
+            "lineage": {"learningAgent": "x", "rewardPolicy": "p", "rewardPolicyRevision": "r1", "trajectories": 200},
         },
     }
     cluster = Objects(
@@ -262,12 +257,12 @@ def test_why_tells_verdict_arms_and_log() -> None:
     assert "has not looked at it yet" in why(rollout(), "x")
 
 
-def test_without_a_cluster_the_command_fails_with_one_sentence(
+def test_without_kubectl_the_command_fails_with_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert main.main(["--kubeconfig", str(tmp_path / "none"), "why", "x"]) == 1
-    assert capsys.readouterr().err.startswith("error: no usable kubeconfig")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main.main(["why", "x"]) == 1
+    assert capsys.readouterr().err.startswith("error: kubectl is not on PATH")
 
 
 def test_an_override_is_signed_with_its_end_and_reason() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from learnloop_operator.cli.looking import why
+from learnloop_operator.cli.inspection import why
 
 EVIDENCE = {
     "name": "success",

@@ -6,12 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
-from learnloop_operator.kube.kinds import (
-    MODEL_DEPLOYMENT,
-    TRAINING_JOB,
-)
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
+from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")

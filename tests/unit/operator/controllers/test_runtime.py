@@ -13,15 +13,12 @@ from learnloop_common.telemetry import set_up
 from learnloop_operator.core.plan import BaseSnapshot, Call, Plan
 from learnloop_operator.data_plane import DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube.cached_reads import CACHED, CachedReads
-from learnloop_operator.kube.errors import Conflict, Forbidden, NotLeading, NotOurs, Unavailable
-from learnloop_operator.kube.kinds import (
-    MODEL_DEPLOYMENT,
-    TRAINING_JOB,
-)
+from learnloop_operator.kube.errors import Forbidden, NotLeading, NotOurs, Unavailable
+from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile.apply_plan import blamed, check_ownership, told
-from learnloop_operator.reconcile.runtime import ObjectKey, Runtime
+from learnloop_operator.reconcile.apply_plan import blamed, told
+from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime
 
 from .scripted_controllers import NOW, TRIED, A, Applied, B, Leading, Scripted, runtime
 
@@ -63,11 +60,27 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     made.queue.close()
 
 
-async def test_what_is_marked_first_has_its_pass_before_what_was_marked_earlier() -> None:
-    made = runtime(Scripted({}))
-    for key, first in ((B, False), (A, False), (A, True)):
-        made.mark(key.kind, key.namespace, key.name, first=first)
-    assert await made.queue.take() == A
+async def test_a_breach_has_its_pass_while_every_worker_waits_for_something_slow() -> None:
+    over, seen = asyncio.Event(), list[str]()
+
+    class Slow(Scripted):
+        async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
+            seen.append(name)
+            if name == TRIED.name:
+                over.set()
+            elif len(seen) == 2:
+                made.mark(TRIED.kind, TRIED.namespace, TRIED.name, first=True)
+            await asyncio.Event().wait()  # as a dry run of a RewardPolicy takes its time
+
+    made = runtime(Slow({}), Slow({}, kind=MODEL_DEPLOYMENT))
+    made._leadership.acquired.set()
+    for name in "abc":
+        made.mark("TrainingJob", "ns", name)
+    working = asyncio.create_task(made.run())
+    await asyncio.wait_for(over.wait(), 50)
+    assert seen == ["a", "b", TRIED.name]
+    working.cancel()
+    made._leadership.acquired.clear()
 
 
 @pytest.mark.parametrize(
@@ -135,18 +148,6 @@ async def test_a_pass_of_a_process_that_does_not_lead_is_not_repeated() -> None:
     assert not made._failures
     assert not len(made.queue)
     made.queue.close()
-
-
-def test_what_belongs_to_somebody_else_is_never_taken_over() -> None:
-    def owned(uid: str, name: str = "t") -> dict[str, Any]:
-        reference = {"kind": "TrainingJob", "name": name, "uid": uid, "controller": True}
-        return {"kind": "Service", "metadata": {"name": "s", "namespace": "ns", "ownerReferences": [reference]}}
-
-    check_ownership(owned("1"), owned("1"))
-    with pytest.raises(NotOurs, match=r"Service ns/s exists"):
-        check_ownership(owned("1"), {"kind": "Service", "metadata": {"name": "s", "namespace": "ns"}})
-    with pytest.raises(Conflict, match="waiting for its end"):
-        check_ownership(owned("2"), owned("1"))
 
 
 def test_a_silent_data_plane_takes_nobodys_readiness_away() -> None:

@@ -5,17 +5,11 @@ from typing import Any
 import pytest
 
 from learnloop_operator.kube.cached_reads import CACHED
-from learnloop_operator.kube.kinds import (
-    DEPLOYMENT,
-    LEARNING_AGENT,
-    MEMORY_SERVICE,
-    MODEL_DEPLOYMENT,
-    TRAINING_JOB,
-)
+from learnloop_operator.kube.kinds import DEPLOYMENT, LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.reconcile import kopf_handlers
 from learnloop_operator.reconcile.kopf_handlers import RelatedObjects, child_handler, own_handler
-from learnloop_operator.reconcile.runtime import ObjectKey
+from learnloop_operator.reconcile.work_queue import ObjectKey
 
 from .scripted_controllers import TRIED, A, Scripted, runtime
 

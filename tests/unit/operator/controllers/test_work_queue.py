@@ -3,22 +3,11 @@
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from learnloop_operator.reconcile.runtime import ObjectKey, WorkQueue
+from learnloop_operator.reconcile.work_queue import ObjectKey, WorkQueue
 
 A, B = ObjectKey("TrainingJob", "ns", "a"), ObjectKey("TrainingJob", "ns", "b")
-
-
-async def test_an_object_marked_many_times_gets_one_pass() -> None:
-    queue = WorkQueue()
-    for _ in range(5):
-        queue.mark(A)
-    assert len(queue) == 1
-    assert await queue.take() == A
-    queue.done(A)
-    assert len(queue) == 0
 
 
 async def test_what_is_marked_during_a_pass_gets_another_one_after_it() -> None:

@@ -16,7 +16,7 @@ from learnloop_operator.memory_services.decide_service import decide as decide_m
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import Defaults, Snapshot, resolve
 from testing.operators.settings_of import settings_of
-from testing.training.training_builders import NOW, condition, job, plan, reason, spec, world
+from testing.training.training_builders import NOW, condition, job, plan, reason, situation, spec
 
 from ..agent import test_learning_agent as agents
 from ..memory_service import test_memory_service as memories
@@ -63,14 +63,14 @@ def test_a_volume_with_a_models_files_is_asked_about_as_well() -> None:
 
 
 def test_a_gang_with_a_forbidden_pod_never_begins() -> None:
-    made = plan(world(spec=spec(pod=HOST)))
+    made = plan(situation(spec=spec(pod=HOST)))
     assert not made.apply
     assert reason(made) == "PodNotAllowed"
     assert condition(made, "Ready")["message"].startswith("spec.pod.volumes[0]: 'hostPath'")
 
 
 def test_a_gang_that_runs_goes_on_when_the_lists_get_shorter() -> None:
-    seen = world({"attempts": 1}, job=job(), spec=spec(pod={"image": "evil:1"}), pod_rules=RULES)
+    seen = situation({"attempts": 1}, job=job(), spec=spec(pod={"image": "evil:1"}), pod_rules=RULES)
     assert reason(plan(seen)) != "PodNotAllowed"
 
 
@@ -83,7 +83,7 @@ def test_a_new_model_with_a_forbidden_pod_is_no_model_and_what_serves_goes_on() 
 
 def test_a_memory_service_with_a_forbidden_pod_makes_no_pods() -> None:
     for body in ({"storage": {"size": "1Gi"}, "pod": HOST}, {"storage": {"size": "1Gi", "pod": HOST}}):
-        made = decide_memory(memories.world(body))
+        made = decide_memory(memories.situation(body))
         assert set(memories.kinds(made)) == {"ConfigMap"}
         assert memories.ready(made)["reason"] == "PodNotAllowed"
 
@@ -97,7 +97,7 @@ def test_an_agent_says_which_of_its_pods_is_forbidden_and_starts_none(at: str) -
         body.setdefault("deployment", {}).setdefault("template", {})["serving"] = {"pod": HOST}
     else:
         body["task"]["environment"]["actors"] = {**body["task"]["environment"].get("actors", {}), "pod": HOST}
-    made = decide_agent(agents.world(900, spec=body))
+    made = decide_agent(agents.situation(900, spec=body))
     said = next(item for item in made.status["conditions"] if item["type"] == "Ready")
     assert (said["status"], said["reason"]) == ("False", "PodNotAllowed")
     assert "hostPath" in said["message"]
@@ -110,22 +110,19 @@ BASE = {"sha256": "0" * 64}
 
 @pytest.mark.parametrize(
     ("uri", "message"),
-    [
-        ("oci://evil/base@sha256:1", "'image' is a kind of volume"),
-        ("pvc://claim/x", "'persistentVolumeClaim' is"),
-    ],
+    [("oci://evil/base@sha256:1", "'image' is a kind of volume"), ("pvc://claim/x", "'persistentVolumeClaim' is")],
 )
 def test_a_base_model_is_a_volume_wherever_it_is_mounted(uri: str, message: str) -> None:
     model = {"base": {**BASE, "uri": uri}}
     rules = PodRules(volume_kinds=("emptyDir",))
     data = {"environment": "CartPole-v1", "languageModel": model}
-    made = plan(world(spec=spec(algorithm="rloo", data=data), pod_rules=rules))
+    made = plan(situation(spec=spec(algorithm="rloo", data=data), pod_rules=rules))
     assert not made.apply
     assert reason(made) == "PodNotAllowed"
     assert f"spec.data.languageModel.base: {message}" in condition(made, "Ready")["message"]
     body = agents.spec()
     body["task"]["languageModel"] = model
-    agent = replace(agents.world(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=rules))
+    agent = replace(agents.situation(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=rules))
     ready = next(item for item in decide_agent(agent).status["conditions"] if item["type"] == "Ready")
     assert ready["reason"] == "PodNotAllowed"
     assert f"spec.task.languageModel.base: {message}" in ready["message"]
@@ -135,7 +132,7 @@ def test_an_agent_names_the_forbidden_image_of_its_model_server() -> None:
     body = agents.spec()
     language = {"server": {"image": "evil:1"}}
     body.setdefault("deployment", {}).setdefault("template", {})["serving"] = {"language": language}
-    seen = replace(agents.world(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=RULES))
+    seen = replace(agents.situation(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=RULES))
     ready = next(item for item in decide_agent(seen).status["conditions"] if item["type"] == "Ready")
     assert ready["message"].startswith("spec.deployment.template.serving.language.server.image: 'evil:1'")
 
@@ -143,7 +140,7 @@ def test_an_agent_names_the_forbidden_image_of_its_model_server() -> None:
 def test_actors_that_play_end_when_the_platform_takes_their_pod_back() -> None:
     body = agents.spec()
     body["task"]["environment"]["actors"] = {"replicas": 2, "pod": {"image": "evil:1"}}
-    seen = agents.world(0, spec=body, actors={"readyReplicas": 2})
+    seen = agents.situation(0, spec=body, actors={"readyReplicas": 2})
     seen = replace(seen, defaults=AgentDefaults("serving", "http://data", pods=RULES))
     (playing,) = [item for item in decide_agent(seen).apply if item["kind"] == "Deployment"]
     assert playing["spec"]["replicas"] == 0

@@ -10,7 +10,7 @@ from learnloop_operator.kube.events import failure_of, failure_of_job, with_even
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.training.backends import CONTAINERS
 from learnloop_operator.training.gang_pods import rank_of
-from testing.training.training_builders import condition, heartbeat, job, plan, rank, run, world
+from testing.training.training_builders import condition, heartbeat, job, plan, rank, run, situation
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 UNSCHEDULABLE = {
@@ -126,6 +126,7 @@ def test_a_rank_behind_a_broken_init_container_is_stuck_and_names_it() -> None:
             initContainerStatuses=[waiting("ImagePullBackOff", "not found", "init-pytorch")],
         ),
         CONTAINERS,
+        NOW,
     )
     assert seen is not None
     assert seen.stuck
@@ -140,34 +141,29 @@ def test_a_deployment_says_why_its_pods_cannot_be_made() -> None:
 
 def test_a_job_whose_pods_may_not_be_made_says_so_and_warns_once() -> None:
     why = 'pods "t-master-0" is forbidden: exceeded quota: q'
-    first = plan(world({"attempts": 1}, job=job(trouble=why)))
+    first = plan(situation({"attempts": 1}, job=job(trouble=why)))
     assert condition(first, "Ready")["reason"] == "PodsHeldUp"
     assert condition(first, "Ready")["message"] == f"0 of 3 pods exist: {why}"
     assert [notice.type for notice in first.events] == ["Warning"]
-    second = plan(world(dict(first.status), job=job(trouble=why)))
+    second = plan(situation(dict(first.status), job=job(trouble=why)))
     assert second.events == ()
 
 
 def test_a_gang_whose_controller_does_not_run_says_so_after_a_minute() -> None:
-    fresh = plan(world({"attempts": 1}, job=job(age=50, has_status=False)))
+    fresh = plan(situation({"attempts": 1}, job=job(age=50, has_status=False)))
     assert condition(fresh, "Ready")["reason"] == "Starting"
-    silent = plan(world({"attempts": 1}, job=job(age=61, has_status=False)))
+    silent = plan(situation({"attempts": 1}, job=job(age=61, has_status=False)))
     assert condition(silent, "Ready")["reason"] == "PodsHeldUp"
     told = "PyTorchJob t has neither a status nor pods: see that the controller of PyTorchJobs runs"
     assert condition(silent, "Ready")["message"] == told
-    held = plan(world({"attempts": 1}, job=job(age=61, has_status=False, queued=True)))
+    held = plan(situation({"attempts": 1}, job=job(age=61, has_status=False, queued=True)))
     assert condition(held, "Ready")["reason"] == "Queued", "a queue may hold it back before anybody looks at it"
 
 
 def test_a_master_that_waits_for_a_worker_without_a_gpu_names_the_gpu_and_waits_for_it() -> None:
     worker = rank(1, 6000, running=False, started=None, waiting="Unschedulable: no GPU", stuck=True)
     beat = heartbeat(phase="starting", message="waiting for 2 of 3 ranks")
-    seen = world(
-        {"attempts": 1},
-        job=job(age=6000),
-        ranks=(rank(0, 6000), worker),
-        run=run(beat=beat),
-    )
+    seen = situation({"attempts": 1}, job=job(age=6000), ranks=(rank(0, 6000), worker), run=run(beat=beat))
     made = plan(seen)
     assert made.status["phase"] == "Starting"
     assert condition(made, "Ready")["message"] == "pod t-worker-0 waits: Unschedulable: no GPU"
@@ -175,9 +171,9 @@ def test_a_master_that_waits_for_a_worker_without_a_gpu_names_the_gpu_and_waits_
 
 def test_a_gang_without_its_image_spends_no_attempt_although_its_workers_give_up_and_are_replaced() -> None:
     master = rank(0, 6000, running=False, started=None, waiting="ErrImagePull: not found", stuck=True)
-    seen = world({"attempts": 1}, job=job(age=6000), ranks=(master, rank(1, 10), rank(2, 10)))
+    seen = situation({"attempts": 1}, job=job(age=6000), ranks=(master, rank(1, 10), rank(2, 10)))
     assert condition(plan(seen), "Ready")["message"] == "pod t-master-0 waits: ErrImagePull: not found"
-    failed = plan(world({"attempts": 1}, job=job(state="failed"), ranks=(master, rank(1, 10))))
+    failed = plan(situation({"attempts": 1}, job=job(state="failed"), ranks=(master, rank(1, 10))))
     assert "pod t-master-0 never started: ErrImagePull" in condition(failed, "Ready")["message"]
 
 

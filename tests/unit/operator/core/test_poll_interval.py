@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_operator.core.times import LATEST, SHARE, SOONEST, next_look, stamp, unready_since
 
@@ -36,10 +35,6 @@ def test_whoever_looks_learns_of_the_end_a_tenth_too_late_at_most(waited: int) -
 @pytest.mark.parametrize("since", [None, "", "yesterday", "2026-01-01T00:05:00Z"])
 def test_without_a_time_that_can_be_read_and_is_past_pods_are_looked_at_soon(since: str | None) -> None:
     assert next_look(since, NOW) == SOONEST
-
-
-def test_a_caller_may_set_a_nearer_bound() -> None:
-    assert next_look(ago(DAY), NOW, latest=15.0) == 15.0
 
 
 def test_since_when_pods_are_missing_is_told_by_available_or_by_the_age_while_nobody_has_told() -> None:

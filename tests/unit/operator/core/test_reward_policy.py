@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
@@ -16,13 +15,13 @@ from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.errors import InvalidSpec
 from learnloop_operator.kube.fenced_client import KubeClient
 from learnloop_operator.reconcile.reward_policy import RewardPolicyController
-from learnloop_operator.reconcile.runtime import Services, read_spec
+from learnloop_operator.reconcile.work_queue import Services, read_spec
 from learnloop_operator.rewards import REPEAT_SECONDS, RETRY_SECONDS, RewardPolicySnapshot, content_revision, decide
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def world(
+def situation(
     weights: tuple[float, ...] = (0.6, 0.4), status: dict[str, Any] | None = None, **changes: Any
 ) -> RewardPolicySnapshot:
     components = [{"name": f"c{i}", "type": "environment", "weight": weight} for i, weight in enumerate(weights)]
@@ -37,7 +36,7 @@ def ready(plan: Plan) -> dict[str, Any]:
 
 
 def test_new_content_is_published_under_its_hash() -> None:
-    plan = decide(world(agents=3))
+    plan = decide(situation(agents=3))
     (call,) = plan.calls
     assert call.method == "PUT"
     assert call.path == f"/api/v1/rewards/policies/rp/revisions/{plan.status['revision']}"
@@ -48,17 +47,17 @@ def test_new_content_is_published_under_its_hash() -> None:
 
 
 def test_published_content_is_not_published_again_until_it_is_time() -> None:
-    first = decide(world())
-    assert decide(world(status=dict(first.status))).calls == ()
-    late = decide(world(status=dict(first.status), now=NOW + timedelta(seconds=REPEAT_SECONDS)))
+    first = decide(situation())
+    assert decide(situation(status=dict(first.status))).calls == ()
+    late = decide(situation(status=dict(first.status), now=NOW + timedelta(seconds=REPEAT_SECONDS)))
     assert len(late.calls) == 1
     assert late.status == first.status, "repeating changes nothing in the status"
 
 
 def test_what_the_data_plane_can_only_tell_of_a_published_revision_is_asked_for_soon() -> None:
-    first = decide(world())
+    first = decide(situation())
     assert first.requeue_after == RETRY_SECONDS, "it knew no such revision before"
-    assert decide(world(status=dict(first.status))).requeue_after is None
+    assert decide(situation(status=dict(first.status))).requeue_after is None
 
 
 def suspicion(plan: Plan) -> dict[str, Any]:
@@ -73,33 +72,33 @@ def signals(
 
 
 def test_a_sign_of_reward_hacking_names_three_trajectories_and_is_told_once() -> None:
-    before = decide(world(agents=1)).status
-    assert suspicion(decide(world(agents=1)))["status"] == "Unknown"
-    found = decide(world(agents=1, status=dict(before), signals=signals()))
+    before = decide(situation(agents=1)).status
+    assert suspicion(decide(situation(agents=1)))["status"] == "Unknown"
+    found = decide(situation(agents=1, status=dict(before), signals=signals()))
     assert suspicion(found)["status"] == "True"
     assert suspicion(found)["message"] == "31 % repeat another; look at trajectories t1, t2, t3"
     assert [(event.type, event.reason) for event in found.events] == [("Warning", "RewardHackingSuspected")]
     assert ready(found)["status"] == "True", "a suspicion does not stop the policy"
     for later in (signals(figure="33 %"), None):
-        again = decide(world(agents=1, status=dict(found.status), signals=later, now=NOW + timedelta(seconds=60)))
+        again = decide(situation(agents=1, status=dict(found.status), signals=later, now=NOW + timedelta(seconds=60)))
         assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
 
 
 def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
-    before = decide(world(agents=1)).status
+    before = decide(situation(agents=1)).status
     other = {"components": [{"name": "c", "type": "success", "weight": 1}]}
     trial = other | {"dryRun": True}
-    waiting = decide(world(agents=1, spec=trial, status=dict(before)))
+    waiting = decide(situation(agents=1, spec=trial, status=dict(before)))
     assert (waiting.calls, waiting.requeue_after is not None, "dryRun" in waiting.status) == ((), True, False)
     figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="rank correlation 0.81 over 500 episodes")
-    told = decide(world(agents=1, spec=trial, status=dict(before), dry_run=figures))
+    told = decide(situation(agents=1, spec=trial, status=dict(before), dry_run=figures))
     assert told.calls == ()
     assert told.status["revision"] == before["revision"]
     assert (told.status["dryRun"]["correlation"], told.status["dryRun"]["trajectories"]) == (0.81, 500)
     assert ready(told)["message"].endswith(f"over 500 episodes; revision {before['revision']} stays in force")
-    again = decide(world(agents=1, spec=trial, status=dict(told.status)))
+    again = decide(situation(agents=1, spec=trial, status=dict(told.status)))
     assert (again.status, again.events, again.requeue_after) == (told.status, (), None)
-    taken = decide(world(agents=1, spec=other, status=dict(told.status)))
+    taken = decide(situation(agents=1, spec=other, status=dict(told.status)))
     assert taken.status["revision"] == told.status["dryRun"]["revision"], "what was tried is what is published"
     assert "dryRun" not in taken.status
     assert "dryRun" not in taken.calls[0].body
@@ -118,50 +117,50 @@ def bias(suspected: bool | None = True, reason: str = "RewardGap", figure: str =
 
 
 def test_bias_is_told_once_and_its_check_is_no_part_of_the_revision() -> None:
-    plain, checked = decide(world(spec={})), decide(world(spec=CHECKED))
+    plain, checked = decide(situation(spec={})), decide(situation(spec=CHECKED))
     assert plain.status["revision"] == checked.status["revision"]
     assert checked.calls == plain.calls, "what is published says nothing of the check"
     assert all(item["type"] != "BiasSuspected" for item in plain.status["conditions"])
     assert bias_condition(checked)["status"] == "Unknown"
-    found = decide(world(spec=CHECKED, status=dict(checked.status), bias=bias()))
+    found = decide(situation(spec=CHECKED, status=dict(checked.status), bias=bias()))
     number = checked.status["revision"]
     assert bias_condition(found)["message"] == f"revision {number}: en earns 0.12 more than de"
     assert [(event.type, event.reason) for event in found.events] == [("Warning", "BiasSuspected")]
     assert ready(found)["status"] == "True", "a suspicion does not stop the policy"
     for later in (bias(figure="0.13"), None):
-        again = decide(world(spec=CHECKED, status=dict(found.status), bias=later))
+        again = decide(situation(spec=CHECKED, status=dict(found.status), bias=later))
         assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
-    cleared = decide(world(spec=CHECKED, status=dict(found.status), bias=bias(False, "NothingFound")))
+    cleared = decide(situation(spec=CHECKED, status=dict(found.status), bias=bias(False, "NothingFound")))
     assert (bias_condition(cleared)["status"], cleared.events) == ("False", ())
-    removed = decide(world(spec={}, status=dict(found.status)))
+    removed = decide(situation(spec={}, status=dict(found.status)))
     assert all(item["type"] != "BiasSuspected" for item in removed.status["conditions"])
 
 
 def test_a_dry_run_tells_the_bias_of_what_is_tried() -> None:
     figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="s")
     trial = {**CHECKED, "dryRun": True}
-    halfway = decide(world(spec=trial, dry_run=figures))
+    halfway = decide(situation(spec=trial, dry_run=figures))
     assert ("bias" in halfway.status["dryRun"], halfway.requeue_after is not None) == (False, True)
-    told = decide(world(spec=trial, status=dict(halfway.status), bias=bias()))
+    told = decide(situation(spec=trial, status=dict(halfway.status), bias=bias()))
     assert told.status["dryRun"]["bias"] == "en earns 0.12 more than de"
     assert (bias_condition(told)["status"], told.requeue_after) == ("True", None)
     assert [event.reason for event in told.events] == ["BiasSuspected"]
 
 
 def test_a_revision_that_is_biased_is_held_back_where_the_policy_says_so() -> None:
-    before = decide(world(agents=1)).status
+    before = decide(situation(agents=1)).status
     guarded = {"bias": {**CHECKED["bias"], "blockPublishing": True}}
-    waiting = decide(world(spec=guarded, status=dict(before)))
+    waiting = decide(situation(spec=guarded, status=dict(before)))
     assert (waiting.calls, waiting.status["phase"], waiting.status["revision"]) == ((), "Checking", before["revision"])
     assert waiting.requeue_after
-    blocked = decide(world(spec=guarded, status=dict(waiting.status), bias=bias()))
+    blocked = decide(situation(spec=guarded, status=dict(waiting.status), bias=bias()))
     assert (blocked.calls, blocked.status["phase"]) == ((), "Blocked")
     assert f"revision {before['revision']} stays in force" in ready(blocked)["message"]
     assert (ready(blocked)["status"], ready(blocked)["reason"]) == ("False", "BiasSuspected")
     for harmless in (bias(False, "NothingFound"), bias(None, "NotEnoughEpisodes")):
-        taken = decide(world(spec=guarded, status=dict(blocked.status), bias=harmless))
+        taken = decide(situation(spec=guarded, status=dict(blocked.status), bias=harmless))
         assert (len(taken.calls), taken.status["phase"]) == (1, "Published")
-    stays = decide(world(spec=guarded, status=dict(taken.status), bias=bias()))
+    stays = decide(situation(spec=guarded, status=dict(taken.status), bias=bias()))
     assert (stays.status["phase"], ready(stays)["status"]) == ("Published", "True"), "what is in force stays in force"
 
 
@@ -179,25 +178,22 @@ async def test_the_check_is_asked_for_with_the_name_of_the_policy(wire: Any, kub
 
 
 def test_a_first_policy_in_dry_run_is_not_ready() -> None:
-    plan = decide(world(spec={"dryRun": True}))
+    plan = decide(situation(spec={"dryRun": True}))
     assert (ready(plan)["status"], plan.calls) == ("False", ())
     assert "set dryRun to false" in ready(plan)["message"]
 
 
 def test_a_suspicion_ends_with_the_finding_and_with_the_revision() -> None:
-    found = decide(world(agents=1, status=dict(decide(world()).status), signals=signals()))
-    cleared = decide(world(agents=1, status=dict(found.status), signals=signals(False, "NothingFound")))
+    found = decide(situation(agents=1, status=dict(decide(situation()).status), signals=signals()))
+    cleared = decide(situation(agents=1, status=dict(found.status), signals=signals(False, "NothingFound")))
     assert (suspicion(cleared)["status"], cleared.events) == ("False", ())
-    changed = decide(world((0.5, 0.5), agents=1, status=dict(found.status)))
+    changed = decide(situation((0.5, 0.5), agents=1, status=dict(found.status)))
     assert (suspicion(changed)["status"], suspicion(changed)["reason"]) == ("Unknown", "NotLookedAt")
 
 
 @pytest.mark.parametrize(
     ("component", "sentence"),
-    [
-        ({"type": "environment", "weight": 0.7}, "add up to 0.7"),
-        ({"type": "outcome", "weight": 1}, "key"),
-    ],
+    [({"type": "environment", "weight": 0.7}, "add up to 0.7"), ({"type": "outcome", "weight": 1}, "key")],
 )
 def test_a_policy_that_slipped_past_old_rules_is_reported_with_its_field(
     component: dict[str, Any], sentence: str
@@ -275,11 +271,11 @@ def recorded(plan: Plan) -> dict[str, Any] | None:
 
 
 def test_a_constraint_on_a_value_that_nothing_records_is_told_once_with_what_is_recorded() -> None:
-    before = decide(world(agents=1, spec=LIMITED))
+    before = decide(situation(agents=1, spec=LIMITED))
     assert recorded(before) is not None
     unrecorded = {"unrecorded": ["length (constraint short)"], "recorded": ["travelled", "turns"]}
     never = signals(False, "NothingFound").model_copy(update=unrecorded)
-    found = decide(world(agents=1, spec=LIMITED, status=dict(before.status), signals=never))
+    found = decide(situation(agents=1, spec=LIMITED, status=dict(before.status), signals=never))
     condition = recorded(found)
     assert condition is not None
     assert (condition["status"], condition["reason"]) == ("False", "NeverRecorded")
@@ -290,11 +286,13 @@ def test_a_constraint_on_a_value_that_nothing_records_is_told_once_with_what_is_
     assert [event.reason for event in found.events] == ["NeverRecorded"]
     assert ready(found)["status"] == "True"
     for later in (never.model_copy(update={"rewards": 900}), None):
-        again = decide(world(agents=1, spec=LIMITED, status=dict(found.status), signals=later))
+        again = decide(situation(agents=1, spec=LIMITED, status=dict(found.status), signals=later))
         assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
-    mended = decide(world(agents=1, spec=LIMITED, status=dict(found.status), signals=signals(False, "NothingFound")))
+    mended = decide(
+        situation(agents=1, spec=LIMITED, status=dict(found.status), signals=signals(False, "NothingFound"))
+    )
     assert (recorded(mended) or {})["status"] == "True"
 
 
 def test_a_policy_that_names_no_outcome_value_has_no_such_condition() -> None:
-    assert recorded(decide(world(agents=1))) is None
+    assert recorded(decide(situation(agents=1))) is None

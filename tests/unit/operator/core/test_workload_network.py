@@ -18,11 +18,10 @@ from learnloop_operator.training.attempts import launch
 from learnloop_operator.training.backends import Backends
 from testing.network_policies import Network, Party
 from testing.operators.settings_of import settings_of
-from testing.training.training_builders import DEFAULTS, resource, spec, world
+from testing.training.training_builders import DEFAULTS, resource, situation, spec
 
-from ..agent.test_learning_agent import spec as agent_spec
-from ..agent.test_learning_agent import world as agent_world
-from ..memory_service.test_memory_service import world as memory_world
+from ..agent.test_learning_agent import situation as agent_world, spec as agent_spec
+from ..memory_service.test_memory_service import situation as memory_world
 
 HOME = "learnloop-system"
 DATA_URL = f"https://learnloop-data.{HOME}.svc:8080"
@@ -39,7 +38,7 @@ Manifests = Iterable[Any]
 
 def training(name: str = "t", network: WorkloadNetwork | None = USUAL, **changes: Any) -> Manifests:
     """What begins an attempt."""
-    seen = world(object=resource(name=name), spec=spec(**changes))
+    seen = situation(object=resource(name=name), spec=spec(**changes))
     backends = Backends(defaults=replace(DEFAULTS, data_url=DATA_URL, network=network))
     return launch(seen, backends, 0, "").apply
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_operator.kube import http_transport

@@ -1,5 +1,6 @@
 """The cache that passes read, and the order of their writes."""
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,6 +96,8 @@ class Kube:
         self.asked.append(name)
         return self.objects.get((kind.kind, name))
 
+    relearn = find
+
     async def list(self, kind: Any, *_: Any, **__: Any) -> list[Any]:
         self.asked.append(kind.plural)
         return list(self.objects.values())
@@ -163,8 +166,14 @@ def table(text: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": CONFIG_MAP.kind, "metadata": metadata, "data": {"routing": text}}
 
 
-def applier(kube: Kube) -> Applier:
-    return Applier(kube, None, EventRecorder(kube, "op"), None)  # type: ignore[arg-type]
+def owned(text: str, uid: str) -> dict[str, Any]:
+    child = table(text)
+    child["metadata"]["ownerReferences"] = [{"kind": "ModelDeployment", "name": "md", "uid": uid, "controller": True}]
+    return child
+
+
+def applier(kube: Kube, reads: CachedReads | None = None) -> Applier:
+    return Applier(kube, None, EventRecorder(kube, "op"), reads)  # type: ignore[arg-type]
 
 
 def snapshot(*children: dict[str, Any]) -> BaseSnapshot:
@@ -185,13 +194,21 @@ async def test_a_child_that_only_the_cache_lacks_is_found_and_not_taken_over() -
     kube = Kube(table("somebody's"))
     reads = CachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
     reads.cache.listed(CONFIG_MAP, set(), "9")
-    careful = Applier(kube, None, EventRecorder(kube, "op"), None, reads)  # type: ignore[arg-type]
-    owner = {"kind": "ModelDeployment", "name": "md", "uid": "u", "controller": True}
-    ours = table("a")
-    ours["metadata"]["ownerReferences"] = [owner]
     with pytest.raises(NotOurs):
-        await careful.apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(ours,)))
+        await applier(kube, reads).apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(owned("a", "u"),)))
     assert kube.wrote == []
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_child_of_the_deleted_owner_is_made_again_once_it_is_gone(gone: bool) -> None:
+    earlier, ours = owned("a", "deleted"), owned("b", "u")
+    kube = Kube() if gone else Kube(earlier)
+    reads = CachedReads(kube, ObjectCache(CACHED))  # type: ignore[arg-type]
+    reads.cache.put(CONFIG_MAP, earlier)
+    reads.cache.listed(CONFIG_MAP, {("ns", "md-routing")}, "9")
+    with contextlib.nullcontext() if gone else pytest.raises(Conflict, match="waiting for its end"):
+        await applier(kube, reads).apply(MODEL_DEPLOYMENT, snapshot(), Plan(status={}, apply=(ours,)))
+    assert kube.wrote == (["md-routing"] if gone else [])
 
 
 async def test_a_secret_is_made_once_and_never_read() -> None:

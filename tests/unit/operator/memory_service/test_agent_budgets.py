@@ -8,12 +8,9 @@ from learnloop_operator.core.plan import Plan
 from learnloop_operator.memory_services.decide_service import decide
 from learnloop_operator.memory_services.service_snapshot import budgets_json, budgets_of
 
-from .test_memory_service import world
+from .test_memory_service import situation
 
-LONGEST = ToldAgent(
-    memories=10_000_000,
-    bytes=999_999 * 2**30,
-)
+LONGEST = ToldAgent(memories=10_000_000, bytes=999_999 * 2**30)
 
 
 def agent(name: str, service: str | None = "mem", group: str | None = None, **budget: Any) -> dict[str, Any]:
@@ -46,7 +43,7 @@ def test_of_all_agents_those_count_that_name_it_and_have_a_budget_or_a_group() -
 
 
 def test_another_budget_is_another_config_map_and_the_same_pods() -> None:
-    plans = [decide(world(budgets=budgets_json("ns", budgets))) for budgets in ({}, {"a": LONGEST})]
+    plans = [decide(situation(budgets=budgets_json("ns", budgets))) for budgets in ({}, {"a": LONGEST})]
     first, second = (config_map(plan) for plan in plans)
     assert first["metadata"] == second["metadata"]
     assert json.loads(first["data"][BUDGETS_KEY]) == {"namespace": "ns", "agents": {}}
@@ -56,7 +53,7 @@ def test_another_budget_is_another_config_map_and_the_same_pods() -> None:
 
 
 def test_the_pods_read_a_directory_that_the_kubelet_keeps_up_to_date() -> None:
-    [made] = [item for item in decide(world()).apply if item["kind"] == "Deployment"]
+    [made] = [item for item in decide(situation()).apply if item["kind"] == "Deployment"]
     pod = made["spec"]["template"]["spec"]
     [container] = pod["containers"]
     [path] = [item["value"] for item in container["env"] if item["name"] == "LEARNLOOP_AGENT_BUDGETS_FILE"]
@@ -67,7 +64,7 @@ def test_the_pods_read_a_directory_that_the_kubelet_keeps_up_to_date() -> None:
 
 def test_whatever_holds_the_service_up_its_pods_go_on_hearing_of_budgets() -> None:
     plan = decide(
-        world(
+        situation(
             complaint='secret "mem-postgres" not found',
             database={"metadata": {}},
             budgets=budgets_json("ns", {"a": ToldAgent(memories=3)}),

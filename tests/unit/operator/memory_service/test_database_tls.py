@@ -8,11 +8,11 @@ from typing import Any
 
 from learnloop_operator.memory_services.decide_service import decide
 
-from .test_memory_service import world
+from .test_memory_service import situation
 
 
 def made(spec: dict[str, Any] | None = None, *, tls: bool = True) -> dict[tuple[str, str], dict[str, Any]]:
-    plan = decide(replace(world(spec), tls=tls))
+    plan = decide(replace(situation(spec), tls=tls))
     return {(item["kind"], item["metadata"]["name"]): item for item in plan.apply}
 
 
@@ -37,7 +37,8 @@ def test_the_memory_service_verifies_its_database_by_name_and_authority() -> Non
 def test_postgresql_takes_no_client_without_tls_and_only_the_servers_hold_the_key() -> None:
     items = made()
     (server,) = pod(items)["containers"]
-    assert {"ssl=on", "hba_file=/etc/learnloop/pg_hba.conf", "ssl_key_file=/run/tls/tls.key"} <= set(server["args"])
+    ours = {"ssl=on", "ssl_ciphers=ECDHE+AESGCM:ECDHE+CHACHA20", "ssl_key_file=/run/tls/tls.key"}
+    assert ours | {"hba_file=/etc/learnloop/pg_hba.conf"} <= set(server["args"])
     rules = items["ConfigMap", "mem-postgres"]["data"]["pg_hba.conf"].splitlines()
     assert [rule for rule in rules if not rule.startswith("#")] == [
         "local all all trust",

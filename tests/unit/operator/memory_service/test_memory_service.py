@@ -14,7 +14,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "correct-horse"
 
 
-def world(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryServiceSnapshot:
+def situation(spec: dict[str, Any] | None = None, **changes: Any) -> MemoryServiceSnapshot:
     body = {
         "apiVersion": "learnloop.dev/v1alpha1",
         "kind": "MemoryService",
@@ -45,25 +45,20 @@ def deployment(ready_replicas: int = 1) -> dict[str, Any]:
     return {
         "metadata": {"generation": 1},
         "spec": {"replicas": 1},
-        "status": {
-            "observedGeneration": 1,
-            "replicas": 1,
-            "updatedReplicas": 1,
-            "readyReplicas": ready_replicas,
-        },
+        "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready_replicas},
     }
 
 
 def test_with_storage_it_runs_postgresql_with_credentials_made_once() -> None:
-    first = decide(world())
+    first = decide(situation())
     database = ["Secret", "Service", "StatefulSet"]
     assert kinds(first) == ["ConfigMap", "ServiceAccount", *database, "Service", "Deployment"]
-    later = decide(world(database={"metadata": {}}, server=deployment()))
+    later = decide(situation(database={"metadata": {}}, server=deployment()))
     assert "Secret" not in kinds(later)
 
 
 def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
-    plan = decide(world())
+    plan = decide(situation())
     others = [manifest for manifest in plan.apply if manifest["kind"] != "Secret"]
     assert PASSWORD not in json.dumps([others, plan.status])
     assert PASSWORD not in " ".join(notice.message for notice in plan.events)
@@ -73,7 +68,7 @@ def test_lost_credentials_are_never_silently_replaced() -> None:
     said = (
         'pod mem-postgres-0 waits: MountVolume.SetUp failed for volume "credentials" : secret "mem-postgres" not found'
     )
-    plan = decide(world(database={"metadata": {}}, server=deployment(0), complaint=said))
+    plan = decide(situation(database={"metadata": {}}, server=deployment(0), complaint=said))
     assert "mem-postgres" not in {item["metadata"]["name"] for item in plan.apply if item["kind"] == "Secret"}
     assert said in ready(plan)["message"]
 
@@ -81,7 +76,7 @@ def test_lost_credentials_are_never_silently_replaced() -> None:
 def test_a_secret_that_pods_wait_for_is_named_in_the_words_of_the_kubelet() -> None:
     spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
     said = 'pod mem-memory-1 waits: CreateContainerConfigError: secret "db" not found'
-    plan = decide(world(spec, server=deployment(0), complaint=said))
+    plan = decide(situation(spec, server=deployment(0), complaint=said))
     assert ready(plan)["message"].endswith(f"{said}: create this Secret, or correct spec.dsnSecretRef")
     children = ["ConfigMap", "ServiceAccount", "Service", "Deployment"]
     assert kinds(plan) == children, "pods start by themselves when it is there"
@@ -89,7 +84,7 @@ def test_a_secret_that_pods_wait_for_is_named_in_the_words_of_the_kubelet() -> N
 
 
 def test_an_own_database_needs_only_the_service() -> None:
-    plan = decide(world({"dsnSecretRef": {"name": "db", "key": "dsn"}}, server=deployment()))
+    plan = decide(situation({"dsnSecretRef": {"name": "db", "key": "dsn"}}, server=deployment()))
     assert kinds(plan) == ["ConfigMap", "ServiceAccount", "Service", "Deployment"]
     template = plan.apply[-1]["spec"]["template"]
     env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
@@ -97,25 +92,24 @@ def test_an_own_database_needs_only_the_service() -> None:
 
 
 def test_its_pods_have_an_account_of_their_own_and_what_a_scheduler_reckons_with() -> None:
-    for item in decide(world()).apply:
+    for item in decide(situation()).apply:
         if item["kind"] == "ServiceAccount":
             assert (item["metadata"]["name"], item["automountServiceAccountToken"]) == ("mem-memory", False)
         if item["kind"] in ("Deployment", "StatefulSet"):
             (container,) = item["spec"]["template"]["spec"]["containers"]
             assert {"cpu", "memory"} == set(container["resources"]["requests"])
     own = {"serviceAccountName": "mine", "resources": {"requests": {"memory": "2Gi"}}}
-    (*_, server) = decide(world({"storage": {"size": "1Gi"}, "pod": own})).apply
-    pod = server["spec"]["template"]["spec"]
+    made = decide(situation({"storage": {"size": "1Gi", "pod": {"serviceAccountName": "db"}}, "pod": own})).apply
+    database, pod = (it["spec"]["template"]["spec"] for it in made if it["kind"] in ("Deployment", "StatefulSet"))
     assert pod["serviceAccountName"] == "mine"
-    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "50m", "memory": "2Gi"}}, (
-        "a limit of ours could be below a request of theirs"
-    )
+    assert database["serviceAccount"] == database["serviceAccountName"] == "db", "both names go when it is left out"
+    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "50m", "memory": "2Gi"}}, "limits are theirs alone"
 
 
 def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
     weaviate = {"url": "https://w.example:443", "grpc": "g.example:443", "apiKeySecretRef": {"name": "w", "key": "k"}}
     spec = {"storage": {}, "engine": "weaviate", "weaviate": weaviate}
-    plan = decide(world(spec))
+    plan = decide(situation(spec))
     template = plan.apply[-1]["spec"]["template"]
     env = {item["name"]: item for item in template["spec"]["containers"][0]["env"]}
     assert env["LEARNLOOP_WEAVIATE_URL"]["value"] == "https://w.example:443"
@@ -124,13 +118,13 @@ def test_weaviate_is_passed_on_and_its_key_stays_in_the_secret() -> None:
 
 
 def test_it_takes_tokens_for_itself_alone() -> None:
-    containers = decide(world()).apply[-1]["spec"]["template"]["spec"]["containers"]
+    containers = decide(situation()).apply[-1]["spec"]["template"]["spec"]["containers"]
     env = {item["name"]: item.get("value") for item in containers[0]["env"]}
     assert env["LEARNLOOP_AUDIENCE"] == "memory.learnloop.dev/ns/mem"
 
 
 def test_ready_pods_make_it_ready_with_an_address() -> None:
-    plan = decide(world(database={"metadata": {}}, server=deployment()))
+    plan = decide(situation(database={"metadata": {}}, server=deployment()))
     assert ready(plan)["status"] == "True"
     assert plan.status["url"] == "http://mem-memory.ns.svc:8080"
     assert plan.requeue_after is None
@@ -138,13 +132,13 @@ def test_ready_pods_make_it_ready_with_an_address() -> None:
 
 def test_until_then_the_pods_own_complaint_is_shown() -> None:
     plan = decide(
-        world(database={"metadata": {}}, server=deployment(0), complaint="pod x exited with 1: no vector extension")
+        situation(database={"metadata": {}}, server=deployment(0), complaint="pod x exited with 1: no vector extension")
     )
     assert "no vector extension" in ready(plan)["message"]
 
 
 def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
-    plan = decide(world({"storage": {}, "suspend": True}, database={"metadata": {}}))
+    plan = decide(situation({"storage": {}, "suspend": True}, database={"metadata": {}}))
     scaled = {item["kind"]: item["spec"]["replicas"] for item in plan.apply if "replicas" in item.get("spec", {})}
     assert scaled == {"StatefulSet": 0, "Deployment": 0}
     stateful = next(item for item in plan.apply if item["kind"] == "StatefulSet")
@@ -153,7 +147,7 @@ def test_suspending_scales_everything_to_zero_and_keeps_the_volume() -> None:
 
 def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
     def limits(spec: dict[str, Any]) -> dict[str, str]:
-        [made] = [item for item in decide(world({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
+        [made] = [item for item in decide(situation({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
         env = made["spec"]["template"]["spec"]["containers"][0]["env"]
         return {item["name"]: item["value"] for item in env if "PER_AGENT" in item["name"]}
 
@@ -166,7 +160,7 @@ def test_the_limit_of_its_agents_goes_to_the_pods() -> None:
 
 def test_how_often_it_consolidates_goes_to_the_pods() -> None:
     def seconds(spec: dict[str, Any]) -> str:
-        [made] = [item for item in decide(world({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
+        [made] = [item for item in decide(situation({"storage": {}, **spec})).apply if item["kind"] == "Deployment"]
         env = made["spec"]["template"]["spec"]["containers"][0]["env"]
         return next(str(item["value"]) for item in env if item["name"] == "LEARNLOOP_CONSOLIDATE_SECONDS")
 
@@ -176,7 +170,7 @@ def test_how_often_it_consolidates_goes_to_the_pods() -> None:
 
 def server(spec: dict[str, Any], **changes: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Environment, pod and annotations of the service's own pods."""
-    plan = decide(world({"storage": {}} | spec, **changes))
+    plan = decide(situation({"storage": {}} | spec, **changes))
     template = next(item for item in plan.apply if item["kind"] == "Deployment")["spec"]["template"]
     [container] = template["spec"]["containers"]
     env = {item["name"]: item.get("value", item.get("valueFrom")) for item in container["env"]}

@@ -15,7 +15,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 RUNNING = {"startedAt": "2026-01-31T11:59:00Z", "phase": "Training"}
 
 
-def world(kind: str, status: dict[str, Any], **labels: str) -> BaseSnapshot:
+def situation(kind: str, status: dict[str, Any], **labels: str) -> BaseSnapshot:
     body = {"kind": kind, "metadata": {"name": "x", "namespace": "team", "labels": labels}, "status": status}
     return BaseSnapshot(now=NOW, object=body)
 
@@ -27,7 +27,7 @@ def ended(reason: str) -> dict[str, Any]:
 
 def test_a_run_that_fails_its_gates_is_not_one_that_is_done() -> None:
     """What the data plane counted as done was every run that had a manifest."""
-    job = world("TrainingJob", RUNNING, **{"learnloop.dev/learning-agent": "pole"})
+    job = situation("TrainingJob", RUNNING, **{"learnloop.dev/learning-agent": "pole"})
     counted = {reason: happenings("TrainingJob", job, Plan(ended(reason))) for reason in ("GatesFailed", "Validated")}
     assert counted["GatesFailed"] == (
         Happening("training", "team", "pole", "gates_failed", 60.0),
@@ -41,22 +41,22 @@ def test_a_run_that_fails_its_gates_is_not_one_that_is_done() -> None:
 
 def test_an_end_is_counted_by_the_pass_that_writes_it_and_by_no_other() -> None:
     plan = Plan(ended("Validated"))
-    job = world("TrainingJob", RUNNING)
+    job = situation("TrainingJob", RUNNING)
     assert happenings("TrainingJob", job, plan)
     again = replace(job, object={**job.object, "status": plan.status})
     assert happenings("TrainingJob", again, plan) == ()
 
 
 def test_a_rollback_is_counted_by_its_reason_and_ends_a_rollout() -> None:
-    pin = {"revision": "3f9a2c81", "reason": "GrossBreach", "at": "2026-01-31T12:00:00Z"}
-    plan = Plan({"blockedRevisions": [pin]}, events=(Notice("Warning", "RolledBack", "…"),))
-    served = world("ModelDeployment", {}, **{"learnloop.dev/learning-agent": "pole"})
+    block = {"revision": "3f9a2c81", "reason": "GrossBreach", "at": "2026-01-31T12:00:00Z"}
+    plan = Plan({"blockedRevisions": [block]}, events=(Notice("Warning", "RolledBack", "…"),))
+    served = situation("ModelDeployment", {}, **{"learnloop.dev/learning-agent": "pole"})
     found = {(item.what, item.result) for item in happenings("ModelDeployment", served, plan)}
     assert found == {("rollout", "rolled_back"), ("roll_back", "GrossBreach")}
 
 
 def test_a_promotion_is_a_deployment_and_a_first_model_no_rollout() -> None:
-    served = world("ModelDeployment", {})
+    served = situation("ModelDeployment", {})
     promoted = Plan({}, events=(Notice("Normal", "Promoted", "…"),))
     first = Plan({}, events=(Notice("Normal", "FirstModelServed", "…"),))
     assert [item.what for item in happenings("ModelDeployment", served, promoted)] == ["rollout", "deployment"]

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from prometheus_client import CollectorRegistry
 
 from learnloop_api import names
@@ -26,9 +25,9 @@ from learnloop_operator.prometheus.pod_counters import (
 )
 from learnloop_operator.reconcile import fast_lane_reader
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
-from learnloop_operator.reconcile.runtime import utc_now
+from learnloop_operator.reconcile.work_queue import utc_now
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
-from learnloop_operator.rollout.judging.analysis import Subject
+from learnloop_operator.rollout.judging.watched_arms import Subject
 from learnloop_serving.metrics import Metrics as ServerMetrics
 
 MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"
@@ -92,13 +91,15 @@ def test_no_text_costs_more_than_a_walk_over_it(unit: str) -> None:
 
 
 def pod(name: str, address: str = "127.0.0.1", *, ready: str = "True", deleted: bool = False) -> dict[str, object]:
-    metadata = {"name": name, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    mesh = {"annotations": {names.ANNOTATION_PORT: "15020"}}
+    metadata = {"name": name, **mesh, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     return {"metadata": metadata, "status": {"podIP": address, "conditions": [{"type": "Ready", "status": ready}]}}
 
 
 def test_only_ready_pods_that_stay_are_asked() -> None:
     pods = [pod("b"), pod("a"), pod("c", ready="False"), pod("d", deleted=True), pod("e", "")]
     assert [target.name for target in targets(pods)] == ["a", "b"]
+    assert [targets([pod("a", address)])[0].port for address in ("127.0.0.1", "10.0.0.7")] == [15020, None]
     assert len(targets([pod(f"p{index}") for index in range(100)])) == 64
 
 

@@ -3,25 +3,24 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.rollout.model.rollout_state import load
-from testing.simulation.two_arm_world import World
+from testing.simulation.two_arm_rig import Rig
 
 
-def climbing(to: int) -> World:
+def climbing(to: int) -> Rig:
     """A canary as good as stable, at the weight `to` of 10, 25, 50, 100, which it has just got."""
-    world = World(1, 0.9)
-    while world.status.get("weight") != to:
-        assert world.run(1) == "Progressing"
-    return world
+    rig = Rig(1, 0.9)
+    while rig.status.get("weight") != to:
+        assert rig.run(1) == "Progressing"
+    return rig
 
 
-def edit(world: World, *weights: int) -> None:
-    world.spec["rollout"]["steps"] = [{"weight": weight, "minEpisodes": 4000} for weight in weights]
+def edit(rig: Rig, *weights: int) -> None:
+    rig.spec["rollout"]["steps"] = [{"weight": weight, "minEpisodes": 4000} for weight in weights]
 
 
 @pytest.mark.parametrize(
@@ -39,12 +38,12 @@ def edit(world: World, *weights: int) -> None:
 def test_an_edited_rollout_goes_on_at_the_last_step_that_asks_for_no_more(
     at: int, steps: tuple[int, ...], after: int
 ) -> None:
-    world = climbing(at)
-    edit(world, *steps)
-    world.run(4)
-    assert world.status["weight"] == after
-    assert world.status["stepWeight"] == after
-    assert world.status["phase"] == "Progressing"
+    rig = climbing(at)
+    edit(rig, *steps)
+    rig.run(4)
+    assert rig.status["weight"] == after
+    assert rig.status["stepWeight"] == after
+    assert rig.status["phase"] == "Progressing"
 
 
 def test_a_weight_that_was_earned_and_waits_for_its_pods_is_given_after_an_edit_below_it() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from prometheus_client.samples import Sample as ExposedSample
 
 from learnloop_api import names
@@ -62,13 +61,7 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
         (RETURN, arm(6, 480.0), arm(60, None), Verdict.HOLD, "no number for stable over 60 episodes"),
         (RETURN, arm(6, -110.0), arm(60, -100.0), Verdict.PASS, "-110 vs -100"),
         (RETURN, arm(6, -480.0), arm(60, -100.0), Verdict.BREACH, "-480 vs -100"),
-        (
-            RETURN,
-            arm(6, -130.0),
-            arm(60, -100.0),
-            Verdict.HOLD,
-            "bar 0.8×, undecided: P(worse at the same time) 0",
-        ),
+        (RETURN, arm(6, -130.0), arm(60, -100.0), Verdict.HOLD, "bar 0.8×, undecided: P(worse at the same time) 0"),
         (MetricThreshold(name="e", type="errors", max=0.005), arm(9, 1.0), None, Verdict.HOLD, "at most 0.005, und"),
         (MetricThreshold(name="s", type="success", min=0.5), arm(9, 1.0), None, Verdict.PASS, "success rate"),
         (MetricThreshold(name="l", type="latency", max_ratio=2), arm(9, 1.0), arm(9, 1.0), Verdict.PASS, "latency"),

@@ -14,7 +14,7 @@ from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.evidence import Evidence
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, Questions, breach
-from learnloop_operator.rollout.model.snapshot import ArmWorld, Defaults, Snapshot, resolve
+from learnloop_operator.rollout.model.snapshot import Defaults, LiveArm, Snapshot, resolve
 from testing.simulation import fast_lane_pods
 from testing.simulation.fast_lane_pods import NOW, SPEC, START, Pod, after, look, watched
 
@@ -41,7 +41,7 @@ def snapshot(direct: PodEvidence | None, *, promoted: bool = False, **more: Any)
         "spec": spec,
         "before": ModelDeploymentStatus.model_validate(status),
         "desired": resolve(spec, None),
-        "arms": {revision: ArmWorld(ready=1, replicas=1) for revision in (STABLE, model.revision)},
+        "arms": {revision: LiveArm(ready=1, replicas=1) for revision in (STABLE, model.revision)},
         "defaults": Defaults("image", "http://data"),
         "evidence": Evidence(unavailable="Prometheus does not answer"),
         "direct": {model.revision: replace(direct, revision=model.revision)} if direct else {},
@@ -77,9 +77,9 @@ def lane(plan: Plan) -> tuple[str, str]:
 def test_a_gross_breach_takes_the_canary_back_in_the_first_write_without_prometheus_and_at_once() -> None:
     plan = decide(snapshot(broken()))
     assert weights(plan) == {STABLE: 100}
-    pin = plan.status["blockedRevision"]
-    assert pin["reason"] == "GrossBreach"
-    assert pin["message"].startswith("RolledBack at 10 %: 1 of ")
+    block = plan.status["blockedRevision"]
+    assert block["reason"] == "GrossBreach"
+    assert block["message"].startswith("RolledBack at 10 %: 1 of ")
     assert plan.status["phase"] == "RolledBack"
 
 

@@ -19,7 +19,7 @@ DATA = "https://learnloop-data.learnloop-system.svc:8443"
 
 
 def objects(suite: dict[str, Any], **defaults: Any) -> dict[str, dict[str, Any]]:
-    """What the operator makes for a candidate at its gates, by kind."""
+    """What the operator makes for a candidate at its gates, by kind, the first of each, and by name."""
     cluster = GatedCluster()
     del cluster.spec["gates"]
     cluster.run(4)
@@ -30,9 +30,9 @@ def objects(suite: dict[str, Any], **defaults: Any) -> dict[str, dict[str, Any]]
     for _ in range(8):
         snapshot = replace(cluster.snapshot(), defaults=known)
         plan = decide(snapshot)
-        found = {item["kind"]: item for item in plan.apply if "gate" in item["metadata"]["name"]}
+        found = [item for item in reversed(plan.apply) if "gate" in item["metadata"]["name"]]
         if found:
-            return found
+            return {key: dict(item) for item in found for key in (item["kind"], item["metadata"]["name"])}
         cluster.reconcile()
         cluster.tick(1)
     return {}
@@ -40,7 +40,7 @@ def objects(suite: dict[str, Any], **defaults: Any) -> dict[str, dict[str, Any]]
 
 def test_a_suite_runs_restricted_and_without_any_token() -> None:
     found = objects({"name": "leak", "builtin": "leak"})
-    assert set(found) == {"ServiceAccount", "NetworkPolicy", "Job"}
+    assert {item["kind"] for item in found.values()} == {"ServiceAccount", "NetworkPolicy", "Job"}
     assert found["ServiceAccount"]["automountServiceAccountToken"] is False
     spec = found["Job"]["spec"]["template"]["spec"]
     (suite,), (deliver,) = spec["initContainers"], spec["containers"]
@@ -78,8 +78,9 @@ def test_a_suite_has_a_callers_token_where_policy_servers_ask_for_one() -> None:
 
 
 def test_a_suite_calls_its_candidate_the_data_plane_and_the_dns_alone() -> None:
-    policy = objects({"name": "leak", "builtin": "leak"})["NetworkPolicy"]["spec"]
-    assert policy["ingress"] == []
+    made = objects({"name": "leak", "builtin": "leak"})
+    policy = made["NetworkPolicy"]["spec"]
+    assert (policy["ingress"], made["md-gates-leak"]["spec"]["egress"]) == ([], []), "an earlier run's is gone"
     servers, data, dns = policy["egress"]
     selector = servers["to"][0]["podSelector"]["matchLabels"]
     assert selector == {names.LABEL_DEPLOYMENT: "md", names.LABEL_COMPONENT: "policy-server"}
@@ -107,8 +108,7 @@ def test_a_judges_key_comes_from_its_secret_and_its_address_by_a_rule_of_its_own
     detector = {"url": "http://judge.ai.svc/v1", "model": "m", "apiKeySecretRef": {"name": "judge"}}
     to = [{"to": [{"namespaceSelector": {}}], "ports": [{"port": 80}]}]
     found = objects({"name": "toxicity", "builtin": "toxicity", "detector": detector, "egress": to})
-    assert found["NetworkPolicy"]["metadata"]["name"] == "md-gates-toxicity"
-    assert found["NetworkPolicy"]["spec"]["egress"] == to
+    assert found["md-gates-toxicity"]["spec"]["egress"] == to
     (suite,) = found["Job"]["spec"]["template"]["spec"]["initContainers"]
     key = next(item for item in suite["env"] if item["name"] == "LEARNLOOP_GATE_JUDGE_KEY")
     assert key["valueFrom"] == {"secretKeyRef": {"name": "judge", "key": "api-key"}}

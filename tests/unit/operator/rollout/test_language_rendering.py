@@ -63,7 +63,7 @@ def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> Non
     assert "--max-model-len=4096" in server["args"]
     assert server["securityContext"]["readOnlyRootFilesystem"] is True
     (weights,) = found["initContainers"]
-    assert weights["command"] == ["python", "-m", "learnloop_gateway.weights"]
+    assert weights["command"] == ["python", "-m", "learnloop_gateway.fetch_weights"]
     claim = next(volume for volume in found["volumes"] if volume["name"] == "learnloop-base-model")
     assert claim["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
     for container in (gateway, server, weights):

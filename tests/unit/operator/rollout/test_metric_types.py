@@ -11,15 +11,15 @@ from learnloop_operator.rollout.evidence import ArmEvidence, Verdict
 from learnloop_operator.rollout.metrics.metric_types import METRIC_TYPES, Measure, type_of
 from learnloop_operator.statistics.e_values import Counts
 from learnloop_operator.statistics.latency import quantile_of
-from testing.simulation.two_arm_world import World
+from testing.simulation.two_arm_rig import Rig
 
 LATENCY = {"name": "slow", "type": "latency", "quantile": 0.9, "test": "sequential", "maxDrop": 0.05}
 
 
 def test_a_canary_with_more_slow_requests_is_rolled_back() -> None:
-    world = World(2, 0.7, LATENCY, stable=0.93)
-    assert world.run(400) == "RolledBack"
-    message = world.status["blockedRevision"]["message"]
+    rig = Rig(2, 0.7, LATENCY, stable=0.93)
+    assert rig.run(400) == "RolledBack"
+    message = rig.status["blockedRevision"]["message"]
     said = "share of requests within 0.005 s, stable's 90th percentile, of the canary 0."
     assert message.startswith(f"RolledBack at 10 %: {said}")
     assert " over the requests of " in message
@@ -27,19 +27,19 @@ def test_a_canary_with_more_slow_requests_is_rolled_back() -> None:
 
 
 def test_a_canary_with_as_many_slow_requests_is_promoted() -> None:
-    assert World(1, 0.93, LATENCY, stable=0.93).run(900) == "Guarding"
+    assert Rig(1, 0.93, LATENCY, stable=0.93).run(900) == "Guarding"
 
 
 def test_the_bound_and_the_block_are_fixed_before_the_comparison_and_kept_in_the_status() -> None:
-    world = World(1, 0.93, LATENCY, stable=0.93)
-    while not (world.status.get("evidence") or [{}])[0].get("boundSeconds"):
-        world.run(1)
-    assert world.evidence["judged"] == [0, 0, 0, 0]
-    assert (world.evidence["boundSeconds"], world.evidence["block"]) == (0.005, 10.0)
-    world.means["stable"] = 0.9
-    world.run(20)
-    assert (world.evidence["boundSeconds"], world.evidence["block"]) == (0.005, 10.0)
-    assert world.evidence["judged"][0] > 20
+    rig = Rig(1, 0.93, LATENCY, stable=0.93)
+    while not (rig.status.get("evidence") or [{}])[0].get("boundSeconds"):
+        rig.run(1)
+    assert rig.evidence["judged"] == [0, 0, 0, 0]
+    assert (rig.evidence["boundSeconds"], rig.evidence["block"]) == (0.005, 10.0)
+    rig.means["stable"] = 0.9
+    rig.run(20)
+    assert (rig.evidence["boundSeconds"], rig.evidence["block"]) == (0.005, 10.0)
+    assert rig.evidence["judged"][0] > 20
 
 
 def test_ten_requests_of_an_episode_count_as_one_outcome() -> None:

@@ -14,10 +14,10 @@ from learnloop_operator.rollout.children.manifests import arms
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.model.snapshot import (
-    ArmWorld,
     Defaults,
-    RouteWorld,
-    RoutingWorld,
+    LiveArm,
+    LiveRoute,
+    LiveRouting,
     Snapshot,
     resolve,
     revision_of,
@@ -100,14 +100,14 @@ def test_the_key_of_the_episodes_is_mounted_by_every_arm_and_stands_in_no_other_
     ("arm", "looked_for"),
     [
         (None, True),
-        (ArmWorld(ready=1, replicas=1), False),
-        (ArmWorld(ready=0, replicas=1), False),
-        (ArmWorld(ready=0, replicas=1, message='MountVolume.SetUp failed: secret "md-episodes" not found'), True),
+        (LiveArm(ready=1, replicas=1), False),
+        (LiveArm(ready=0, replicas=1), False),
+        (LiveArm(ready=0, replicas=1, message='MountVolume.SetUp failed: secret "md-episodes" not found'), True),
     ],
     ids=["new", "at rest", "starting", "without its Secret"],
 )
 def test_the_key_of_the_episodes_is_looked_for_only_where_it_may_be_missing(
-    arm: ArmWorld | None, looked_for: bool
+    arm: LiveArm | None, looked_for: bool
 ) -> None:
     revision = revision_of(URI, SHA, PodOptions())
     status = {"stable": {"revision": revision, "uri": URI, "sha256": SHA, "readyReplicas": 1}}
@@ -130,7 +130,7 @@ def test_an_old_arm_keeps_the_pod_options_it_was_made_with() -> None:
     seen = snapshot(
         {"serving": {"pod": {"priorityClassName": "high"}}},
         {"stable": stable},
-        arms={revision: ArmWorld(ready=1, pod=PodOptions())},
+        arms={revision: LiveArm(ready=1, pod=PodOptions())},
     )
     old = manifest(seen, "Deployment", revision)
     assert "priorityClassName" not in old["spec"]["template"]["spec"]
@@ -149,7 +149,7 @@ def test_in_gateway_mode_the_route_has_weights_and_arm_headers() -> None:
         "rolloutStartedAt": "2025-12-31T23:59:00Z",
         "stepStartedAt": "2025-12-31T23:59:30Z",
     }
-    seen = snapshot(GATEWAY, status, arms={"11111111": ArmWorld(ready=1), revision: ArmWorld(ready=1)})
+    seen = snapshot(GATEWAY, status, arms={"11111111": LiveArm(ready=1), revision: LiveArm(ready=1)})
     rules = manifest(seen, "HTTPRoute")["spec"]["rules"]
     weights = {item["name"]: item["weight"] for item in rules[-1]["backendRefs"]}
     assert weights == {"md-11111111": 90, f"md-{revision}": 10}
@@ -162,7 +162,7 @@ def test_in_gateway_mode_the_route_has_weights_and_arm_headers() -> None:
 
 
 def test_leaving_gateway_mode_removes_the_route_before_the_table_forgets_it() -> None:
-    gone = decide(snapshot(routing=RoutingWorld(route=RouteWorld()))).delete
+    gone = decide(snapshot(routing=LiveRouting(route=LiveRoute()))).delete
     assert [(ref.kind, ref.name) for ref in gone] == [("HTTPRoute", "md")]
 
 
@@ -199,11 +199,11 @@ def test_a_model_the_pods_refuse_is_rolled_back_with_their_sentence() -> None:
         "canary": {"revision": revision, "uri": URI, "sha256": SHA},
         "rolloutStartedAt": "2025-12-31T23:59:30Z",
     }
-    refused = ArmWorld(restarts=3, message="model.onnx has sha256 00, wanted ab: fix spec.model.sha256")
-    plan = decide(snapshot(None, status, arms={"11111111": ArmWorld(ready=1), revision: refused}))
-    pinned = plan.status["blockedRevision"]
-    assert pinned["reason"] == "ModelRefused"
-    assert "fix spec.model.sha256" in pinned["message"]
+    refused = LiveArm(restarts=3, message="model.onnx has sha256 00, wanted ab: fix spec.model.sha256")
+    plan = decide(snapshot(None, status, arms={"11111111": LiveArm(ready=1), revision: refused}))
+    block = plan.status["blockedRevision"]
+    assert block["reason"] == "ModelRefused"
+    assert "fix spec.model.sha256" in block["message"]
 
 
 def test_a_route_nobody_serves_is_told_in_the_controllers_words() -> None:
@@ -255,15 +255,15 @@ def test_pods_that_never_start_cost_a_look_a_minute_and_a_canarys_never_one_afte
     hour = "2025-12-31T23:00:00Z"
     first = revision_of(URI, SHA, PodOptions())
     for arm, seconds in (
-        (ArmWorld(replicas=1, unready_since=hour), 60.0),
-        (ArmWorld(replicas=1, unready_since="2025-12-31T23:59:30Z"), 5.0),
-        (ArmWorld(replicas=0, unready_since="2025-12-31T23:59:30Z"), 60.0),
+        (LiveArm(replicas=1, unready_since=hour), 60.0),
+        (LiveArm(replicas=1, unready_since="2025-12-31T23:59:30Z"), 5.0),
+        (LiveArm(replicas=0, unready_since="2025-12-31T23:59:30Z"), 60.0),
     ):
         assert decide(snapshot(arms={first: arm})).requeue_after == seconds, "without pods the Deployment tells all"
     lost = {"stable": {"revision": first, "uri": URI, "sha256": SHA}}
-    assert decide(snapshot(status=lost, arms={first: ArmWorld(replicas=1, unready_since=hour)})).requeue_after == 60.0
+    assert decide(snapshot(status=lost, arms={first: LiveArm(replicas=1, unready_since=hour)})).requeue_after == 60.0
     gone = {"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}}
     begun = {"canary": {"revision": first, "uri": URI, "sha256": SHA}, "rolloutStartedAt": "2025-12-31T23:50:20Z"}
-    arms_ = {"11111111": ArmWorld(ready=1, replicas=1), first: ArmWorld(replicas=1, unready_since=hour)}
+    arms_ = {"11111111": LiveArm(ready=1, replicas=1), first: LiveArm(replicas=1, unready_since=hour)}
     starting = decide(snapshot({"rollout": {"progressDeadlineSeconds": 600}}, {**gone, **begun}, arms=arms_))
     assert starting.requeue_after == 20.0

@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.rollouts.analysis import Analysis, MetricThreshold
 from learnloop_operator.rollout.checks.against_stable import Comparison, compared
@@ -19,13 +18,13 @@ from learnloop_operator.statistics.canary_against_stable import LookMemory, Pair
 from learnloop_operator.statistics.e_values import Counts
 from testing.simulation.experiment_cluster import ExperimentCluster
 from testing.simulation.rollout_cluster import uri
-from testing.simulation.two_arm_world import RETURN, SUCCESS, World
+from testing.simulation.two_arm_rig import RETURN, SUCCESS, Rig
 
 METRIC = MetricThreshold.model_validate({**RETURN, "maxDrop": 0.05, "returnRange": {"lowest": 0.0, "highest": 1.0}})
 ANALYSIS = Analysis(metrics=[METRIC])
 
 
-class Straying(World):
+class Straying(Rig):
     """Arms whose mean return is what `means_said` says, where it says something."""
 
     def __init__(self, seed: int, *metrics: dict[str, Any], **said: float) -> None:
@@ -43,42 +42,42 @@ class Straying(World):
 
 
 def test_a_canary_below_the_range_is_rolled_back_with_the_range_in_the_sentence() -> None:
-    world = Straying(1, RETURN, canary=-600.0)
-    assert world.run(60) == "RolledBack"
-    pin = world.status["blockedRevision"]
-    assert pin["reason"] == "OutOfRange"
-    assert pin["message"].startswith("RolledBack at 10 %: return of the canary -600 over ")
-    assert pin["message"].endswith("lower than any single return of returnRange -100..400 may be")
+    rig = Straying(1, RETURN, canary=-600.0)
+    assert rig.run(60) == "RolledBack"
+    block = rig.status["blockedRevision"]
+    assert block["reason"] == "OutOfRange"
+    assert block["message"].startswith("RolledBack at 10 %: return of the canary -600 over ")
+    assert block["message"].endswith("lower than any single return of returnRange -100..400 may be")
 
 
 @pytest.mark.parametrize("said", [{"canary": -600.0, "stable": -600.0}, {"canary": 900.0}, {"stable": 900.0}])
 def test_a_range_that_is_wrong_holds_and_names_the_fix_and_stalls_when_nobody_mends_it(said: dict[str, float]) -> None:
-    world = Straying(2, RETURN, **said)
-    assert world.run(60) == "Progressing"
-    assert world.status["weight"] == 10
+    rig = Straying(2, RETURN, **said)
+    assert rig.run(60) == "Progressing"
+    assert rig.status["weight"] == 10
     assert (
         "outside returnRange -100..400 and proves nothing: set returnRange of the metric return"
-        in world.status["verdict"]
+        in rig.status["verdict"]
     )
-    assert world.condition("DataAvailable") == ("False", "OutOfRange")
-    world.now += timedelta(hours=1)
-    world.run(3)
-    assert world.condition("Stalled") == ("True", "EvidenceOverdue")
-    assert world.status["weight"] == 10
-    world.said.clear()
-    assert world.run(900) == "Guarding"
+    assert rig.condition("DataAvailable") == ("False", "OutOfRange")
+    rig.now += timedelta(hours=1)
+    rig.run(3)
+    assert rig.condition("Stalled") == ("True", "EvidenceOverdue")
+    assert rig.status["weight"] == 10
+    rig.said.clear()
+    assert rig.run(900) == "Guarding"
 
 
 def test_what_was_proven_before_covers_no_canary_that_falls_below_the_range() -> None:
     """All of its returns together still lie within it, so only those since the last bet can tell."""
-    world = World(3, 0.9, RETURN)
-    world.run(40)
-    earlier = world.played["canary"]
-    world.played["canary"] = Counts(earlier.n + 20, earlier.total - 50.0)
-    assert world.seen("canary").mean_return > -100.0  # type: ignore[operator]
-    world.look()
-    assert world.status["phase"] == "RolledBack"
-    assert world.status["blockedRevision"]["reason"] == "OutOfRange"
+    rig = Rig(3, 0.9, RETURN)
+    rig.run(40)
+    earlier = rig.played["canary"]
+    rig.played["canary"] = Counts(earlier.n + 20, earlier.total - 50.0)
+    assert rig.seen("canary").mean_return > -100.0  # type: ignore[operator]
+    rig.look()
+    assert rig.status["phase"] == "RolledBack"
+    assert rig.status["blockedRevision"]["reason"] == "OutOfRange"
 
 
 def arms(canary: Counts, stable: Counts) -> tuple[ArmEvidence, ArmEvidence]:

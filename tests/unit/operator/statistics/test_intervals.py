@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from learnloop_operator.statistics.e_values import EVERYTHING, Counts, mean_interval
 from learnloop_operator.statistics.latency import bound_of, prompt

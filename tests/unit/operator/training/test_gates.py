@@ -2,8 +2,7 @@
 
 import math
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.training.evaluation import SuiteGate, TrainingGates
 from learnloop_api.wire.training import DimensionResult, Interval, OffPolicy, SuiteResult
@@ -23,10 +22,6 @@ def test_each_set_gate_gives_one_verdict_with_its_numbers() -> None:
     ]
     assert "480.0, must be at least 400 (100 episodes)" in verdicts[0].message
     assert "+458.0 against the baseline's 22.0" in verdicts[1].message
-
-
-def test_gates_that_are_not_set_are_not_asked() -> None:
-    assert evaluate(TrainingGates(significant=False), proof()) == []
 
 
 def test_a_model_no_better_than_the_baseline_is_not_significant() -> None:

@@ -20,8 +20,8 @@ from testing.training.training_builders import (
     ranks,
     reason,
     run,
+    situation,
     spec,
-    world,
 )
 
 
@@ -33,42 +33,42 @@ def ended(attempt: int = 0) -> BackendJob:
 @pytest.mark.parametrize("state", ["active", "failed"])
 def test_a_manifest_proves_nothing_while_the_gang_runs_or_after_it_failed(state: str) -> None:
     told = run(beat=heartbeat(step=10), proof=proof())
-    made = plan(world({"attempts": 1}, job=job(state=state), ranks=ranks(), run=told))
+    made = plan(situation({"attempts": 1}, job=job(state=state), ranks=ranks(), run=told))
     assert condition(made, "Trained")["status"] == "Unknown"
     assert condition(made, "Validated")["status"] == "Unknown"
 
 
 def test_a_manifest_without_a_gang_proves_nothing() -> None:
-    made = plan(world({"attempts": 1}, run=run(beat=heartbeat(), proof=proof())))
+    made = plan(situation({"attempts": 1}, run=run(beat=heartbeat(), proof=proof())))
     assert condition(made, "Trained")["status"] == "Unknown"
 
 
 def test_a_manifest_of_another_attempt_proves_nothing() -> None:
     late = dataclasses.replace(ended(1), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
-    made = plan(world({"attempts": 2}, job=late, run=run(beat=heartbeat(1), proof=proof())))
+    made = plan(situation({"attempts": 2}, job=late, run=run(beat=heartbeat(1), proof=proof())))
     assert made.status["phase"] == "Restarting"
     assert "the manifest is of attempt 1, the gang was attempt 2" in condition(made, "Ready")["message"]
 
 
 @pytest.mark.parametrize("uri", ["https://elsewhere.example/" + "a" * 64, f"learnloop://other/{'a' * 64}", "file:///a"])
 def test_a_manifest_of_an_artifact_that_is_not_the_data_planes_own_is_rejected(uri: str) -> None:
-    made = plan(world({"attempts": 1}, job=ended(), run=run(beat=heartbeat(), proof=proof(artifact_uri=uri))))
+    made = plan(situation({"attempts": 1}, job=ended(), run=run(beat=heartbeat(), proof=proof(artifact_uri=uri))))
     assert (made.status["phase"], reason(made)) == ("Failed", "ProofRejected")
     assert "push it to the data plane" in condition(made, "Ready")["message"]
 
 
 def test_succeeded_pods_without_a_manifest_are_not_trained() -> None:
     ended = job(state="succeeded", finished=NOW - timedelta(seconds=MANIFEST_GRACE - 1))
-    patient = plan(world({"attempts": 1}, job=ended, run=run(beat=heartbeat())))
+    patient = plan(situation({"attempts": 1}, job=ended, run=run(beat=heartbeat())))
     assert reason(patient) == "AwaitingProof"
     late = dataclasses.replace(ended, finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
-    made = plan(world({"attempts": 1}, job=late, run=run(beat=heartbeat())))
+    made = plan(situation({"attempts": 1}, job=late, run=run(beat=heartbeat())))
     assert made.status["phase"] == "Restarting"
     assert condition(made, "Trained")["status"] == "Unknown"
 
 
 def test_a_verified_manifest_validates_the_model() -> None:
-    made = plan(world({"attempts": 1}, job=ended(), run=run(beat=heartbeat(step=1000), proof=proof())))
+    made = plan(situation({"attempts": 1}, job=ended(), run=run(beat=heartbeat(step=1000), proof=proof())))
     assert made.status["phase"] == "Validated"
     assert {item["type"]: item["status"] for item in made.status["conditions"]} == {
         "Ready": "True",
@@ -84,13 +84,15 @@ def test_a_verified_manifest_validates_the_model() -> None:
 
 @pytest.mark.parametrize("change", [{"step": 999}, {"job": "other"}, {"algorithm": "dqn"}])
 def test_a_manifest_of_something_else_or_half_done_is_no_proof(change: dict[str, object]) -> None:
-    made = plan(world({"attempts": 1}, job=ended(), ranks=ranks(), run=run(beat=heartbeat(), proof=proof(**change))))
+    made = plan(
+        situation({"attempts": 1}, job=ended(), ranks=ranks(), run=run(beat=heartbeat(), proof=proof(**change)))
+    )
     assert condition(made, "Trained")["status"] == "Unknown"
 
 
 def test_an_export_that_differs_from_the_network_is_rejected_for_good() -> None:
     parity = {"observations": 9, "recorded": 9, "max_abs_difference": 0.5, "action_agreement": 0.8, "passed": False}
-    made = plan(world({"attempts": 1}, job=ended(), run=run(beat=heartbeat(), proof=proof(parity=parity))))
+    made = plan(situation({"attempts": 1}, job=ended(), run=run(beat=heartbeat(), proof=proof(parity=parity))))
     assert (made.status["phase"], reason(made)) == ("Failed", "ProofRejected")
 
 
@@ -106,7 +108,7 @@ def test_further_formats_are_part_of_the_proof_and_of_the_status() -> None:
 
     def made(*exports: dict[str, object]) -> Plan:
         told = run(beat=heartbeat(step=1000), proof=proof(exports=exports))
-        return plan(world({"attempts": 1}, spec=chosen, job=ended(), ranks=ranks(), run=told))
+        return plan(situation({"attempts": 1}, spec=chosen, job=ended(), ranks=ranks(), run=told))
 
     assert made(export).status["exports"] == [{name: export[name] for name in ("format", "uri", "sha256")}]
     assert condition(made(), "Trained")["status"] == "Unknown", "the format asked for is missing"
@@ -116,7 +118,7 @@ def test_further_formats_are_part_of_the_proof_and_of_the_status() -> None:
 
 def test_a_model_that_fails_a_gate_is_trained_but_never_validated() -> None:
     chosen = spec(gates={"minReturn": 490, "minImprovement": 100})
-    made = plan(world({"attempts": 1}, spec=chosen, job=ended(), run=run(beat=heartbeat(), proof=proof())))
+    made = plan(situation({"attempts": 1}, spec=chosen, job=ended(), run=run(beat=heartbeat(), proof=proof())))
     assert (made.status["phase"], reason(made)) == ("Failed", "GatesFailed")
     assert condition(made, "Trained")["status"] == "True"
     assert condition(made, "Validated")["status"] == "False"
@@ -140,7 +142,7 @@ def test_a_proof_of_another_kind_than_the_spec_asks_for_proves_nothing(
     asked = spec(algorithm="cql", data={"spaces": SPACES}) if logged else spec()
     late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
     found = proof(algorithm=asked.algorithm, **told)
-    made = plan(world({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
+    made = plan(situation({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
     assert made.status["phase"] == "Restarting"
     assert words in condition(made, "Ready")["message"]
 
@@ -150,7 +152,7 @@ def test_a_run_without_an_environment_serves_only_where_its_log_gives_a_verdict(
     asked = spec(algorithm="cql", data={"spaces": SPACES})
     judged = LOG.model_copy(update={"verdict": verdict, "message": "" if verdict else "log more episodes"})
     found = proof(algorithm="cql", environment=SPACES, off_policy=judged)
-    made = plan(world({"attempts": 1}, spec=asked, job=ended(), run=run(beat=heartbeat(), proof=found)))
+    made = plan(situation({"attempts": 1}, spec=asked, job=ended(), run=run(beat=heartbeat(), proof=found)))
     assert made.status["phase"] == ("Validated" if verdict else "Failed")
     assert made.status["return"] == ("480.0 [475.0, 485.0]" if verdict else "no verdict")
     assert ("evaluation" in made.status) == verdict
@@ -162,5 +164,5 @@ def test_a_run_that_patience_ended_is_whole_where_the_spec_has_patience(patience
     told = Validated(episodes=20, points=[ValidationPoint(step=400, mean=3.0)], exported="last", ended_early=True)
     found = proof(step=400, while_training=told)
     late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
-    made = plan(world({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
+    made = plan(situation({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
     assert made.status["phase"] == ("Restarting" if patience is None else "Validated")

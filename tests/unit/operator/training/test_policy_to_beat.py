@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from testing.training.training_builders import plan, spec, world
+from testing.training.training_builders import plan, situation, spec
 
 from .test_reward_policy_of_a_run import told
 
@@ -17,7 +17,7 @@ def to_beat(wanted: dict[str, Any], deployment: dict[str, Any] | None) -> tuple[
     """Address and digest in the order, where the agent is to be served with `wanted`."""
     found = {"spec": {"task": {"environment": {"name": "CartPole-v1"}}}, "status": {"model": wanted}}
     status = None if deployment is None else {"status": deployment}
-    order = told(plan(world(spec=RUN, agent=found, agent_name="la", deployment=status)))
+    order = told(plan(situation(spec=RUN, agent=found, agent_name="la", deployment=status)))
     return order.get("baselineUri"), order.get("baselineSha256")
 
 
@@ -25,7 +25,7 @@ def arm(model: dict[str, str]) -> dict[str, str]:
     return {"revision": "1234abcd", **model}
 
 
-def pin(model: dict[str, str]) -> dict[str, str]:
+def block(model: dict[str, str]) -> dict[str, str]:
     return {**arm(model), "reason": "RolledBack", "message": "return is worse", "at": "2026-03-01T11:00:00Z"}
 
 
@@ -36,22 +36,20 @@ def test_the_newest_proven_model_is_to_be_beaten_while_it_is_on_its_way() -> Non
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_after_a_rollback_it_is_the_one_that_serves(listed: bool) -> None:
-    pins = {"blockedRevisions": [pin(NEW)]} if listed else {"blockedRevision": pin(NEW)}
-    assert to_beat(NEW, {"stable": arm(OLD), **pins}) == (OLD["uri"], OLD["sha256"])
+    blocks = {"blockedRevisions": [block(NEW)]} if listed else {"blockedRevision": block(NEW)}
+    assert to_beat(NEW, {"stable": arm(OLD), **blocks}) == (OLD["uri"], OLD["sha256"])
 
 
 def test_a_rollback_is_of_an_artifact_whatever_address_it_has_now() -> None:
     moved = NEW | {"uri": "https://models/new.onnx"}
-    assert to_beat(NEW, {"stable": arm(OLD), "blockedRevisions": [pin(moved)]}) == (OLD["uri"], OLD["sha256"])
+    assert to_beat(NEW, {"stable": arm(OLD), "blockedRevisions": [block(moved)]}) == (OLD["uri"], OLD["sha256"])
 
 
-def test_an_older_model_that_was_rolled_back_changes_nothing() -> None:
-    assert to_beat(NEW, {"stable": arm(NEW), "blockedRevisions": [pin(OLD)]}) == (NEW["uri"], NEW["sha256"])
-
-
-def test_where_chance_serves_again_the_run_begins_anew_and_beats_chance() -> None:
-    assert to_beat(NEW, {"stable": arm(UNIFORM), "blockedRevisions": [pin(NEW)]}) == (UNIFORM["uri"], None)
-
-
-def test_a_model_that_serves_though_other_pods_of_it_were_rolled_back_is_still_to_be_beaten() -> None:
-    assert to_beat(NEW, {"stable": arm(NEW), "blockedRevisions": [pin(NEW)]}) == (NEW["uri"], NEW["sha256"])
+@pytest.mark.parametrize(
+    ("serves", "rolled_back", "expected"),
+    [(NEW, OLD, NEW), (UNIFORM, NEW, UNIFORM), (NEW, NEW, NEW)],
+    ids=["an older model was rolled back", "chance serves again", "other pods of what serves were rolled back"],
+)
+def test_what_serves_is_to_be_beaten(serves: Any, rolled_back: Any, expected: Any) -> None:
+    found = to_beat(NEW, {"stable": arm(serves), "blockedRevisions": [block(rolled_back)]})
+    assert found == (expected["uri"], expected.get("sha256"))

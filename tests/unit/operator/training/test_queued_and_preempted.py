@@ -23,8 +23,8 @@ from testing.training.training_builders import (
     ranks,
     reason,
     run,
+    situation,
     spec,
-    world,
 )
 
 QUEUE = {"queue": {"name": "team-a"}}
@@ -41,7 +41,7 @@ def waiting(seconds: float = 0.0, **changes: Any) -> TrainingSnapshot:
     if seconds:
         status |= {"queuedAt": stamp(NOW - timedelta(seconds=seconds))}
     chosen: dict[str, Any] = {"spec": spec(**QUEUE), "job": job(queued=True), "queue_says": SAYS} | changes
-    return world(status, **chosen)
+    return situation(status, **chosen)
 
 
 def test_a_gang_that_its_queue_holds_back_is_queued_in_the_words_of_its_workload() -> None:
@@ -117,7 +117,9 @@ def test_one_that_a_person_held_back_says_so() -> None:
 
 
 def test_a_queue_that_nobody_keeps_begins_nothing() -> None:
-    made = plan(world(spec=spec(**QUEUE), queue_missing="spec.queue names LocalQueue team-a, and there is no Kueue"))
+    made = plan(
+        situation(spec=spec(**QUEUE), queue_missing="spec.queue names LocalQueue team-a, and there is no Kueue")
+    )
     assert (made.apply, reason(made)) == ((), "QueueMissing")
 
 
@@ -133,7 +135,7 @@ PREEMPTED = "PreemptionByScheduler: preempting to accommodate a higher priority 
     ids=["told by its pod", "told by the gang's end"],
 )
 def test_a_rank_that_lost_its_node_restarts_the_gang_free_of_charge(lost: dict[str, Any]) -> None:
-    seen = world({"attempts": 2}, **{"job": job(attempt=1), "run": run(beat=heartbeat(attempt=1)), **lost})
+    seen = situation({"attempts": 2}, **{"job": job(attempt=1), "run": run(beat=heartbeat(attempt=1)), **lost})
     seen = dataclasses.replace(seen, job=dataclasses.replace(seen.job or job(), attempt=1))
     first = plan(seen)
     assert (first.delete, reason(first), first.status["preemptions"]) == ((), "Preempted", 1)
@@ -148,7 +150,7 @@ def test_a_rank_that_lost_its_node_restarts_the_gang_free_of_charge(lost: dict[s
 
 def test_a_run_that_succeeded_while_a_node_was_drained_has_succeeded() -> None:
     gone = (rank(0, running=False, exit_code=0, disrupted=PREEMPTED),)
-    made = plan(world({"attempts": 1}, job=job(state="succeeded"), ranks=gone))
+    made = plan(situation({"attempts": 1}, job=job(state="succeeded"), ranks=gone))
     assert "preemptions" not in made.status
 
 
@@ -162,9 +164,9 @@ def pod(reason_: str = "", **target: str) -> dict[str, Any]:
 
 def test_a_disrupted_pod_is_told_from_one_that_used_up_its_node() -> None:
     target = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
-    drained = rank_of(pod(**target), CONTAINERS)
-    evicted = rank_of(pod("Evicted", reason="TerminationByKubelet", message="ephemeral storage"), CONTAINERS)
-    well = rank_of(pod(), CONTAINERS)
+    drained = rank_of(pod(**target), CONTAINERS, NOW)
+    evicted = rank_of(pod("Evicted", reason="TerminationByKubelet", message="ephemeral storage"), CONTAINERS, NOW)
+    well = rank_of(pod(), CONTAINERS, NOW)
     assert drained is not None
     assert evicted is not None
     assert well is not None

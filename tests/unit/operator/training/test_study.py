@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_operator.training.decide_study import decide
 from learnloop_operator.training.study_trials import problem, trial_spec

@@ -4,11 +4,10 @@ import dataclasses
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from learnloop_operator.core.times import SOONEST, stamp
-from learnloop_operator.training.attempts import HELD_UP, SOON, judge
+from learnloop_api.wire.training import TrainingRun
+from learnloop_operator.training.attempts import ask_gates
 from testing.training.training_builders import (
     NOW,
     after,
@@ -22,20 +21,20 @@ from testing.training.training_builders import (
     reason,
     returns,
     run,
+    situation,
     spec,
-    world,
 )
 
 
 def test_a_new_job_starts_its_first_attempt_and_counts_it() -> None:
-    made = plan(world())
+    made = plan(situation())
     (manifest,) = made.apply
     assert manifest["metadata"]["annotations"]["learnloop.dev/attempt"] == "0"
     assert (made.status["attempts"], made.status["phase"]) == (1, "Starting")
 
 
 def test_data_of_a_deleted_job_of_the_same_name_is_removed_before_anything_starts() -> None:
-    seen = world(run=run(beat=heartbeat(), proof=proof()))
+    seen = situation(run=run(beat=heartbeat(), proof=proof()))
     made = plan(seen)
     assert [(call.method, call.path) for call in made.calls] == [("DELETE", "/api/v1/training/runs/t")]
     assert not made.apply
@@ -43,20 +42,14 @@ def test_data_of_a_deleted_job_of_the_same_name_is_removed_before_anything_start
 
 
 def test_nothing_starts_while_the_data_plane_is_silent() -> None:
-    made = plan(world(run_error="the data plane at http://x does not answer"))
+    made = plan(situation(run_error="the data plane at http://x does not answer"))
     assert not made.apply
     assert reason(made) == "DataPlaneUnavailable"
     assert made.requeue_after is not None
 
 
-def test_without_the_kind_of_its_backend_the_job_says_what_to_install() -> None:
-    made = plan(world(spec=spec(backend="pytorchjob"), installed=frozenset({"job"})))
-    assert (reason(made), made.apply) == ("BackendMissing", ())
-    assert "install the Kubeflow training operator v1" in condition(made, "Ready")["message"]
-
-
 def test_progress_reads_like_a_sentence() -> None:
-    seen = world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=returns(150.0))))
+    seen = situation({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=returns(150.0))))
     made = plan(seen)
     told = {key: made.status[key] for key in ("phase", "progress", "eta", "return", "worldSize")}
     assert told == {
@@ -70,16 +63,20 @@ def test_progress_reads_like_a_sentence() -> None:
 
 def test_a_run_that_has_done_its_part_does_not_seem_to_train_while_its_proof_is_on_the_way() -> None:
     beat = heartbeat(phase="done", step=1000, message="the manifest is stored")
-    assert plan(world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=beat))).status["phase"] == "Evaluating"
+    assert (
+        plan(situation({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=beat))).status["phase"] == "Evaluating"
+    )
 
 
 def test_a_heartbeat_of_an_earlier_attempt_is_no_progress() -> None:
-    seen = world({"attempts": 2}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=0)))
+    seen = situation({"attempts": 2}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=0)))
     assert "step" not in plan(seen).status
 
 
 def test_the_end_of_an_attempt_is_recorded_before_its_pods_go() -> None:
-    seen = world({"attempts": 1}, job=job(state="failed"), ranks=(rank(0), rank(1, exit_code=137, message="killed")))
+    seen = situation(
+        {"attempts": 1}, job=job(state="failed"), ranks=(rank(0), rank(1, exit_code=137, message="killed"))
+    )
     first = plan(seen)
     assert not first.delete
     assert "t-worker-0 exited with 137: killed" in condition(first, "Reconciling")["message"]
@@ -91,19 +88,19 @@ def test_the_end_of_an_attempt_is_recorded_before_its_pods_go() -> None:
 
 
 def test_the_next_attempt_waits_for_the_last_pod_of_the_previous_one() -> None:
-    made = plan(world({"attempts": 1}, ranks=(rank(deleting=True),)))
+    made = plan(situation({"attempts": 1}, ranks=(rank(deleting=True),)))
     assert not made.apply
 
 
 def test_exit_code_2_fails_at_once_with_the_trainers_sentence() -> None:
     sentence = "spec.data.environment 'Cart' is unknown; use CartPole-v1"
-    made = plan(world({"attempts": 1}, job=job(), ranks=(rank(exit_code=2, running=False, message=sentence),)))
+    made = plan(situation({"attempts": 1}, job=job(), ranks=(rank(exit_code=2, running=False, message=sentence),)))
     assert (made.status["phase"], reason(made)) == ("Failed", "ConfigurationError")
     assert condition(made, "Stalled") == condition(made, "Stalled") | {"status": "True", "message": sentence}
 
 
 def test_the_attempt_budget_is_exact() -> None:
-    seen = world({"attempts": 4}, job=job(attempt=3, state="failed"), ranks=(rank(exit_code=1),))
+    seen = situation({"attempts": 4}, job=job(attempt=3, state="failed"), ranks=(rank(exit_code=1),))
     made = plan(seen)
     assert reason(made) == "AttemptsExhausted"
     assert "attempt 4 of 4" in condition(made, "Ready")["message"]
@@ -111,7 +108,7 @@ def test_the_attempt_budget_is_exact() -> None:
 
 def test_an_environment_that_raised_costs_one_attempt_and_its_sentence_is_in_the_status() -> None:
     sentence = "spec.data.environment: 'w:Plant' raised ZeroDivisionError: no valves in step, call 8"
-    seen = world(
+    seen = situation(
         {"attempts": 2}, job=job(attempt=1, state="failed"), ranks=(rank(0), rank(1, exit_code=70, message=sentence))
     )
     first = plan(seen)
@@ -121,7 +118,7 @@ def test_an_environment_that_raised_costs_one_attempt_and_its_sentence_is_in_the
 
 
 def test_another_number_of_workers_restarts_the_gang_from_its_checkpoint_without_costing_an_attempt() -> None:
-    seen = world({"attempts": 2}, job=job(attempt=1, workers=5), ranks=ranks(), run=run(beat=heartbeat(attempt=1)))
+    seen = situation({"attempts": 2}, job=job(attempt=1, workers=5), ranks=ranks(), run=run(beat=heartbeat(attempt=1)))
     first = plan(seen)
     assert (first.delete, reason(first)) == ((), "Resizing")
     assert "from 6 to 3 ranks" in condition(first, "Ready")["message"]
@@ -139,12 +136,12 @@ def test_another_number_of_workers_restarts_the_gang_from_its_checkpoint_without
 
 
 def test_an_attempt_whose_start_was_never_recorded_still_counts() -> None:
-    made = plan(world({"attempts": 1}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=1))))
+    made = plan(situation({"attempts": 1}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=1))))
     assert made.status["attempts"] == 2
 
 
 def test_a_silent_gang_is_restarted_and_the_sentence_has_numbers() -> None:
-    seen = world({"attempts": 1}, job=job(age=600), ranks=ranks(600)[:2], run=run(age=130.0, beat=heartbeat()))
+    seen = situation({"attempts": 1}, job=job(age=600), ranks=ranks(600)[:2], run=run(age=130.0, beat=heartbeat()))
     made = plan(seen)
     assert made.status["phase"] == "Restarting"
     message = condition(made, "Ready")["message"]
@@ -152,55 +149,41 @@ def test_a_silent_gang_is_restarted_and_the_sentence_has_numbers() -> None:
     assert "2 of 3 ranks run" in message
 
 
-def test_a_gang_that_only_ever_says_starting_is_no_sign_of_life() -> None:
-    beat = heartbeat(phase="starting")
-    made = plan(world({"attempts": 1}, job=job(age=600), ranks=ranks(600), run=run(beat=beat)))
-    assert made.status["phase"] == "Restarting"
-
-
-def test_a_gang_that_is_given_up_says_what_its_trainer_waited_for() -> None:
-    beat = heartbeat(phase="starting", message="GET http://data/api: 503 PostgreSQL does not answer")
-    made = plan(world({"attempts": 1}, job=job(age=600), ranks=ranks(600), run=run(beat=beat)))
-    assert "(limit 120 s): GET http://data/api: 503 PostgreSQL does not answer" in condition(made, "Ready")["message"]
+@pytest.mark.parametrize(("saved", "phase"), [(900, "Restarting"), (300, "Restarting"), (20, "Starting")])
+def test_only_work_is_a_sign_of_life_of_a_gang_that_says_starting(saved: int, phase: str) -> None:
+    checkpoint = {"step": 5, "sha256": "a" * 64, "size_bytes": 1, "at": NOW - timedelta(seconds=saved)}
+    state = TrainingRun.model_validate(run(beat=heartbeat(phase="starting")).model_dump() | {"checkpoint": checkpoint})
+    assert plan(situation({"attempts": 1}, job=job(age=600), ranks=ranks(600), run=state)).status["phase"] == phase
 
 
 def test_a_run_that_lost_its_log_says_so_in_its_last_sentence() -> None:
     lost = {"read_at": NOW, "episodes": 0, "steps": 0, "model_revisions": [], "message": "no logged experience: 503"}
-    made = judge(world({"attempts": 1}), proof(experience=lost))
+    made = ask_gates(situation({"attempts": 1}), proof(experience=lost))
     assert condition(made, "Ready")["message"].endswith("; no logged experience: 503")
 
 
 def test_a_crash_loop_does_not_pass_for_life() -> None:
     fresh = dataclasses.replace(rank(1, age=3.0), running=True)
-    made = plan(world({"attempts": 1}, job=job(age=600), ranks=(rank(0, 600), fresh)))
+    made = plan(situation({"attempts": 1}, job=job(age=600), ranks=(rank(0, 600), fresh)))
     assert made.status["phase"] == "Restarting"
 
 
 @pytest.mark.parametrize("sentence", ["Unschedulable: 0/3 nodes are available", "ImagePullBackOff: no such image"])
 def test_pods_that_wait_for_the_cluster_are_not_stalled(sentence: str) -> None:
     waiting = rank(1, 600, running=False, started=None, waiting=sentence)
-    made = plan(world({"attempts": 1}, job=job(age=600), ranks=(rank(0, 600), waiting)))
+    made = plan(situation({"attempts": 1}, job=job(age=600), ranks=(rank(0, 600), waiting)))
     assert made.status["phase"] == "Starting"
     assert sentence in condition(made, "Ready")["message"]
 
 
-def test_pods_that_wait_for_the_cluster_for_long_are_looked_at_a_few_times_a_minute_only() -> None:
-    waiting = rank(1, 600, running=False, started=None, waiting="Unschedulable: no node", stuck=True)
-    gang = {"job": job(age=600), "ranks": (rank(0, 600), waiting)}
-    begun = {"attempts": 1, "attemptStartedAt": stamp(NOW - timedelta(seconds=600))}
-    assert plan(world(begun, **gang)).requeue_after == HELD_UP
-    assert plan(world({**begun, "attemptStartedAt": stamp(NOW)}, **gang)).requeue_after == SOONEST
-    assert plan(world(begun, job=job(age=600), ranks=ranks(600), run=run(beat=heartbeat()))).requeue_after == SOON
-
-
 def test_a_silent_data_plane_holds_a_running_job_and_never_restarts_it() -> None:
-    made = plan(world({"attempts": 1}, job=job(age=9999), ranks=ranks(9999), run_error="no answer"))
+    made = plan(situation({"attempts": 1}, job=job(age=9999), ranks=ranks(9999), run_error="no answer"))
     assert not made.delete
     assert reason(made) == "DataPlaneUnavailable"
 
 
 def test_suspending_removes_the_pods_and_resuming_costs_no_attempt() -> None:
-    seen = world({"attempts": 2, "startedAt": "2026-03-01T11:00:00Z"}, spec=spec(suspend=True), job=job(attempt=1))
+    seen = situation({"attempts": 2, "startedAt": "2026-03-01T11:00:00Z"}, spec=spec(suspend=True), job=job(attempt=1))
     first = plan(seen)
     assert not first.delete, "the suspension is recorded first"
     second = plan(after(seen, first))
@@ -213,14 +196,14 @@ def test_suspending_removes_the_pods_and_resuming_costs_no_attempt() -> None:
 
 def test_the_deadline_ends_a_job_that_still_runs() -> None:
     status = {"attempts": 1, "startedAt": "2026-03-01T11:00:00Z"}
-    made = plan(world(status, spec=spec(deadlineSeconds=60), job=job(), ranks=ranks(), run=run(beat=heartbeat())))
+    made = plan(situation(status, spec=spec(deadlineSeconds=60), job=job(), ranks=ranks(), run=run(beat=heartbeat())))
     assert reason(made) == "DeadlineExceeded"
-    ended = after(world(status, spec=spec(deadlineSeconds=60), job=job()), made)
+    ended = after(situation(status, spec=spec(deadlineSeconds=60), job=job()), made)
     assert plan(ended).delete
 
 
 def test_a_finished_job_is_left_alone() -> None:
-    seen = world({"attempts": 1}, job=job(state="succeeded"), run=run(beat=heartbeat(), proof=proof()))
+    seen = situation({"attempts": 1}, job=job(state="succeeded"), run=run(beat=heartbeat(), proof=proof()))
     done = plan(seen)
     again = plan(after(seen, done))
     assert again.status == done.status
@@ -229,7 +212,7 @@ def test_a_finished_job_is_left_alone() -> None:
 
 def test_the_ttl_removes_the_pods_job_and_keeps_the_outcome() -> None:
     chosen = spec(ttlSecondsAfterFinished=30)
-    seen = world({"attempts": 1}, spec=chosen, job=job(state="succeeded"), run=run(proof=proof()))
+    seen = situation({"attempts": 1}, spec=chosen, job=job(state="succeeded"), run=run(proof=proof()))
     done = plan(seen)
     assert plan(after(seen, done)).requeue_after == pytest.approx(30)
     late = plan(after(seen, done, now=NOW + timedelta(seconds=31)))
@@ -261,7 +244,7 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
     suspended: bool,
 ) -> None:
     gang = () if attempt is None else (rank(exit_code=exit_code, running=exit_code is None),)
-    seen = world(
+    seen = situation(
         {"attempts": recorded} if recorded else {},
         spec=spec(suspend=suspended),
         job=None if attempt is None else job(attempt=attempt, state=state),  # type: ignore[arg-type]
@@ -280,12 +263,5 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
         assert int(manifest_["metadata"]["annotations"]["learnloop.dev/attempt"]) < seen.spec.max_attempts
         assert not gang
         assert not suspended
-    assert plan(seen) == made, "the same world gives the same plan"
+    assert plan(seen) == made, "the same situation gives the same plan"
     assert {"Ready", "Reconciling", "Stalled"} <= {item["type"] for item in made.status["conditions"]}
-
-
-def test_figures_in_the_status_have_four_decimals() -> None:
-    uneven = returns(100 / 3, 100 / 7)
-    made = plan(world({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=uneven))))
-    assert made.status["recentReturn"]["mean"] == 33.3333
-    assert made.status["recentReturn"]["ciLow"] == 14.2857

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.kinds.training.algorithms import ALGORITHMS
-from learnloop_environments.base import ActionType
+from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, OWN
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.algorithms import base as traits
-from learnloop_trainer.algorithms import find
+from learnloop_environments.spaces import ActionType
+from learnloop_trainer.algorithms import base as traits, find
 from learnloop_trainer.algorithms.ppo import Ppo
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.safety import Shielded
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
@@ -141,7 +140,7 @@ def test_two_algorithms_of_one_name_are_refused(toy: traits.Traits) -> None:
 
 
 def test_every_algorithm_of_the_contract_is_registered() -> None:
-    assert {one.name for one in traits.registered()} == {one.name for one in ALGORITHMS.values() if not one.language}
+    assert {one.name for one in traits.registered()} == set(OWN) - set(LANGUAGE)
     assert find("nobody") is None
 
 

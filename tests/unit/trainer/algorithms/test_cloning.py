@@ -17,17 +17,16 @@ from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import bc
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.neural.networks import forward
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import unpack
+from learnloop_trainer.store.run_store import DirectoryStore, unpack
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.logged_experience import fitting, load, read_file
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

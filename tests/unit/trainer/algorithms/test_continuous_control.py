@@ -14,15 +14,15 @@ from learnloop_environments.classics import Pendulum
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, sac
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.export.runtime import trained
 from learnloop_trainer.neural.networks import Network, forward
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16, 16]}

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
-from learnloop_environments.base import Bounds
 from learnloop_environments.randomness import Draws, Purpose, generator, words
+from learnloop_environments.spaces import Bounds
 from learnloop_trainer.algorithms import action_heads, dqn, ppo
 from learnloop_trainer.neural.networks import MAX_SIZES, Network, Stack, dense, forward, neighbours, side_by_side
 from learnloop_trainer.replay import Transitions

@@ -13,14 +13,13 @@ from learnloop_api.kinds.training.algorithms import Curiosity, hyperparameters
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, hierarchical_dqn, icm
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import unpack
+from learnloop_trainer.store.run_store import DirectoryStore, unpack
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}

@@ -11,14 +11,14 @@ import torch
 from as_gymnasium import Parallel
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_environments import make
-from learnloop_environments.base import Bounds, middle
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.interfaces.vectors import TeamVector
+from learnloop_environments.interfaces.gymnasium_vectors import TeamVector
 from learnloop_environments.randomness import Split
+from learnloop_environments.spaces import Bounds, middle
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.algorithms import maddpg
-from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run

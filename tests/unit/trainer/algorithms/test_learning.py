@@ -11,7 +11,7 @@ from learnloop_api.kinds.training.algorithms import Parameters, hyperparameters
 from learnloop_environments import Step
 from learnloop_trainer.algorithms import Learner, Occasion, dqn, learner, ppo
 from learnloop_trainer.algorithms.action_heads import Categorical
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.floating_point import require_learned
 from learnloop_trainer.neural.networks import Network, dense

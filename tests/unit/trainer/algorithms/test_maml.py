@@ -10,12 +10,12 @@ import torch
 
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.algorithms import maml
-from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 RANGES = [{"parameter": "goal_x", "low": -0.5, "high": 0.5}, {"parameter": "goal_y", "low": -0.5, "high": 0.5}]

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grids import RIGHT
 from learnloop_api.kinds.base import LocalRef
@@ -20,17 +19,17 @@ from learnloop_api.wire.trajectory import EpisodeSelection, LoggedEpisode, Outco
 from learnloop_environments import make
 from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.algorithms.replaying import LoggedTransitions
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.algorithms.logged_batches import LoggedTransitions
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.recordings import Recording, successors
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.tracking import Tracker
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

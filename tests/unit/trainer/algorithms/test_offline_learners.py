@@ -15,14 +15,14 @@ from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import cql, iql_offline
 from learnloop_trainer.algorithms.action_heads import fitting
 from learnloop_trainer.algorithms.base import Occasion
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
-from learnloop_trainer.training_run.session import restore, save
 from testing.training.recordings import recorded
 
 CPU = torch.device("cpu")
@@ -134,11 +134,7 @@ def advance(training: PolicyTraining, times: int) -> PolicyTraining:
 
 @pytest.mark.parametrize(
     ("algorithm", "world"),
-    [
-        ("cql", "CartPole-v1"),
-        ("iql-offline", "CartPole-v1"),
-        ("iql-offline", "motion:PointGoals"),
-    ],
+    [("cql", "CartPole-v1"), ("iql-offline", "CartPole-v1"), ("iql-offline", "motion:PointGoals")],
 )
 def test_an_interrupted_run_ends_with_the_same_weights_whatever_was_logged_since(
     make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str

@@ -9,16 +9,16 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_common.acting.onnx_policy import OnnxPolicy as Served
-from learnloop_environments.base import Bounds
+from learnloop_environments.spaces import Bounds
 from learnloop_trainer.algorithms import action_heads, ppo
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.export.runtime import trained
 from learnloop_trainer.neural.observation_normalisation import Normaliser, normalised
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "horizon": 8, "epochs": 2, "minibatches": 2, "hidden": [8], "normaliseObservations": True}

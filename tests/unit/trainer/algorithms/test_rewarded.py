@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import LoggedEpisode, Step
@@ -19,12 +18,12 @@ from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.rewarded import Rewarded
-from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.reward_rules import step_rewards
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 KINDS = ("environment", "success", "efficiency", "base", "time", "smoothness", "feedback")

@@ -9,7 +9,7 @@ import torch
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_trainer.algorithms import ppo
 from learnloop_trainer.algorithms.action_heads import Categorical
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.neural.networks import Network
 from learnloop_trainer.neural.schedules import between, decayed
 from learnloop_trainer.training_order import Order

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 from gymnasium.utils.env_checker import check_env
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from as_gymnasium import SIMULATIONS
 from learnloop_environments import action_space, make
-from learnloop_environments.base import ActionSpace, ActionType, Bounds, mask
-from learnloop_environments.interfaces.vectors import GymnasiumVector
+from learnloop_environments.interfaces.gymnasium_vectors import GymnasiumVector
 from learnloop_environments.randomness import Split
+from learnloop_environments.spaces import ActionSpace, ActionType, Bounds, mask
 
 LOW, HIGH = np.float32([-2, 0.1]), np.float32([0.7, 0.3])
 SPACES = {

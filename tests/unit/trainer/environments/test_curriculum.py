@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from grids import Exploration
 from learnloop_api.kinds.training.environment_conditions import Curriculum as Settings
@@ -16,13 +15,13 @@ from learnloop_environments import Conditions, make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import Shaped, innermost
-from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.policy_training import begin, training_world
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import restore, save
 from markets import SupplyChain, Trading
 
 CPU = torch.device("cpu")
@@ -78,9 +77,7 @@ def test_thresholds_of_returns_lead_on_and_back_in_the_place_of_successes() -> N
     assert one.note(100, 0, 1000 * 100) == 0, "the list ends here"
 
 
-def test_returns_are_counted_as_they_are_before_shaping_and_survive_a_restart(
-    make_order: Callable[..., Order],
-) -> None:
+def test_returns_are_counted_as_they_are_before_shaping_and_survive_a_restart(make_order: Callable[..., Order]) -> None:
     data, climb = {"environment": "motion:Navigation"}, {"returns": [{"promoteAt": 1000}]}
     order = make_order(data=data, curriculum=climb, shaping={"potential": True})
 

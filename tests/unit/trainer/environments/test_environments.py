@@ -86,10 +86,7 @@ def test_any_gymnasium_environment_shows_its_final_observation_too() -> None:
     environment.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("Nothing-v0", "unknown"), ("no name", "unknown")],
-)
+@pytest.mark.parametrize(("name", "problem"), [("Nothing-v0", "unknown"), ("no name", "unknown")])
 def test_an_environment_that_cannot_be_used_is_refused_with_field_and_fix(name: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=rf"spec.data.environment: '{name}'.*{problem}.*;"):
         make(name, Split.TRAINING, 0, range(2))

@@ -9,9 +9,9 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from learnloop_environments import make
-from learnloop_environments.base import VectorEnvironment
 from learnloop_environments.errors import EXIT_NEVER_RETRY, ConfigError, EnvironmentFailed, EnvironmentMistaken
 from learnloop_environments.randomness import Split
+from learnloop_environments.spaces import VectorEnvironment
 from learnloop_trainer.evaluation.held_out_episodes import Uniform, play
 
 ONE = Box(0, 1, (1,), np.float32)

@@ -9,7 +9,7 @@ import pytest
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
 from learnloop_environments.interfaces import foreign_spaces as module
 from learnloop_environments.interfaces.foreign_spaces import begin, foreign_seeds
-from learnloop_environments.interfaces.vectors import GymnasiumVector
+from learnloop_environments.interfaces.gymnasium_vectors import GymnasiumVector
 from learnloop_environments.randomness import Split
 
 EPISODES = 24_000

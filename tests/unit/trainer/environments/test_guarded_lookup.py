@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from learnloop_environments.conversations.base import Message, ToolCall
-from learnloop_environments.conversations.make import make_world
+from learnloop_environments.conversations.conversation_world import Message, ToolCall
 from learnloop_environments.conversations.tool_lookup import PRIVATE, REFUSAL, SLIPS, Lookup, Slip, ToolLookup
+from learnloop_environments.make import make_world
 from learnloop_environments.randomness import Split
 from learnloop_gates.suites import refuses
 

@@ -123,9 +123,7 @@ def test_numbers_in_rows_and_columns_are_told_in_rows_and_columns(own: types.Mod
 @pytest.mark.parametrize(
     ("spaces", "said"),
     [
-        ({"observation_space": Box(0, 255, (96, 96, 3), np.uint8)}, "are images.*spec.data.environmentConfigMap"),
         ({"observation_space": Graph(TWO, None)}, "Graph.*cannot be flattened"),
-        ({"observation_space": Dict({"camera": Box(0, 255, (8, 8, 3), np.uint8)})}, "are images"),
         ({"observation_space": Text(5)}, "Text cannot be flattened"),
         ({"observation_space": Discrete(70_000)}, "70000 numbers, 1 to 65536 are possible; leave some"),
         ({"action_space": Dict({"a": Text(5)})}, r"has actions Dict\(.*cannot choose a Text; choose Box"),

@@ -2,8 +2,7 @@
 
 import pytest
 
-from learnloop_api.known_environments import SPACES
-from learnloop_api.uniform_policy import UniformSpaces
+from learnloop_api.uniform_policy import ENVIRONMENTS, UniformSpaces
 from learnloop_environments import make
 from learnloop_environments.make import CLASSICS
 from learnloop_environments.randomness import Split
@@ -13,10 +12,10 @@ BROUGHT |= {"FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "T
 
 
 def test_all_environments_that_every_image_has_are_known() -> None:
-    assert set(SPACES) == {*CLASSICS, *BROUGHT}
+    assert set(ENVIRONMENTS) == {*CLASSICS, *BROUGHT}
 
 
-@pytest.mark.parametrize("name", sorted(SPACES))
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_an_environments_spaces_are_those_of_the_table(name: str) -> None:
     world = make(name, Split.TRAINING, 0, range(1))
     bounds = world.bounds
@@ -26,4 +25,4 @@ def test_an_environments_spaces_are_those_of_the_table(name: str) -> None:
         low, high = (tuple(side[int(bool(bounds.choices)) :].tolist()) for side in (bounds.low, bounds.high))
         found = UniformSpaces(bounds.choices, low, high, world.observations)
     world.close()
-    assert SPACES[name] == found.uri()
+    assert ENVIRONMENTS[name] == found.uri()

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.environment_conditions import Safety
 from learnloop_environments import Conditions, make
-from learnloop_environments.base import Observations, Step
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Outcome, Simulation
+from learnloop_environments.spaces import Observations, Step
 from learnloop_environments.wrappers import Counted, Shaped, innermost
 from learnloop_trainer.algorithms import maml
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.safety import Shielded, shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_training import begin
@@ -82,10 +82,7 @@ def test_what_comes_after_an_episodes_end_teaches_nothing() -> None:
 
 def test_the_loss_is_the_mean_over_the_steps_that_were_played() -> None:
     random = torch.Generator().manual_seed(0)
-    weights = {
-        "actor.0.weight": torch.randn(1, 3, 2, generator=random),
-        "actor.0.bias": torch.zeros(1, 2),
-    }
+    weights = {"actor.0.weight": torch.randn(1, 3, 2, generator=random), "actor.0.bias": torch.zeros(1, 2)}
     seen, before = torch.randn(1, 5, 3, generator=random), torch.randn(1, 5, 2, generator=random)
     gain = torch.randn(1, 5, generator=random)
     playing = torch.tensor([[1.0, 1, 1, 0, 0]])

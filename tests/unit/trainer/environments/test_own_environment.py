@@ -9,10 +9,10 @@ import pytest
 
 from learnloop_environments import code_digest, own_code
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import fingerprint
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import fingerprint
 
 CODE = """
 import gymnasium

@@ -15,11 +15,11 @@ from learnloop_api.kinds.behaviour import SAMPLED
 from learnloop_api.kinds.training.environment_conditions import Intervention, Safety
 from learnloop_common.acting.policy import Advice, log_probability
 from learnloop_environments import make
-from learnloop_environments.base import MASKED, Bounds
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
+from learnloop_environments.spaces import MASKED, Bounds
 from learnloop_trainer.algorithms import traits_of
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import build
 from learnloop_trainer.neural.networks import dense, forward, forward_numpy
 from learnloop_trainer.safety import Preferences, Shield, Shielded, Trail, shielded
@@ -29,12 +29,7 @@ from learnloop_trainer.training_run.rank import run
 
 CPU = torch.device("cpu")
 OBSERVATIONS, DIMENSIONS = 4, 3
-SLOW = {
-    "name": "slow near things",
-    "when": [{"observation": 1, "below": 0.5}],
-    "components": [0, 1],
-    "maxNorm": 0.5,
-}
+SLOW = {"name": "slow near things", "when": [{"observation": 1, "below": 0.5}], "components": [0, 1], "maxNorm": 0.5}
 
 
 def continuous_set(random: np.random.Generator) -> Safety:

@@ -14,9 +14,9 @@ from pettingzoo.test import parallel_api_test
 
 from as_gymnasium import SIMULATIONS, Parallel
 from learnloop_environments import Conditions, Team, make
-from learnloop_environments.base import VectorEnvironment, agents
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
+from learnloop_environments.spaces import VectorEnvironment, agents
 from learnloop_environments.wrappers import innermost
 from markets import gini
 from motion import LENGTHS, hand

@@ -10,7 +10,7 @@ from learnloop_api.kinds.training.evaluation import DIMENSIONS, EPISODES_PER_RUN
 from learnloop_environments.randomness import Split
 from learnloop_environments.wrappers import innermost
 from learnloop_trainer.evaluation.held_out_episodes import episodes, held_out
-from learnloop_trainer.evaluation.suite import stage
+from learnloop_trainer.evaluation.suite import disturbances
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_proof import VALIDATION
 
@@ -38,8 +38,8 @@ def test_left_out_the_runs_own_seed_and_its_first_episodes_prove_it(make_order: 
 
 
 def test_all_that_a_run_may_play_has_room_before_the_next_runs_episodes() -> None:
-    assert stage.FIRST + len(DIMENSIONS) * stage.ROOM * stage.PER_CONDITION <= EPISODES_PER_RUN
-    assert VALIDATION + 10_000 <= stage.FIRST
+    assert disturbances.FIRST + len(DIMENSIONS) * disturbances.ROOM * disturbances.PER_CONDITION <= EPISODES_PER_RUN
+    assert VALIDATION + 10_000 <= disturbances.FIRST
 
 
 def test_episodes_of_training_stay_where_the_runs_seed_has_them(make_order: Callable[..., Order]) -> None:

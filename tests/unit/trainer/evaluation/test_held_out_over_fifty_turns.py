@@ -3,24 +3,22 @@
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from learnloop_api.kinds.learning_agent import LearningAgentSpec
-from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
+from learnloop_api.kinds.training.evaluation import DIMENSIONS, EPISODES_PER_RUN
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split, Words, episode_seeds
 from learnloop_operator.agents.agent_children import training_job
 from learnloop_operator.agents.triggers import Trigger
 from learnloop_trainer.evaluation.held_out_episodes import episodes
-from learnloop_trainer.evaluation.suite.stage import DIMENSIONS, PER_CONDITION, ROOM
-from learnloop_trainer.evaluation.suite.stage import FIRST as SUITE
+from learnloop_trainer.evaluation.suite.disturbances import FIRST as SUITE, PER_CONDITION, ROOM
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_proof import VALIDATION
 from learnloop_trainer.training_run.validation import FIRST as WHILE_TRAINING
 
-from ...operator.agent.test_learning_agent import spec, world
+from ...operator.agent.test_learning_agent import situation, spec
 
 TURNS = 50
 MOST = 10_000
@@ -30,7 +28,7 @@ MOST = 10_000
 def orders(uid: str, template: dict[str, Any]) -> list[Order]:
     body = spec()
     body["training"]["template"] |= template
-    agent = world(spec=LearningAgentSpec.model_validate(body).to_kube())
+    agent = situation(spec=LearningAgentSpec.model_validate(body).to_kube())
     agent.object["metadata"]["uid"] = uid  # type: ignore[index]
     found = []
     for number in range(1, TURNS + 1):

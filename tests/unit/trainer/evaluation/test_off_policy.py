@@ -6,25 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from learnloop_api.kinds.behaviour import GREEDY, Behaviour
 from learnloop_common.acting.policy import advise, log_probability
-from learnloop_environments.base import ActionSpace
 from learnloop_environments.errors import ConfigError
+from learnloop_environments.spaces import ActionSpace
 from learnloop_trainer.algorithms.action_heads import fitting
-from learnloop_trainer.distributed.torch_group import Alone
-from learnloop_trainer.evaluation.off_policy import LoggedSteps, evaluate
-from learnloop_trainer.evaluation.off_policy.doubly_robust import LEAST_EFFECTIVE, Terms, correct
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.evaluation.fitted_q import LoggedSteps
+from learnloop_trainer.evaluation.off_policy import LEAST_EFFECTIVE, Terms, correct, evaluate
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.neural.networks import dense
 from learnloop_trainer.recordings import Mixture, Recording
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import Unplayed, begin
-from learnloop_trainer.training_run.session import restore, save
 from testing.training.recordings import bandit
 
 CPU = torch.device("cpu")

@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.evaluation import DIMENSIONS, Suite
 from learnloop_environments import make
-from learnloop_environments.base import Observations
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import NOMINAL
+from learnloop_environments.spaces import Observations
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.algorithms.ppo import Ppo
 from learnloop_trainer.algorithms.weight_transfer import warm
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import NumericError
 from learnloop_trainer.evaluation import Policy, Uniform, collect
-from learnloop_trainer.evaluation.suite import Stage, dimensions, measure
-from learnloop_trainer.evaluation.suite import stage as fine_tuning
+from learnloop_trainer.evaluation.suite import Stage, dimensions, disturbances as fine_tuning, measure
 from learnloop_trainer.evaluation.suite.dimensions import Milestones, overall
-from learnloop_trainer.evaluation.suite.stage import FIRST, Noisy, NotMeasured, Sticky
+from learnloop_trainer.evaluation.suite.disturbances import FIRST, Noisy, NotMeasured, Sticky
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.safety import Shielded

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.language.chat import Chat
+from learnloop_trainer.language.chat_template import Chat
 from testing.language.tiny_model import model, tokeniser
 
 torch.set_num_threads(1)

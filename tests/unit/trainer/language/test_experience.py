@@ -12,20 +12,13 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import hyperparameters
 from learnloop_api.wire.language import Answer, ChatMessage, LanguageTurn, Preference, TokenSampling, turn_of
-from learnloop_environments.conversations.base import Message
+from learnloop_environments.conversations.conversation_world import Message
 from learnloop_environments.conversations.tool_lookup import ToolLookup
-from learnloop_trainer.distributed.torch_group import Alone, Group
+from learnloop_trainer.distributed import Alone, Group
 from learnloop_trainer.language import lora
 from learnloop_trainer.language.algorithms import ALGORITHMS
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import (
-    Plan,
-    Played,
-    demonstrated,
-    episodes_of,
-    in_batches,
-    pairs_of,
-)
+from learnloop_trainer.language.chat_experience import Plan, Played, demonstrated, episodes_of, in_batches, pairs_of
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import LanguageLearner, LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Bounds, Episode
 from learnloop_trainer.language.sampler import Limits, Rollouts
@@ -130,11 +123,7 @@ def test_what_the_model_cannot_read_is_left_out_counted_and_said_and_the_run_goe
     assert len(episodes_of([[good.to_step()], [bad.to_step()]], 2, None, bounds=bounds)) == 1
     assert f"1 recorded conversations are left out: {why}" in capsys.readouterr().out
     judged = Preference(
-        preference_id="p",
-        agent="a",
-        chosen=Answer(turns=[good]),
-        rejected=Answer(turns=[bad]),
-        at=BEGUN,
+        preference_id="p", agent="a", chosen=Answer(turns=[good]), rejected=Answer(turns=[bad]), at=BEGUN
     )
     assert pairs_of([judged], chat, bounds=bounds) == []
     assert f"1 preferences are left out: {why}" in capsys.readouterr().out

@@ -3,9 +3,10 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -16,15 +17,18 @@ from learnloop_api.wire.training import Manifest
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.acting.reward_model import RewardModel
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
+from learnloop_trainer.engines import engine_run, trl_training
+from learnloop_trainer.engines.trl_training import TrlTraining
 from learnloop_trainer.export.language import ADAPTER, BASE, KIND, read
 from learnloop_trainer.language.algorithms import ALGORITHMS
 from learnloop_trainer.language.base_model import folder_digest
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.language.rows import make as make_batch
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place, read_order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.language_training import begin_language
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import restore, save
 from testing.language.recorded_turns import preferences, recorded_turn, turns
 from testing.language.tiny_model import model
 
@@ -43,10 +47,12 @@ SMALL: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def base(words: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with random weights as a folder."""
+    """A model with random weights as a folder. The word that ends an answer is its padding, too, as of many."""
     folder = tmp_path_factory.mktemp("base")
     model(len(words), 3, words.eos_token_id).save_pretrained(folder)
     words.save_pretrained(folder)
+    written = folder / "tokenizer_config.json"
+    written.write_text(written.read_text().replace(words.pad_token, words.eos_token))
     return folder
 
 
@@ -72,7 +78,7 @@ def ordered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     return make
 
 
-def finished(order: Order, tmp_path: Path) -> tuple[Manifest, bytes]:
+def finished(order: Order, tmp_path: Path, run: Callable[..., None] = run) -> tuple[Manifest, bytes]:
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
     assert manifest is not None
@@ -139,6 +145,46 @@ def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_manifest_with_its_he
     assert 0 <= scorer.score("What is in box 1?", "12") <= 1
 
 
+@pytest.mark.parametrize("algorithm", ["sft", "dpo", "grpo", "bradley-terry"])
+def test_trl_trains_on_the_same_data_and_under_the_same_proof(
+    algorithm: str, ordered: Callable[..., Order], words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, held, make, roll = [], [], TrlTraining._made, TrlTraining._rollout
+    monkeypatch.setattr(trl_training, "CHUNK_MEMBERS", 16)
+    monkeypatch.setattr(TrlTraining, "_made", lambda self: made.append(self) or make(self))
+    monkeypatch.setattr(TrlTraining, "_rollout", lambda self, some, it: held.extend(some) or roll(self, some, it))
+    more = {"epochs": 2} if algorithm == "grpo" else {}
+    block = experience(algorithm, words, tmp_path) | {"learningRate": 0.02} | more
+    manifest, body = finished(ordered(algorithm, 32, block, spec={"engine": "trl"}), tmp_path, engine_run.run)
+    assert (manifest.engine, manifest.step, manifest.versions["trl"][:2]) == ("trl", 32, "1.")
+    assert manifest.parity.passed
+    (training,) = made
+    assert len(held) == (32 if algorithm == "grpo" else 0), "each is used twice"
+    if algorithm == "bradley-terry":
+        assert manifest.reward_model is not None
+        assert manifest.reward_model.learned_accuracy > 0.6
+        answers = [pair.chosen for pair in training.lessons[:4]] + [pair.rejected for pair in training.lessons[:4]]
+        own = training.learner.network.answer_scores(make_batch(answers, range(8), CPU))
+        batch = training._pairs([{"number": number} for number in range(4)])
+        assert torch.allclose(training.scorer(**batch).logits[:, 0], own, atol=1e-5)
+    else:
+        assert manifest.language is not None
+        assert np.isfinite(manifest.language.curves["loss"])
+        trained = {name: array for name, array in read(body).arrays.items() if "lora_B" in name}
+        assert algorithm == "grpo" or all(np.abs(array).max() > 1e-3 for array in trained.values()), "it begins at 0"
+
+
+def test_a_pair_with_an_answer_of_no_tokens_is_left_out(
+    ordered: Callable[..., Order], words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = ordered("dpo", 8, experience("dpo", words, tmp_path))
+    learner: Any = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1")).learner
+    pairs = learner.setting.experience.pairs()
+    nothing = replace(pairs[0], rejected=replace(pairs[0].rejected, rows=[]))
+    monkeypatch.setattr(type(learner.setting.experience), "pairs", lambda _: [nothing, *pairs])
+    assert learner._fetched() == pairs
+
+
 def test_every_algorithm_of_the_contract_is_registered() -> None:
     from learnloop_api.kinds.training.algorithms import LANGUAGE
 
@@ -192,29 +238,20 @@ def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(
     assert begin_language(wider, Alone(), CPU, store).begun_from.startswith("the base model: spec.initialPolicy")
 
 
-def test_recorded_turns_and_rollouts_are_learned_from_one_after_the_other(
-    ordered: Callable[..., Order], words: Any, tmp_path: Path
+@pytest.mark.parametrize(("count", "learned"), [(8, 8), (64, 16)])
+def test_recorded_turns_come_first_and_a_long_log_leaves_half_of_the_run_to_rollouts(
+    count: int, learned: int, ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
-    order = ordered(steps=24, block={"experience": "both", "recording": turns(words, tmp_path)})
-    training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
-    first, second = training.learner.iterate(), training.learner.iterate()
-    assert first.curves["length"] == 2.0, "the record's conversations have two tokens"
-    assert second.curves["length"] > 2.0, "rollouts are longer"
-    assert training.read.note is not None
-    assert training.read.note.episodes == 8
-
-
-def test_a_long_log_leaves_half_of_the_run_to_rollouts(
-    ordered: Callable[..., Order], words: Any, tmp_path: Path
-) -> None:
-    order = ordered(steps=32, block={"experience": "both", "recording": turns(words, tmp_path, count=64)})
+    order = ordered(steps=32, block={"experience": "both", "recording": turns(words, tmp_path, count)})
     training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
     lengths = []
     while training.learner.step < 32:
         before = training.learner.step
         lengths += [training.learner.iterate().curves["length"]] * (training.learner.step - before)
-    assert lengths.count(2.0) == 16, "the record's conversations have two tokens"
-    assert max(lengths[16:]) > 2.0, "rollouts are longer"
+    assert lengths.count(2.0) == learned, "the record's conversations have two tokens"
+    assert max(lengths[learned:]) > 2.0, "rollouts are longer"
+    assert training.read.note is not None
+    assert training.read.note.episodes == count
 
 
 @pytest.mark.parametrize("strange", [{"sampled_ids": [100_000, 2]}, {"prompt_ids": [5] * 300}])
@@ -235,6 +272,10 @@ def test_one_conversation_that_the_model_cannot_read_ends_no_run(
     assert len(training.learner.setting.experience.every()) == 7  # type: ignore[attr-defined]
 
 
+def by_trl(block: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    return {"algorithm": "grpo", "block": block, "spec": {"engine": "trl", "settings": settings}}
+
+
 @pytest.mark.parametrize(
     ("changes", "words_of_it"),
     [
@@ -246,29 +287,32 @@ def test_one_conversation_that_the_model_cannot_read_ends_no_run(
         ({"block": {"experience": "recorded"}}, "learningAgentRef.*is missing"),
         ({"data": {"rewards": "policy"}}, "spec.data.rewards.*experience: recorded"),
         ({"block": {"lora": {"layers": ["nothing"]}}}, "lora.layers.*names no linear layers"),
+        (by_trl({"experience": "both"}), "experience: 'both' is nothing that grpo of engine trl"),
+        (by_trl({"recording": "file:///x"}), "hyperparameters.recording.*not heeded"),
+        (by_trl({"entropyCoefficient": 0.1}), "hyperparameters.entropyCoefficient.*0.1.*not heeded"),
+        (by_trl(learning_rate=1.0), "settings.learning_rate.*1.0.*follows from hyperparameters"),
+        (by_trl(steps_per_generation=2), "settings.steps_per_generation"),
+        (by_trl(gradient_accumulation_steps=0), "settings.gradient_accumulation_steps.*0.*is not a whole"),
+        (by_trl(no_such=1), "are refused by GRPOConfig"),
+        (by_trl(use_transformers_continuous_batching=True, sync_ref_model=True, beta=0), "are refused by GRPOTrainer"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_field_value_and_fix(
     changes: dict[str, Any], words_of_it: str, ordered: Callable[..., Order], tmp_path: Path
 ) -> None:
-    order = ordered(**changes)
-    store = DirectoryStore(tmp_path / "store", "lm-1")
+    order, session = ordered(**changes), cast(Any, None)
+    begin = trl_training.begin if order.spec.trained_by == "trl" else begin_language
     with pytest.raises(ConfigError, match=words_of_it):
-        begin_language(order, Alone(), CPU, store).learner.iterate()
+        begin(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1")).iterate(session)
 
 
-def test_another_base_model_than_the_order_names_is_refused_with_the_right_digest(
+def test_a_base_model_that_is_not_all_in_its_digest_is_refused(
     ordered: Callable[..., Order], base: Path, tmp_path: Path
 ) -> None:
+    store, folder = DirectoryStore(tmp_path / "store", "lm-1"), tmp_path / "linked"
     order = ordered(spoken={"base": {"uri": base.as_uri(), "sha256": "0" * 64}})
     with pytest.raises(ConfigError, match=f"base.sha256.*set it to {folder_digest(base)}"):
-        begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
-
-
-def test_a_base_model_with_a_link_that_its_digest_does_not_cover_is_refused(
-    ordered: Callable[..., Order], base: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "linked"
+        begin_language(order, Alone(), CPU, store)
     shutil.copytree(base, folder)
     digest = folder_digest(folder)
     (folder / "chat_template.jinja").unlink(missing_ok=True)
@@ -276,7 +320,7 @@ def test_a_base_model_with_a_link_that_its_digest_does_not_cover_is_refused(
     (folder / "chat_template.jinja").symlink_to(tmp_path / "elsewhere")
     order = ordered(spoken={"base": {"uri": folder.as_uri(), "sha256": digest}})
     with pytest.raises(ConfigError, match=r"chat_template\.jinja.*does not cover"):
-        begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
+        begin_language(order, Alone(), CPU, store)
 
 
 @pytest.mark.parametrize(("algorithm", "spoken"), [("ppo", True), ("rloo", False)])

@@ -85,14 +85,7 @@ def test_a_sequence_is_rejected_by_the_geometric_mean_of_its_ratios() -> None:
     means = losses.geometric_means(log_prob, behaviour, episode, 4)
     assert np.allclose(means.numpy(), [math.exp(-0.05), math.exp(2.0), 1.0, 1.0], atol=EXACT)
     kept = losses.accepted(log_prob, behaviour, episode, 4, 2.0)
-    assert kept.tolist() == [
-        1,
-        1,
-        0,
-        0,
-        1,
-        1,
-    ]  # ratios that cancel are for the cap to bound
+    assert kept.tolist() == [1, 1, 0, 0, 1, 1]  # ratios that cancel are for the cap to bound
 
 
 def test_a_broken_record_makes_no_infinity() -> None:

@@ -10,13 +10,13 @@ import torch
 
 from learnloop_api.kinds.training.algorithms import Lora, hyperparameters
 from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, TooLong, probability
-from learnloop_environments.conversations.base import Message
+from learnloop_environments.conversations.conversation_world import Message
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.language import lora
-from learnloop_trainer.language.algorithms.preferred import BradleyTerry, divided
-from learnloop_trainer.language.chat import Chat
-from learnloop_trainer.language.experience import Preferred, written
+from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry, divided
+from learnloop_trainer.language.chat_experience import Preferred, written
+from learnloop_trainer.language.chat_template import Chat
 from learnloop_trainer.language.network import LanguageNetwork, Setting
 from learnloop_trainer.language.rows import Episode, Pair, Row, make
 from learnloop_trainer.training_run.language_training import network_of

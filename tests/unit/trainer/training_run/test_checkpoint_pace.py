@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.run import Run, Saver, Stopper
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Session
 from learnloop_trainer.training_run.policy_training import begin
-from learnloop_trainer.training_run.session import Session
 
 CPU = torch.device("cpu")
 
@@ -39,7 +39,3 @@ def test_a_large_state_is_saved_less_often(
     saver.cost, session._strain = cost, strain
     session._saved_at = time.monotonic() - waited
     assert session._due() is due
-
-
-def test_a_checkpoint_every_second_is_what_a_run_gets_by_default(make_order: Callable[..., Order]) -> None:
-    assert make_order().spec.checkpoint.every_seconds == 1

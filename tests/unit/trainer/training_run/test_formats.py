@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from learnloop_api.kinds.training.environment_conditions import Safety
-from learnloop_environments.base import Bounds
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_environments.spaces import Bounds
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.export import OnnxPolicy, TorchPolicy, build, check, torchscript
 from learnloop_trainer.export.other_formats import TorchGraph

@@ -9,16 +9,15 @@ import pytest
 import torch
 
 from learnloop_api.kinds.study import InitialPolicy
-from learnloop_environments.base import Bounds
 from learnloop_environments.errors import ConfigError
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_environments.spaces import Bounds
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.runtime import graph
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.store.run_store import DirectoryStore, digest
 from learnloop_trainer.training_order import Order
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
-from learnloop_trainer.training_run.session import restore, save
 
 Orders = Callable[..., Order]
 CPU = torch.device("cpu")

@@ -14,17 +14,17 @@ import torch
 
 from learnloop_common.acting import onnx_policy
 from learnloop_environments.errors import TrainerError
-from learnloop_environments.wrappers import Watchdog
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_environments.watchdog import Watchdog
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.export import other_formats
 from learnloop_trainer.export.runtime import OnnxPolicy
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.run import Run, Saver, Stopper
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Session
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
-from learnloop_trainer.training_run.session import Session
 
 Make = Callable[..., Order]
 
@@ -110,7 +110,11 @@ def _told_to_leave(*_: object) -> NoReturn:
 def _running_the_exported_policy(_: pytest.MonkeyPatch) -> None:
     policy = OnnxPolicy.__new__(OnnxPolicy)
     policy.served = onnx_policy.OnnxPolicy.__new__(onnx_policy.OnnxPolicy)
-    policy.served._session, policy.served._outputs = SimpleNamespace(run=_told_to_leave), ["action", "logits"]
+    policy.served._session, policy.served._outputs, policy.served.memory = (
+        SimpleNamespace(run=_told_to_leave),
+        ["action"],
+        0,
+    )
     policy.run(np.zeros((1, 4), np.float32))
 
 

@@ -9,18 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import StoreUnavailable
 from learnloop_trainer.progress_reporter import Reporter
-from learnloop_trainer.run import Run, Saver, Stopper
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import pack, unpack
+from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
+from learnloop_trainer.store.run_store import DirectoryStore, pack, unpack
 from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_run.checkpoints import Session, restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
-from learnloop_trainer.training_run.session import Session, restore, save
 
 CPU = torch.device("cpu")
 

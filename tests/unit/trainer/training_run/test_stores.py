@@ -14,11 +14,9 @@ import pytest
 from learnloop_api.wire.training import Heartbeat
 from learnloop_api.wire.trajectory import EpisodeSelection
 from learnloop_trainer.errors import StoreRefused, StoreUnavailable
-from learnloop_trainer.progress_reporter import Reporter, span
-from learnloop_trainer.store import choose
-from learnloop_trainer.store.dataplane import DataPlaneStore, Http
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import digest
+from learnloop_trainer.progress_reporter import Reporter
+from learnloop_trainer.store.data_plane_store import DataPlaneStore, Http
+from learnloop_trainer.store.run_store import DirectoryStore, digest
 from learnloop_trainer.training_order import Order, Place
 
 
@@ -83,19 +81,6 @@ def test_a_checkpoint_is_sent_with_digest_and_step_and_retried_while_the_data_pl
     method, path, headers, body = server.seen[-1]
     assert (method, path, body) == ("PUT", "/api/v1/training/runs/job-1/checkpoint", b"state")
     assert (headers["x-learnloop-sha256"], headers["x-learnloop-step"]) == (digest(b"state"), "7")
-
-
-def test_a_checkpoint_says_whom_the_run_trains_and_nothing_of_a_run_by_hand(server: Server) -> None:
-    plane(server, agent="runner").put_checkpoint(b"state", 7)
-    plane(server).put_checkpoint(b"state", 7)
-    assert [headers.get("x-learnloop-agent") for _, _, headers, _ in server.seen] == ["runner", None]
-
-
-def test_a_checkpoint_says_which_incarnation_of_the_gang_it_is_of(server: Server, tmp_path: Path) -> None:
-    environ = {"LEARNLOOP_DATA_URL": server.url, "LEARNLOOP_TOKEN_FILE": str(tmp_path / "none")}
-    choose(environ, "job-1", None, 3).put_checkpoint(b"state", 7)
-    plane(server).put_checkpoint(b"state", 7)
-    assert [headers.get("x-learnloop-attempt") for _, _, headers, _ in server.seen] == ["3", None]
 
 
 def test_the_token_is_read_anew_for_each_request(server: Server, tmp_path: Path) -> None:
@@ -222,10 +207,6 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_fix(tmp_path: Path
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match=r"cannot be written .*; free space or fix its rights"):
         DirectoryStore(tmp_path / "file", "job").put_checkpoint(b"", 0)
-
-
-def test_durations_read_like_a_clock() -> None:
-    assert [span(seconds) for seconds in (0.4, 7, 80, 3725)] == ["0s", "7s", "1m20s", "1h02m"]
 
 
 def test_episodes_are_read_page_by_page_each_after_the_one_before(server: Server) -> None:

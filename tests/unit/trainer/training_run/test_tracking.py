@@ -56,13 +56,6 @@ def test_tensorboard_reads_back_the_points_and_strikes_out_what_a_lost_attempt_w
     assert starts[-1] == 150, "readers leave out what was written before from this step on"
 
 
-def test_a_job_writes_to_the_folder_of_its_name(make_order: Make, tmp_path: Path) -> None:
-    curves = tracker(asked(make_order, tensorboard={"directory": str(tmp_path)}), {}, "")
-    curves.note(64, {"train/return_mean": 1.5})
-    curves.finish("FINISHED")
-    assert scalars(tmp_path / "small-1") == {("train/return_mean", 64): 1.5}
-
-
 def test_mlflow_gets_one_run_with_parameters_points_and_its_end(make_order: Make, server: MlflowServer) -> None:
     order = asked(make_order, mlflow={"trackingUri": server.url, "experiment": "poles"})
     curves = tracker(order, {"MLFLOW_TRACKING_TOKEN": "secret"}, "team-a")
@@ -151,7 +144,3 @@ def test_a_backend_that_is_broken_for_good_costs_a_bounded_time(tmp_path: Path) 
 def test_an_answer_that_is_not_mlflows_is_named(server: MlflowServer) -> None:
     with pytest.raises(MlflowError, match=r"404 .*endpoint_not_found"):
         Mlflow(server.url, "e", "r", RUN, {})._call("GET", "registered-models")
-
-
-def test_without_a_wish_nothing_is_written(make_order: Make) -> None:
-    assert tracker(make_order(), {}, "").feeds == []

@@ -1,9 +1,8 @@
 """By what ranks talk: NCCL where each has a GPU of its own, gloo wherever it would refuse."""
 
 import pytest
-import torch
 
-from learnloop_trainer.distributed.torch_group import identity, transport
+from learnloop_trainer.distributed import transport
 
 
 @pytest.mark.parametrize(
@@ -20,7 +19,3 @@ from learnloop_trainer.distributed.torch_group import identity, transport
 )
 def test_ranks_talk_by_what_all_of_them_can(devices: list[str], nccl: bool, expected: str) -> None:
     assert transport(devices, nccl=nccl) == expected
-
-
-def test_a_cpu_has_no_number() -> None:
-    assert identity(torch.device("cpu")) == ""

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.evaluation.held_out_episodes import held_out
-from learnloop_trainer.evaluation.suite import stage
-from learnloop_trainer.store.directory import DirectoryStore
-from learnloop_trainer.store.run_store import part, unpack
+from learnloop_trainer.evaluation.suite import disturbances
+from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_proof import VALIDATION
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import restore, save
 
 CPU = torch.device("cpu")
 Make = Callable[..., Order]
@@ -39,7 +38,7 @@ def rounds(training: PolicyTraining, count: int) -> None:
 
 def test_its_episodes_are_neither_the_proofs_nor_a_studys_nor_the_suites(make_order: Make) -> None:
     assert VALIDATION + 10_000 < validation.FIRST
-    assert validation.FIRST + 10_000 < stage.FIRST
+    assert validation.FIRST + 10_000 < disturbances.FIRST
     order = validating(make_order)
     starts = [held_out(order, first=first)(range(8)).reset() for first in (0, validation.FIRST)]
     assert not {row.tobytes() for row in starts[0]} & {row.tobytes() for row in starts[1]}

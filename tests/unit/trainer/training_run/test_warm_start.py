@@ -11,19 +11,19 @@ import torch
 
 from learnloop_trainer.algorithms import base as traits
 from learnloop_trainer.algorithms.maml import Maml
-from learnloop_trainer.distributed.torch_group import Alone
+from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy
 from learnloop_trainer.export.other_formats import read
 from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.neural.schedules import WARM_UP
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.recordings import Recording
-from learnloop_trainer.store.directory import DirectoryStore
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run import validation
+from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.rank import run
-from learnloop_trainer.training_run.session import restore, save
 from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
 
 CPU = torch.device("cpu")

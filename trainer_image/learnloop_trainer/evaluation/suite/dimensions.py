@@ -3,22 +3,17 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.evaluation import WEIGHTS, Dimension
 from learnloop_api.wire.training import DimensionResult, SuiteResult
-from learnloop_environments import Conditions
-from learnloop_environments.base import Observations, agents
+from learnloop_environments import Conditions, randomness, simulation, spaces
 from learnloop_environments.errors import ConfigError
-from learnloop_environments.randomness import Split
-from learnloop_environments.simulation import Level
-from learnloop_trainer.algorithms import traits_of
-from learnloop_trainer.errors import NumericError
+from learnloop_trainer import algorithms, errors, progress_reporter, statistics
 from learnloop_trainer.evaluation.held_out_episodes import Drawing, Policy, nominal, sample
-from learnloop_trainer.evaluation.suite.stage import (
+from learnloop_trainer.evaluation.suite.disturbances import (
     Disturb,
     Finding,
     Noisy,
@@ -30,8 +25,6 @@ from learnloop_trainer.evaluation.suite.stage import (
     tuned,
 )
 from learnloop_trainer.neural.networks import Network
-from learnloop_trainer.progress_reporter import say
-from learnloop_trainer.statistics import probability_of_improvement, stratified_mean
 
 Arrays = dict[str, NDArray[np.generic]]
 POINTS = 5
@@ -72,7 +65,7 @@ def generalisation(stage: Stage) -> Finding:
     levels = [level.name for level in getattr(sample(stage.order), "LEVELS", ())]
     others = [name for name in levels if name != (usual or levels[0])]
     pairs = [stage.both(), *(stage.both(Conditions(level=name)) for name in others)]
-    alike = stage.play(stage.policy, 0, split=Split.TRAINING)
+    alike = stage.play(stage.policy, 0, split=randomness.Split.TRAINING)
     conditions = ["unseen episodes", *(f"level {name}" for name in others)]
     return Finding(conditions, [a for a, _ in pairs], [b for _, b in pairs], [alike], "episodes with training's seeds")
 
@@ -89,7 +82,9 @@ def sample_efficiency(stage: Stage) -> Finding:
     conditions, ours, others, alike = [], [], [], []
     for step, milestone in sorted(stage.milestones.items()):
         stage.check()
-        unadapted = traits_of(stage.order.spec.algorithm).meta_learned and step < stage.order.spec.total_steps
+        unadapted = (
+            algorithms.traits_of(stage.order.spec.algorithm).meta_learned and step < stage.order.spec.total_steps
+        )
         weights = tuned(stage, milestone, nominal(stage.order)) if unadapted else milestone
         policy, first = stage.policy_of(weights), stage.fresh()
         conditions.append(f"step {step}")
@@ -106,7 +101,7 @@ def physics(stage: Stage) -> dict[str, float]:
     """The environment's parameters at the level evaluated that can be raised and lowered by a share of their value."""
     world = sample(stage.order)
     parameters: Mapping[str, float] = getattr(world, "PARAMETERS", {})
-    levels: tuple[Level, ...] = getattr(world, "LEVELS", ())
+    levels: tuple[simulation.Level, ...] = getattr(world, "LEVELS", ())
     usual = nominal(stage.order).level
     level = next((one.parameters for one in levels if one.name == usual), levels[0].parameters if levels else {})
     values = {**parameters, **level}
@@ -182,7 +177,7 @@ class Mixed:
             if isinstance(policy, Drawing):
                 policy.begin(first)
 
-    def act(self, observation: Observations) -> NDArray[Any]:
+    def act(self, observation: spaces.Observations) -> spaces.Actions:
         """Both are asked for all agents: so each draws as it does alone."""
         odd = np.arange(len(observation)) % self._agents == self._odd
         actions = np.array(self._ours.act(observation))
@@ -192,7 +187,7 @@ class Mixed:
 
 def coordination(stage: Stage) -> Finding:
     """Conditions: which member follows the serving policy; the reference is self-play, ours throughout."""
-    count = agents(sample(stage.order))
+    count = spaces.agents(sample(stage.order))
     if count < 2:
         raise NotMeasured(f"{stage.order.spec.data.environment} has one agent, which has no other to coordinate with")
     ours, others = [], []
@@ -226,9 +221,9 @@ def measure(stage: Stage, ours: Returns, theirs: Returns) -> SuiteResult:
         now = time.monotonic()
         stage.enter(dimension, now + max(0.0, end - now) / (len(dimensions) - number))
         results.append(_result(stage, dimension))
-        say(results[-1].message or _told(results[-1]))
+        progress_reporter.say(results[-1].message or _told(results[-1]))
     return SuiteResult(
-        improvement=probability_of_improvement([ours], [theirs], stage.order.spec.seed),
+        improvement=statistics.probability_of_improvement([ours], [theirs], stage.order.spec.seed),
         overall=overall(results),
         results=results,
         seconds=time.monotonic() - began,
@@ -245,17 +240,21 @@ def overall(results: Sequence[DimensionResult]) -> float | None:
 def _result(stage: Stage, dimension: Dimension) -> DimensionResult:
     try:
         finding = MEASURES[dimension](stage)
-    except (NotMeasured, NumericError, ConfigError) as why:  # a world that breaks when it is changed proves nothing
+    except (
+        NotMeasured,
+        errors.NumericError,
+        ConfigError,
+    ) as why:  # a world that breaks when it is changed proves nothing
         return DimensionResult(dimension=dimension, message=str(why)[:1024])
     seed, alike = stage.order.spec.seed, finding.ours if finding.alike is None else finding.alike
     return DimensionResult(
         dimension=dimension,
         conditions=finding.conditions,
         episodes=sum(len(returns) for returns in finding.ours),
-        iqm=stratified_mean(finding.ours, seed),
-        baseline=stratified_mean(finding.baseline, seed),
-        improvement=probability_of_improvement(alike, finding.baseline, seed),
-        reference=stratified_mean(finding.reference, seed),
+        iqm=statistics.stratified_mean(finding.ours, seed),
+        baseline=statistics.stratified_mean(finding.baseline, seed),
+        improvement=statistics.probability_of_improvement(alike, finding.baseline, seed),
+        reference=statistics.stratified_mean(finding.reference, seed),
         compared=finding.compared,
     )
 

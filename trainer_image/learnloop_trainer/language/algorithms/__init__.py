@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from learnloop_trainer.language.algorithms.grpo_rloo_ppo import grpo, ppo, rloo
-from learnloop_trainer.language.algorithms.preferred import BradleyTerry, Dpo
-from learnloop_trainer.language.algorithms.sft import Sft
+from learnloop_trainer.language.algorithms.sft_dpo_bradley_terry import BradleyTerry, Dpo, Sft
 from learnloop_trainer.language.network import Maker
 
 

@@ -6,12 +6,12 @@ import { say } from "./orders.js";
 import { overview } from "./overview.js";
 import { rollout } from "./rollout.js";
 import { run } from "./run.js";
-import { ask, follow, listen, store, tell } from "./store.js";
+import { ask, end, follow, listen, store, tell } from "./store.js";
 
 const PAGES = { agents: agent, rollouts: rollout, runs: run, decisions };
-const LEAST_MILLISECONDS = 120;
+const LEAST_MILLISECONDS = 120, LOST_MILLISECONDS = 60000;
 const main = document.getElementById("main");
-let drawn = 0, waiting = false, place = "";
+let lost = 0, drawn = 0, waiting = false, place = "";
 
 function route() {
   return location.hash.replace(/^#\/?/, "").split("/").map(decoded).filter(Boolean);
@@ -73,6 +73,17 @@ function crumbs(namespace, kind, name, more) {
   of.replaceChildren(namespace ? link(`decisions in ${namespace}`, namespace, "decisions") : "");
 }
 
+// What was read must not stay on a screen that nobody may read any more; a stream that comes again begins with all.
+function clear(sentence) {
+  store.ready = false;
+  store.objects.clear();
+  store.curves.clear();
+  document.getElementById("dialog").close();
+  for (const name of ["crumbs", "of", "notice", "said"]) document.getElementById(name).replaceChildren();
+  main.replaceChildren(h("h1", null, sentence));
+  document.title = "learnloop";
+}
+
 export function redraw() {
   if (waiting) return;
   waiting = true;
@@ -115,6 +126,7 @@ addEventListener("keydown", (event) => {
   }[event.key];
   if (does) { event.preventDefault(); does(); }
 });
+document.getElementById("end").addEventListener("click", () => end().then(() => clear("The console has ended."), (error) => say(error.message)));
 document.getElementById("theme").addEventListener("click", otherTheme);
 document.getElementById("keys").addEventListener("click", keys);
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
@@ -127,6 +139,8 @@ listen((what) => {
     const live = store.live && !store.away;
     shown.textContent = live ? "live" : store.live ? "the cluster does not answer" : "lost; trying again";
     shown.title = store.away;
+    if (store.live) lost = clearTimeout(lost);
+    else lost ||= setTimeout(() => clear("The console does not answer: start `kubectl learnloop console` again."), LOST_MILLISECONDS);
     if (live && shown.className === "lost") about();
     shown.className = live ? "live" : "lost";
   }

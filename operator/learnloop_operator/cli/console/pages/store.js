@@ -1,5 +1,5 @@
 // What the server tells: all objects by key, and what they were since this page was opened.
-export const store = { objects: new Map(), about: { orders: {} }, rights: {}, live: false, away: "", curves: new Map() };
+export const store = { objects: new Map(), about: { orders: {} }, rights: Object.create(null), live: false, away: "", curves: new Map() };
 const listeners = new Set();
 const MOST_POINTS = 2000;
 const key = (plural, namespace, name) => `${plural}/${namespace}/${name}`;
@@ -28,10 +28,19 @@ export async function rights(namespace) {
   return store.rights[namespace];
 }
 
+const KEYED = () => ({ "Content-Type": "application/json", "X-Learnloop-Key": sessionStorage.getItem("key") || "" });
+
+// The server goes with its last answer, so no answer is one, too.
+export async function end() {
+  const found = await fetch("/end", { method: "POST", headers: KEYED(), body: "{}" }).catch(() => null);
+  if (found && !found.ok) throw new Error((await found.json()).error);
+  sessionStorage.clear();
+}
+
 export async function order(verb, namespace, name, seen) {
   const found = await fetch("/orders", {
     method: "POST",
-    headers: { "Content-Type": "application/json", "X-Learnloop-Key": sessionStorage.getItem("key") || "" },
+    headers: KEYED(),
     body: JSON.stringify({ verb, namespace, name, seen }),
   });
   const body = await found.json();

@@ -80,15 +80,6 @@ def test_one_that_is_held_back_is_queued_until_it_has_ended(name: str) -> None:
     assert not BY_NAME[name].read(ended).queued, "an end is an end"
 
 
-@pytest.mark.parametrize("name", BY_NAME)
-def test_one_whose_controller_has_said_nothing_is_known(name: str) -> None:
-    silent = {**live(name), "status": {}}
-    assert (BY_NAME[name].read(silent).has_status, BY_NAME[name].read(live(name, *FAILED[name])).has_status) == (
-        False,
-        True,
-    )
-
-
 @pytest.mark.parametrize("written", ["-7", "seven", "7777777", "9" * 5000])
 def test_an_attempt_that_nobody_can_read_counts_as_the_first(written: str) -> None:
     manifest = live("pytorchjob")

@@ -70,14 +70,6 @@ def test_what_is_rendered_has_not_changed_since_there_was_no_other_backend() -> 
     assert json.loads(json.dumps(now)) == golden, "a change here restarts nothing, and makes every new run another one"
 
 
-def test_one_master_and_the_asked_for_workers_in_a_container_named_pytorch() -> None:
-    replicas = render()["spec"]["pytorchReplicaSpecs"]
-    assert {role: item["replicas"] for role, item in replicas.items()} == {"Master": 1, "Worker": 2}
-    assert {item["restartPolicy"] for item in replicas.values()} == {"ExitCode"}
-    assert {item["template"]["spec"]["containers"][0]["name"] for item in replicas.values()} == {"pytorch"}
-    assert "Worker" not in render(workers=0)["spec"]["pytorchReplicaSpecs"]
-
-
 def test_an_environment_in_a_config_map_is_mounted_read_only_into_every_rank_and_nowhere_else() -> None:
     replicas = render(data=OWN)["spec"]["pytorchReplicaSpecs"]
     for role in ("Master", "Worker"):
@@ -132,11 +124,3 @@ def test_the_order_to_the_trainer_is_one_json_object_without_pod_options() -> No
     assert order["spec"]["totalSteps"] == 1000
     assert "pod" not in order["spec"]
     assert order["baselineSha256"] == DIGEST
-
-
-def test_the_attempt_survives_the_round_trip_through_the_cluster() -> None:
-    manifest = render(attempt=2)
-    manifest["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
-    manifest["status"] = {"conditions": [{"type": "Failed", "status": "True", "message": "gone"}]}
-    job = PYTORCH_JOB.read(manifest)
-    assert (job.attempt, job.state, job.message) == (2, "failed", "gone")

@@ -1,0 +1,84 @@
+"""What stands in for a cluster on one machine: server-side apply, and the arithmetic of a Prometheus."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop_local import machine
+from learnloop_local.prometheus import Prometheus
+from learnloop_local.store import Refused, Store
+from learnloop_operator.kube import kinds
+from learnloop_operator.prometheus.client import Sample
+from learnloop_operator.prometheus.queries import Arms, arm_evidence, counters_query
+from learnloop_serving.metrics import Metrics
+
+POD = {"metadata": {"namespace": "default", "name": "cart-aaaaaaaa-0123456789-abcde"}}
+ARMS = Arms("default", "cart", ["aaaaaaaa"])
+STUBBORN = """
+import subprocess, sys
+from learnloop_operator.cli.cluster import with_its_parent
+command = with_its_parent(["sh", "-c", "trap '' TERM; echo runs; while :; do sleep 1; done"], 1)
+subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True).wait()
+"""
+
+
+def config_map(**data: str) -> dict[str, Any]:
+    return {"metadata": {"name": "cm"}, "data": data}
+
+
+def test_who_applies_removes_what_he_leaves_out_and_no_field_of_others() -> None:
+    store = Store()
+    where = kinds.CONFIG_MAP, "default", "cm"
+    first = store.apply(*where, config_map(ours="1", gone="2"), "us")
+    store.apply(*where, config_map(theirs="3"), "them")
+    last = store.apply(*where, config_map(ours="1"), "us")
+    assert last["data"] == {"ours": "1", "theirs": "3"}
+    assert store.apply(*where, config_map(ours="1"), "us") == last, "no write without a change"
+    stale = config_map(ours="4") | {"metadata": {"resourceVersion": first["metadata"]["resourceVersion"]}}
+    with pytest.raises(Refused, match="the object has changed"):
+        store.apply(*where, stale, "us")
+
+
+def test_children_go_with_their_owner_and_a_spec_is_validated() -> None:
+    store = Store()
+    owner = store.create(kinds.CONFIG_MAP, "default", config_map())
+    references = {"metadata": {"name": "child", "ownerReferences": [{"uid": owner["metadata"]["uid"]}]}}
+    store.create(kinds.SERVICE, "default", references)
+    store.delete(kinds.CONFIG_MAP, "default", "cm", {})
+    assert not store.every(kinds.SERVICE)
+    wrong = {"metadata": {"name": "md"}, "spec": {"model": {"uri": 3}}}
+    with pytest.raises(Refused, match=r"ModelDeployment md: spec\.model\.uri: 3"):
+        store.create(kinds.MODEL_DEPLOYMENT, "default", wrong)
+
+
+def test_the_operators_own_query_counts_what_a_policy_server_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, local, metrics = 10_000.0, Prometheus(Store()), Metrics("cart", "aaaaaaaa")
+    for second in range(60):
+        monkeypatch.setattr("learnloop_local.prometheus.time.time", lambda at=now + second: at)
+        metrics.ended("success", 100.0, 1.0)
+        local.take({"pod": (POD, metrics.render().decode())})
+    samples = [Sample(labels, value) for labels, value in local.rows(counters_query(ARMS, 30, 10, 60))]
+    arm = arm_evidence(samples)["aaaaaaaa"]
+    assert (arm.episodes, arm.lately) == (30, 10)
+    assert arm.mean_return == pytest.approx(100.0)
+    with pytest.raises(ValueError, match="rate"):
+        local.rows("rate(learnloop_episodes_ended_total[30s])")
+
+
+def test_a_killed_process_takes_a_program_along_that_ignores_sigterm() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "runs\n"
+        parent.kill()
+        parent.communicate(timeout=60)  # until no process holds the output
+
+
+@pytest.mark.parametrize("place", ["", "local"])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / place).chmod(0o777)
+    with pytest.raises(machine.CannotStart, match="others may write there"):
+        machine.stop(tmp_path / "local", 0.0)

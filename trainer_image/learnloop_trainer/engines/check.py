@@ -1,0 +1,40 @@
+"""`python -m learnloop_trainer.engines.check COMMAND`: does a program keep to the engine contract? Needs no cluster."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from learnloop_environments.errors import TrainerError
+from learnloop_trainer.engines.engine_run import run
+from learnloop_trainer.engines.exchange import PAGE
+from learnloop_trainer.store import VARIABLE
+from learnloop_trainer.training_order import Order, Place
+
+SPEC = {
+    "algorithm": "custom",
+    "totalSteps": 2000,
+    "data": {"environment": "CartPole-v1"},
+    "evaluation": {"episodes": 16},
+    "pod": {"image": "none", "command": ["none"]},
+}
+
+
+def main(command: Sequence[str]) -> int:
+    """Train CartPole-v1 for 2,000 steps by the command. Returns 0, or the exit code of the run."""
+    if not command:
+        print("usage: python -m learnloop_trainer.engines.check COMMAND [ARGUMENT …]", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[VARIABLE] = f"file://{folder}"
+        try:
+            run(Order.model_validate({"job": "check", "spec": SPEC}), Place(), 1, command)
+        except TrainerError as error:
+            print(f"does not keep to {PAGE}: {error}", file=sys.stderr)
+            return error.exit_code
+    print(f"keeps to {PAGE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,115 @@
+"""The proof of what an engine handed in: the file is played as it would be served, by learnloop's own code."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from learnloop_api.wire.engine import POLICY, RESULT, EngineResult, Witness
+from learnloop_api.wire.training import Parity
+from learnloop_common.acting.policy import ALGORITHM, BEHAVIOUR, BOUNDS, Numbers
+from learnloop_environments import VectorEnvironment, errors, simulation
+from learnloop_environments.spaces import FIELD, Observations, agents
+from learnloop_trainer import baseline_policy as baseline, training_order
+from learnloop_trainer.engines.exchange import PAGE, EngineMistaken
+from learnloop_trainer.evaluation import held_out_episodes
+from learnloop_trainer.export import Behaving, OnnxPolicy
+from learnloop_trainer.saver_and_stopper import Run
+from learnloop_trainer.training_run import policy_proof, proof
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Last files of an engine."""
+
+    policy: bytes
+    result: EngineResult
+
+
+def world_of(order: training_order.Order) -> simulation.Simulation | VectorEnvironment:
+    """The run's environment, for its spaces. Raises ConfigError for a team: an engine trains one agent."""
+    world = held_out_episodes.sample(order)
+    if agents(world) > 1:
+        problem = f"has a team of agents, {order.spec.algorithm} trains one"
+        raise errors.ConfigError(FIELD, order.environment, problem, "set algorithm to qmix, independent-dqn or maddpg")
+    return world
+
+
+def prove(run: Run, world: simulation.Simulation | VectorEnvironment, handed: Handed, size: int) -> proof.Proof:
+    order, store, result = run.order, run.store, handed.result
+    run.reporter.phase("exporting", f"reading the engine's {POLICY}")
+    body = stamped(order, world, handed)
+    continuous = world.bounds is not None
+    try:
+        greedy = OnnxPolicy(body, world.observations, world.actions, continuous=continuous)
+    except ValueError as error:
+        raise EngineMistaken(f"{POLICY}: {error}; export it as {PAGE} says") from None
+    serving = baseline.policy(order, baseline.artifact(order, store), world.observations, world.actions, world.bounds)
+    judged = policy_proof.by_playing(order, Behaving(greedy, order.spec.seed), greedy, serving, run.reporter)
+    observations, outputs = _witness(result.witness, world.observations, greedy)
+    if greedy.served.memory:
+        parity = _remembering(greedy, observations, outputs)
+    else:
+        parity = policy_proof.verify(lambda _: outputs, greedy, observations, 0)
+    reported = {f"engine.{name}": version for name, version in result.versions.items()}
+    fields = {"behaviour": greedy.behaviour, "parity": parity}
+    return proof.Proof(body, {**judged.fields, **fields, "world_size": size, "versions": proof.versions() | reported})
+
+
+def stamped(order: training_order.Order, world: simulation.Simulation | VectorEnvironment, handed: Handed) -> bytes:
+    """The engine's file with learnloop's facts in place of its own: its algorithm, its job, and how it acts."""
+    try:
+        model = onnx.load_from_string(handed.policy)
+    except Exception as error:  # protobuf's and onnx's errors share no base class below Exception
+        raise EngineMistaken(f"{POLICY}: is not an ONNX file ({str(error)[:120]}); export one") from None
+    facts = {item.key: item.value for item in model.metadata_props if not item.key.startswith("learnloop.")}
+    facts |= {ALGORITHM: order.spec.algorithm, "learnloop.job": order.job}
+    facts[BEHAVIOUR] = handed.result.behaviour.model_dump_json(exclude_none=True)
+    bounds = world.bounds
+    if bounds is not None and handed.result.behaviour.kind == "sampled":
+        first = int(bool(bounds.choices))
+        low, high = (tuple(side[first:].tolist()) for side in (bounds.low, bounds.high))
+        facts[BOUNDS] = Numbers(low, high, bounds.choices).written()
+    onnx.helper.set_model_props(model, facts)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _witness(witness: Witness, observations: int, policy: OnnxPolicy) -> tuple[Observations, Observations]:
+    count, both = len(witness.observations), []
+    for name, rows, wanted in (
+        ("observations", witness.observations, observations),
+        ("outputs", witness.outputs, policy.served.actions),
+    ):
+        if len(rows) != count or any(len(row) != wanted for row in rows):
+            raise EngineMistaken(f"{RESULT}: witness.{name}: is not {count} rows of {wanted} numbers; see {PAGE}")
+        both.append(np.asarray(rows, dtype=np.float32))
+    return both[0], both[1]
+
+
+class _WithMemory:
+    """A policy that remembers, as a function of rows that end with the memory."""
+
+    hybrid = False
+
+    def __init__(self, policy: OnnxPolicy) -> None:
+        self._policy, self.continuous = policy, policy.continuous
+
+    def run(self, rows: Observations) -> tuple[NDArray[Any], Observations]:
+        size = self._policy.served.memory
+        results = self._policy.told(rows[:, :-size], rows[:, -size:])
+        return results["action"], results["action" if self.continuous else "logits"]
+
+    def logits(self, rows: Observations) -> Observations:
+        return self.run(rows)[1]
+
+
+def _remembering(policy: OnnxPolicy, observations: Observations, outputs: Observations) -> Parity:
+    """Parity along one episode: the file's own memory of the observations before is what the network had of them."""
+    memory = np.zeros((len(observations) + 1, policy.served.memory), np.float32)
+    for number, row in enumerate(observations):
+        memory[number + 1] = policy.told(row[None], memory[[number]])["next_memory"][0]
+    return policy_proof.verify(
+        lambda _: outputs, _WithMemory(policy), np.concatenate((observations, memory[:-1]), axis=1), 0
+    )

@@ -1,0 +1,311 @@
+"""From any policy output to an action within the constraints, for a whole batch.
+
+A shield in the sense of Alshiekh et al. (2018), arXiv 1708.08611, placed after the policy. Discrete actions are masked:
+a forbidden one is never the best, and what is drawn is drawn among the others. Continuous ones are projected: into the
+intersection of the intervals that hold now, then each vector of components into its ball. Where the result still breaks
+a constraint (the intersection may be empty) or the policy answered NaN, the fallback is executed; it obeys every
+constraint whatever is observed, which is checked once, when the shield is made.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop_api.kinds.training.environment_conditions import Constraint, Intervention, Safety
+from learnloop_environments import errors, randomness, wrappers
+from learnloop_environments.spaces import MASKED, Observations, Step, VectorEnvironment, agents, mask
+
+FIELD = "spec.safety"
+SLACK = np.float32(1e-5)  # relative rounding that a limit forgives
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+NOTHING = np.zeros(0, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One constraint in arrays."""
+
+    name: str
+    when: tuple[tuple[int, float, float], ...]  # (index, above, below): above < observation[index] < below
+    forbidden: Flags  # [actions]; empty where they are continuous
+    chosen: Flags  # [dimensions]; empty where actions are discrete, as are low and high
+    low: Floats
+    high: Floats
+    max_norm: float | None
+
+    def holds(self, observation: Observations) -> Flags:
+        """In which rows the limit applies [n]. A NaN in a condition's observation means that it does."""
+        result = np.ones(len(observation), dtype=np.bool_)
+        for index, above, below in self.when:
+            result &= ~((observation[:, index] <= above) | (observation[:, index] >= below))
+        return result
+
+
+class Shield:
+    """The constraint set of one run."""
+
+    def __init__(self, safety: Safety, observations: int, actions: int, *, continuous: bool) -> None:
+        """Raises ConfigError when a constraint does not fit the spaces or the fallback breaks one."""
+        self.continuous, self._actions = continuous, actions
+        self.limits = [
+            self._limit(number, constraint, observations) for number, constraint in enumerate(safety.constraints)
+        ]
+        self.fallback = np.asarray(safety.fallback, dtype=np.float32)
+        self._require_safe_fallback(safety)
+
+    def _limit(self, number: int, constraint: Constraint, observations: int) -> Limit:
+        field = f"{FIELD}.constraints[{number}]"
+        kind, other = ("components", "forbid") if self.continuous else ("forbid", "components")
+        chosen = constraint.components if self.continuous else constraint.forbid
+        if chosen is None:
+            have = "continuous" if self.continuous else "discrete"
+            raise errors.ConfigError(
+                f"{field}.{other}", constraint.name, f"does not fit {have} actions", f"set {kind} instead"
+            )
+        for name, indices, count in (
+            (kind, chosen, self._actions),
+            ("when", [w.observation for w in constraint.when], observations),
+        ):
+            for index in indices:
+                if index >= count:
+                    raise errors.ConfigError(
+                        f"{field}.{name}", index, "does not exist", f"use a number from 0 to {count - 1}"
+                    )
+        when = tuple(
+            (w.observation, -np.inf if w.above is None else w.above, np.inf if w.below is None else w.below)
+            for w in constraint.when
+        )
+        mask = np.zeros(self._actions, dtype=np.bool_)
+        mask[chosen] = True
+        if not self.continuous:
+            return Limit(constraint.name, when, mask, mask[:0], NOTHING, NOTHING, None)
+        low = np.where(mask, -np.inf if constraint.min is None else constraint.min, -np.inf).astype(np.float32)
+        high = np.where(mask, np.inf if constraint.max is None else constraint.max, np.inf).astype(np.float32)
+        return Limit(constraint.name, when, mask[:0], mask, low, high, constraint.max_norm)
+
+    def _require_safe_fallback(self, safety: Safety) -> None:
+        field, wanted = f"{FIELD}.fallback", self._actions if self.continuous else 1
+        if len(self.fallback) != wanted:
+            raise errors.ConfigError(field, safety.fallback, "has the wrong length", f"give {wanted} number(s)")
+        if not self.continuous and not (float(self.fallback[0]).is_integer() and 0 <= self.fallback[0] < self._actions):
+            raise errors.ConfigError(
+                field, safety.fallback, "is not an action", f"use a whole number from 0 to {self._actions - 1}"
+            )
+        for limit in self.limits:
+            row = self.fallback[None] if self.continuous else self.fallback.astype(np.int64)
+            if self._breaks(limit, row)[0]:
+                raise errors.ConfigError(
+                    field, safety.fallback, f"breaks the constraint {limit.name}", "choose one that is always allowed"
+                )
+
+    def _breaks(self, limit: Limit, action: NDArray[np.generic]) -> Flags:
+        """Mask of actions [n] or [n, dimensions] that break this limit if it applies; NaN does."""
+        if not self.continuous:
+            return np.asarray(limit.forbidden[action.astype(np.int64)])
+        given = action.astype(np.float32)
+        slack = SLACK * np.maximum(np.abs(given), 1)
+        inside = ((given >= limit.low - slack) & (given <= limit.high + slack)).all(axis=1)
+        if limit.max_norm is not None:
+            inside &= _norm(given, limit.chosen) <= np.float32(limit.max_norm) * (1 + SLACK) + SLACK
+        return np.asarray(~inside)
+
+    def broken(self, observation: Observations, action: NDArray[np.generic]) -> Flags:
+        """Mask [limits, n] of limits that actions break: all False for what is executed."""
+        rows = [limit.holds(observation) & self._breaks(limit, action) for limit in self.limits]
+        return np.stack(rows) if rows else np.zeros((0, len(observation)), dtype=np.bool_)
+
+    def allowed(self, observation: Observations) -> Flags:
+        """Of discrete actions: which may be taken [n, actions]. The fallback always may."""
+        result = np.ones((len(observation), self._actions), dtype=np.bool_)
+        for limit in self.limits:
+            result &= ~(limit.holds(observation)[:, None] & limit.forbidden)
+        return result
+
+    def mask(self, observation: Observations, logits: Floats) -> Floats:
+        """Logits [n, actions] with those of forbidden actions at MASKED, and the fallback's alone where one is NaN."""
+        number = np.isfinite(logits).all(axis=1, keepdims=True)
+        masked = mask(logits, self.allowed(observation))
+        return np.asarray(np.where(number, masked, self.only_fallback()), dtype=np.float32)
+
+    def only_fallback(self) -> Floats:
+        """Logits [actions] that leave nothing but the fallback."""
+        return np.where(np.arange(self._actions) == int(self.fallback[0]), np.float32(0), MASKED).astype(np.float32)
+
+    def project(self, observation: Observations, action: NDArray[np.generic]) -> tuple[NDArray[np.generic], Flags]:
+        """Safe actions for wanted ones, and in which rows [n] it is the fallback. Discrete: forbidden → fallback."""
+        if not self.continuous:
+            wanted = action.astype(np.int64)
+            valid = (wanted >= 0) & (wanted < self._actions)
+            bad = ~valid | ~np.take_along_axis(self.allowed(observation), np.where(valid, wanted, 0)[:, None], 1)[:, 0]
+            return np.where(bad, int(self.fallback[0]), wanted), bad
+        safe = action.astype(np.float32)
+        for limit in self.limits:
+            safe = np.where(
+                limit.holds(observation)[:, None], np.minimum(np.maximum(safe, limit.low), limit.high), safe
+            )
+        for limit in self.limits:
+            if limit.max_norm is not None:
+                norm = _norm(safe, limit.chosen)
+                shrink = np.float32(limit.max_norm) / np.maximum(norm, np.float32(limit.max_norm) + np.float32(1e-30))
+                apply = limit.holds(observation)[:, None] & limit.chosen
+                safe = np.where(apply, safe * shrink[:, None], safe)
+        bad = self.broken(observation, safe).any(axis=0) | ~np.isfinite(action).all(axis=1)
+        return np.where(bad[:, None], self.fallback, safe), bad
+
+
+def _norm(action: Floats, chosen: Flags) -> Floats:
+    """Length [n] of the chosen components; divided by the largest first, so that huge numbers do not overflow."""
+    part = np.where(chosen, action, np.float32(0))
+    largest = np.maximum(np.abs(part).max(axis=1), np.float32(1e-30))
+    with np.errstate(invalid="ignore"):  # an infinite component has no length: NaN, which no limit lets through
+        return np.asarray(largest * np.sqrt(np.square(part / largest[:, None]).sum(axis=1)), dtype=np.float32)
+
+
+VARIABLE = "LEARNLOOP_AUDIT_LOG"
+LARGEST = 64 << 20  # bytes of one rank's file; interventions beyond it are only counted
+
+
+class Trail:
+    """Appends to the file named by LEARNLOOP_AUDIT_LOG; without it, a file of this process in /tmp."""
+
+    def __init__(self, agent: str, environ: Mapping[str, str] = os.environ) -> None:
+        self.path = Path(environ.get(VARIABLE, f"/tmp/learnloop-audit-{os.getpid()}.jsonl"))
+        self._agent = agent
+
+    def write(
+        self,
+        members: NDArray[np.int64],
+        wanted: NDArray[np.generic],
+        reward: NDArray[np.float32],
+        constraints: list[list[str]],
+        fallback: NDArray[np.bool_],
+        worth: NDArray[np.float32] | None = None,
+        *,
+        exploring: bool,
+    ) -> None:
+        """One line for each row; `members` are the environments' numbers, `worth` the policy's own estimates."""
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        if self.path.exists() and self.path.stat().st_size > LARGEST:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            for row, member in enumerate(members):
+                line = Intervention(
+                    timestamp=now,
+                    agent_id=f"{self._agent}/{member}",
+                    action_hash=hashlib.sha256(np.asarray(wanted[row], dtype="<f4").tobytes()).hexdigest(),
+                    reward=float(reward[row]),
+                    q_value=None if worth is None else float(worth[row]),
+                    exploration_flag=exploring,
+                    constraints=constraints[row],
+                    fallback=bool(fallback[row]),
+                )
+                file.write(line.model_dump_json() + "\n")
+
+    def read(self) -> bytes:
+        return self.path.read_bytes() if self.path.exists() else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """A learner's preferences among discrete actions: its logits, which it draws from, or values."""
+
+    outputs: Callable[[Observations], NDArray[np.float32]]  # from what is seen to [n * agents, actions]
+    drawn: bool
+    seed: int
+
+
+class Shielded(wrappers.Seeing):
+    """Another environment behind a shield. Learners see the action they chose and what the executed one brought."""
+
+    def __init__(self, inner: VectorEnvironment, shield: Shield, trail: Trail | None, *, exploring: bool) -> None:
+        """`trail`: where interventions are written; None: they are only counted."""
+        super().__init__(inner)
+        self._shield, self._trail, self._exploring = shield, trail, exploring
+        self.worth: Callable[[Observations, NDArray[Any]], NDArray[np.float32]] | None = None  # of what the learner did
+        self.preferences: Preferences | None = None  # of the learner; without them a forbidden action is the fallback
+        self.interventions = np.zeros(len(inner.members), dtype=np.int64)
+        self.executed = np.zeros(len(inner.members), dtype=np.int64)
+
+    def step(self, actions: NDArray[Any]) -> Step:
+        before = self._seen
+        observations = before.reshape(-1, self.observations)
+        wanted = actions.reshape(len(observations), -1) if self.inner.bounds is not None else actions.reshape(-1)
+        safe, fallback = self._shield.project(observations, wanted)
+        if self.preferences is not None and self.inner.bounds is None and fallback.any():
+            safe, fallback = self._preferred(self.preferences, before, safe, fallback)
+        broken = self._shield.broken(observations, wanted)
+        step = self.inner.step(safe.reshape(actions.shape))
+        self._seen = step.observation
+        changed = broken.any(axis=0) | fallback
+        per = agents(self.inner)
+        self.interventions += changed.reshape(-1, per).sum(axis=1)
+        self.executed += per
+        if changed.any() and self._trail is not None:
+            values = None if self.worth is None else self.worth(before, actions).reshape(-1)
+            self._record(np.flatnonzero(changed), wanted, step, broken, fallback, values)
+        return step
+
+    def _preferred(
+        self, preferences: Preferences, before: Observations, safe: NDArray[Any], bad: NDArray[np.bool_]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Actions by the exported graph's mask, in rows [n] that are `bad`: the best action that is allowed.
+
+        Of a learner that draws, a draw among those: together with what it drew itself, softmax of the masked logits.
+        """
+        logits, per = preferences.outputs(before), agents(self.inner)
+        masked = self._shield.mask(before.reshape(-1, self.observations), logits)
+        if preferences.drawn:
+            taken, members = (np.repeat(array, per)[:, None] for array in (self.executed, np.asarray(self.members)))
+            agent = np.tile(np.arange(per), len(self.members))[:, None]
+            masked = masked + randomness.gumbels(
+                randomness.Purpose.SHIELD, preferences.seed, taken, members, agent, np.arange(self.actions)[None]
+            )
+        finite = np.isfinite(logits).all(axis=1)
+        return np.where(bad, masked.argmax(axis=1), safe), bad & ~finite
+
+    def _record(
+        self,
+        rows: NDArray[np.intp],
+        wanted: NDArray[Any],
+        step: Step,
+        broken: NDArray[Any],
+        fallback: NDArray[Any],
+        values: NDArray[np.float32] | None,
+    ) -> None:
+        assert self._trail is not None
+        members = np.asarray(self.members)[rows // agents(self.inner)]
+        reward = step.reward.reshape(-1)[rows]
+        names = [
+            [limit.name for limit, hit in zip(self._shield.limits, broken[:, row], strict=True) if hit] for row in rows
+        ]
+        worth = None if values is None else values[rows]
+        self._trail.write(members, wanted[rows], reward, names, fallback[rows], worth, exploring=self._exploring)
+
+    def state(self) -> dict[str, NDArray[np.generic]] | None:
+        inner = self.inner.state()
+        if inner is None:
+            return None
+        return {**inner, "shield.interventions": self.interventions.copy(), "shield.executed": self.executed.copy()}
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        self.interventions = np.array(state["shield.interventions"], dtype=np.int64)
+        self.executed = np.array(state["shield.executed"], dtype=np.int64)
+        return super().restore({name: array for name, array in state.items() if not name.startswith("shield.")})
+
+
+def shielded(
+    inner: VectorEnvironment, safety: Safety | None, trail: Trail | None = None, *, exploring: bool = False
+) -> VectorEnvironment:
+    """The environment behind the shield that `safety` describes, or itself without one; raises ConfigError."""
+    if safety is None:
+        return inner
+    shield = Shield(safety, inner.observations, inner.actions, continuous=inner.bounds is not None)
+    return Shielded(inner, shield, trail, exploring=exploring)
