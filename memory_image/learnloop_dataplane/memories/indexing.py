@@ -51,19 +51,19 @@ WHERE v.namespace = $1 AND v.embedder IS DISTINCT FROM $2 AND v.next_embedder IS
 ORDER BY hashtextextended(v.memory_id::text, $4) LIMIT $3
 """
 # Into the place that the embedder to keep ($3) does not have. Rows are locked in one order, so that
-# two replicas wait for one another and never in a circle.
+# two replicas wait for one another and never in a circle; and once each, however the update is joined to them.
 _EMBED = """
+WITH t AS MATERIALIZED (SELECT t.*, m.embedder IS DISTINCT FROM $3 OR m.embedder IS NULL AS first
+    FROM unnest($4::text[], $5::uuid[], $6::halfvec[]) AS t(agent, id, embedding)
+    JOIN memory_index m ON m.namespace = $1 AND m.agent_id = t.agent AND m.memory_id = t.id
+    ORDER BY m.agent_id, m.memory_id FOR UPDATE OF m)
 UPDATE memory_index v SET
     embedder = CASE WHEN first THEN $2 ELSE v.embedder END,
     embedding = CASE WHEN first THEN t.embedding ELSE v.embedding END,
     next_embedder = CASE WHEN first THEN v.next_embedder ELSE $2 END,
     next_embedding = CASE WHEN first THEN v.next_embedding ELSE t.embedding END,
     copied = NULL
-FROM (SELECT t.*, m.embedder IS DISTINCT FROM $3 OR m.embedder IS NULL AS first
-    FROM unnest($4::text[], $5::uuid[], $6::halfvec[]) AS t(agent, id, embedding)
-    JOIN memory_index m ON m.namespace = $1 AND m.agent_id = t.agent AND m.memory_id = t.id
-    ORDER BY m.agent_id, m.memory_id FOR UPDATE OF m) t
-WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
+FROM t WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 """
 # What was asked within a session, and what was said next; with both embedders' vectors.
 _QUESTIONS = """

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from os import getpid
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -100,15 +101,18 @@ async def test_a_replica_that_waits_for_its_embedder_holds_no_connection_and_hid
     waiting.cancel()
 
 
-async def test_two_replicas_embed_the_same_rows_without_a_deadlock(api: Api) -> None:
-    await store(api, "both", [f"box {number} holds lamps" for number in range(400)])
-    for number in range(8):
-        replicas = [Indexing(api.db, Analyzer(), ByNumber(f"new-{number}", 1.0)) for _ in range(4)]
-        await asyncio.gather(*(replica.embed("team-a") for replica in replicas))
-        async with api.db.tenant("team-a") as connection:
-            row = await connection.fetchrow(indexing._IN_USE, "team-a")
-        assert row["embedder"] == f"new-{number}"
-        assert number == 0 or row["before"] == f"new-{number - 1}", "the way back stays open"
+async def test_two_replicas_embed_the_same_rows_of_a_young_database_without_a_deadlock(
+    migrated: Callable[[str], str], tmp_path: Path
+) -> None:
+    async with running(**settings(migrated(f"young_{getpid()}"), tmp_path)) as api:
+        await store(api, "both", [f"box {number} holds lamps" for number in range(400)])
+        for number in range(8):
+            replicas = [Indexing(api.db, Analyzer(), ByNumber(f"new-{number}", 1.0)) for _ in range(4)]
+            await asyncio.gather(*(replica.embed("team-a") for replica in replicas))
+            async with api.db.tenant("team-a") as connection:
+                row = await connection.fetchrow(indexing._IN_USE, "team-a")
+            assert row["embedder"] == f"new-{number}"
+            assert number == 0 or row["before"] == f"new-{number - 1}", "the way back stays open"
 
 
 async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refused(
