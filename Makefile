@@ -64,28 +64,28 @@ dashboards: $(VENV)/.ready ## write the dashboards of the chart
 
 unit: ## the unit tests: no cluster, no server, two minutes
 	@command -v python3 >/dev/null || hack/apt install python3 python3-venv
-	hack/unit
+	hack/twice unit hack/unit
 
 rollouts: $(VENV)/.ready ## whole rollouts in the operator's simulator, two minutes
-	pytest tests/rollouts -n "$${UNIT_PROCESSES:-auto}"
+	hack/twice $@ pytest tests/rollouts -n "$${UNIT_PROCESSES:-auto}"
 
 service: $(VENV)/.ready ## data plane, SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate and S3, four minutes
-	pytest tests/service -n "$${SERVICE_PROCESSES:-3}" --dist loadfile
+	hack/twice $@ pytest tests/service -n "$${SERVICE_PROCESSES:-3}" --dist loadfile
 
 pages: $(VENV)/.ready ## the console's pages in a real Chromium, one minute; skipped with a reason where there is none
-	hack/pages
+	hack/twice pages hack/pages
 
 ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved, two minutes
-	pytest tests/ranks -n "$${RANKS_PROCESSES:-2}"
+	hack/twice $@ pytest tests/ranks -n "$${RANKS_PROCESSES:-2}"
 
 learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
-	pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
+	hack/twice $@ pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
 
 gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
 	DEVICE=$(DEVICE) pytest tests/gpu
 
 api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of training, seven minutes
-	pytest tests/api -n "$${API_PROCESSES:-3}" --dist loadfile
+	hack/twice $@ pytest tests/api -n "$${API_PROCESSES:-3}" --dist loadfile
 
 crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
@@ -94,7 +94,7 @@ e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; B
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; \
 	$(if $(TLS),export VALUES=hack/cluster/values.yaml:hack/cluster/values-tls.yaml;) \
 	processes="-n $${E2E_PROCESSES:-2}"; \
-	$(if $(BACKEND),pytest tests/e2e/test_training_backends.py $$processes,pytest tests/e2e --ignore tests/e2e/test_uninstall.py $$processes && pytest tests/e2e/test_uninstall.py)
+	$(if $(BACKEND),pytest tests/e2e/test_training_backends.py $$processes,hack/twice e2e pytest tests/e2e --ignore tests/e2e/test_uninstall.py $$processes && hack/twice uninstall pytest tests/e2e/test_uninstall.py)
 
 argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds it first, ten minutes; PATIENCE=3: busy machine
 	PATIENCE=$(or $(PATIENCE),1) pytest tests/argocd
