@@ -34,17 +34,12 @@ def chromium() -> Iterator[Any]:
             browser.close()
 
 
-def serious_findings(page: Any) -> list[str]:
-    """What axe-core finds on the page that is serious or critical: rule, element and how to mend it."""
+def findings(page: Any) -> list[str]:
+    """Violations that axe-core lists for the page: rule, element and how to mend it."""
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response["violations"]
-    return [
-        f"{item['id']}: {node['html'][:200]}: {node['failureSummary']}"
-        for item in found
-        if item["impact"] in ("serious", "critical")
-        for node in item["nodes"]
-    ]
+    return [f"{item['id']}: {node['html'][:200]}: {node['failureSummary']}" for item in found for node in item["nodes"]]
 
 
 def _program() -> str | None:

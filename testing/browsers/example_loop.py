@@ -29,20 +29,38 @@ class ExampleLoop:
             *(("trainingjobs", self.run(number)) for number in range(1, 6)),
         ]
 
-    def agent(self) -> Object:
+    def changes(self, state: str) -> list[tuple[str, Object]]:
+        """What is other than in `objects`: at `rest` no canary plays, after a `rollback` the canary was worse."""
+        over = {"canary": None, "evidence": None, "weight": None, "step": None, "stepText": None, "stepStartedAt": None}
+        if state == "rest":
+            sentence, model = "b41d07ee serves every episode", "walker-4 serves"
+            over |= {"phase": "Healthy", "stable": _arm("b41d07ee", 487.2, 1024, 0.97), "verdict": sentence}
+        else:
+            why = "RolledBack at 25 %: success of the canary 0.71 vs 0.93 of stable; P(worse) > 0.9999, 0.995 needed"
+            sentence = f"{why}; 3f9a2c81 serves until a new model, or `kubectl learnloop retry walker`"
+            block = {"revision": "b41d07ee", "uri": "u", "reason": "CheckFailed", "message": why, "at": self._ago(2)}
+            over |= {"phase": "RolledBack", "verdict": sentence, "blockedRevision": block, "blockedRevisions": [block]}
+            model = "walker-4 was rolled back"
+        agent = self.agent(f"{model}; walker-5 is running (Training)", None)
+        agent["status"]["servingRevision"] = "b41d07ee" if state == "rest" else "3f9a2c81"
+        return [("modeldeployments", self.rollout(**over)), ("learningagents", agent)]
+
+    def agent(
+        self, why: str = "walker-4 is to be served; walker-5 is running (Training)", weight: str | None = "25%"
+    ) -> Object:
         status = {
-            "phase": "Deploying",
+            "phase": "Training",
             "recentReturn": 452.1,
             "baselineReturn": 22.4,
             "successRate": 0.95,
-            "weight": "25%",
+            "weight": weight,
             "trainings": 4,
             "trajectories": 4210,
             "rewarded": 4208,
             "rewardedSinceTraining": 312,
             "lastTraining": {"name": "walker-4", "phase": "Validated", "trigger": "episodes", "at": self._ago(1500)},
             "servingRevision": "3f9a2c81",
-            "conditions": [{"type": "Ready", "status": "True", "message": "walker-4 is on its canary at 25 %"}],
+            "conditions": [{"type": "Ready", "status": "True", "message": why}],
         }
         return _object("walker", {"rewardPolicyRef": {"name": "walker"}, "training": {"template": {}}}, status)
 
@@ -71,7 +89,8 @@ class ExampleLoop:
             "blockedRevisions": [blocked],
             "decisions": [self._decision("pause", 500, "held at 10 %"), self._decision("resume", 400, "goes on")],
         }
-        return _object(name, {"model": {"learningAgentRef": {"name": "walker"}}}, status | more)
+        shown = {key: value for key, value in (status | more).items() if value is not None}
+        return _object(name, {"model": {"learningAgentRef": {"name": "walker"}}}, shown)
 
     def run(self, number: int) -> Object:
         running, refused = number == 5, number == 2

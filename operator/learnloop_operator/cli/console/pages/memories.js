@@ -25,7 +25,7 @@ export function memories(redraw, namespace, name) {
     table(found.value.next ? `The first ${all.length} that were stored, of more` : `All ${all.length}`, [
       ["Stored", (item) => clock(item.created_at)], ["Kind", (item) => item.memory_type], ["What", (item) => what(item), "why"],
       ["Importance", (item) => figure(item.importance), "figure"], ["Recalled", (item) => item.access_count, "figure"],
-      ["Helped / hurt", (item) => `${figure(item.helped)} / ${figure(item.hurt)}`, "figure"], ["From", (item) => from(item, namespace, name)], ["", (item) => (item.pinned ? badge("pinned") : "")],
+      ["Helped / hurt", (item) => `${figure(item.helped)} / ${figure(item.hurt)}`, "figure"], ["From", (item) => from(item, namespace, name)], ["Kept", (item) => (item.pinned ? badge("pinned") : "")],
     ], all, "It remembers nothing yet."),
   ];
 }
