@@ -32,6 +32,7 @@ def test_a_blocked_model_with_other_pods_stays_blocked(blocked: Cluster) -> None
     blocked.spec["serving"] = {"pod": {"annotations": {"note": "x"}}}
     blocked.run(120)
     assert (blocked.status["phase"], blocked.events.count("CanaryCreated")) == ("RolledBack", 1)
+    assert blocked.status["verdict"].endswith(" serves until a new model, or `kubectl learnloop retry md`")
     assert blocked.shares() == {blocked.status["stable"]["revision"]: 100}
     assert revisions(blocked) == [gone]
 

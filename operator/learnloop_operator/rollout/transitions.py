@@ -132,12 +132,12 @@ def stay_blocked(snapshot: Snapshot, state: State) -> NextState | None:
     block = state.in_the_way(model)
     if block is None or model is None or stable is None:
         return None
-    sentence = f"{rollout_state.why_blocked(block, model)}; {stable.revision} keeps serving"
+    why, retry = rollout_state.why_blocked(block, model), f"`kubectl learnloop retry {snapshot.name}`"
+    sentence = f"{why}; {stable.revision} serves until a new model, or {retry}"
     return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
 
 
 def keep_serving(snapshot: Snapshot, state: State) -> NextState | None:
-    """Nothing is to be done."""
     assert state.stable is not None, "serve_first_model has answered before"
     revision = state.stable.revision
     if snapshot.desired.model is None:

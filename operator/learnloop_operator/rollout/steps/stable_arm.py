@@ -21,7 +21,7 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
         return NextState(state, "Pending", reasons.MODEL_UNRESOLVED, snapshot.desired.problem, again_after=30.0)
     block = state.in_the_way(model)
     if block:
-        sentence = f"{rollout_state.why_blocked(block, model)}; nothing serves"
+        sentence = f"{rollout_state.why_blocked(block, model)}; nothing serves until a new model, or a retry"
         return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
     arm = watched_arms.live_arm(snapshot, model.revision)
     if arm.ready > 0 and release_gates.closed(snapshot, state, model.revision):
