@@ -44,12 +44,12 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def look(browser: Any) -> Iterator[Callable[..., Looked]]:
-    """Opens a console in a fresh session: `scheme` light or dark, and objects beside those of the example."""
+    """Opens a console in a fresh session: `scheme` light or dark."""
     with ExitStack() as stack:
 
-        def open_console(scheme: str = "light", more: Any = ()) -> Looked:
+        def open_console(scheme: str = "light") -> Looked:
             loop, log = ExampleLoop(datetime.now(UTC)), ChangeLog()
-            for plural, body in [*loop.objects(), *more]:
+            for plural, body in loop.objects():
                 log.put(plural, body)
             cluster = WrittenCluster("demo", loop.records())
             cluster.objects = {(plural, body["metadata"]["name"]): body for plural, body in loop.objects()}

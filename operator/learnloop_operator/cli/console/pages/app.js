@@ -37,7 +37,6 @@ function draw() {
   keepFocus(() => main.replaceChildren(...[].concat(made).flat(Infinity).filter(Boolean)));
   const title = main.querySelector("h1");
   document.title = `${title ? title.firstChild.textContent : ""} · learnloop`;
-  if (!performance.getEntriesByName("first-drawn").length) performance.mark("first-drawn");
   if (place !== location.hash) {
     place = location.hash;
     crumbs(namespace, kind, name, more);
