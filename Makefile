@@ -149,6 +149,10 @@ remove: ## all that was brought here: cluster, images, programs, and Debian pack
 cold-rehearsal: ## make demo (TARGET=unit, test: that) as on a machine that never saw the project; root
 	@hack/cold-rehearsal $(or $(TARGET),demo)
 
+.PHONY: release
+release: $(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light) ## wheels, chart, Krew's manifest, in dist/release; ARGS="--images --key FILE": more
+	@$(PYTHON) hack/release $(ARGS)
+
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 

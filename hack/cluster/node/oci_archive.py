@@ -42,7 +42,7 @@ class Archive:
 def pack(image: Image) -> Archive:
     """Make the archive of an image of one layer."""
     layer = _layer(image)
-    config = _json(
+    config = encoded(
         {
             "architecture": "amd64",
             "os": "linux",
@@ -50,12 +50,12 @@ def pack(image: Image) -> Archive:
             "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
         }
     )
-    manifest = _json(
+    manifest = encoded(
         {
             "schemaVersion": 2,
             "mediaType": f"{OCI}.manifest.v1+json",
-            "config": _described(f"{OCI}.config.v1+json", config),
-            "layers": [_described(f"{OCI}.layer.v1.tar", layer)],
+            "config": described(f"{OCI}.config.v1+json", config),
+            "layers": [described(f"{OCI}.layer.v1.tar", layer)],
         }
     )
     return Archive(image.name, manifest, {_digest(blob): blob for blob in (config, layer)})
@@ -63,9 +63,9 @@ def pack(image: Image) -> Archive:
 
 def write(archive: Archive, stream: IO[bytes]) -> None:
     """Write an OCI archive piece by piece: an image may be larger than is good to hold in memory."""
-    described = _described(f"{OCI}.manifest.v1+json", archive.manifest)
-    described["annotations"] = {"io.containerd.image.name": archive.name}
-    index = _json({"schemaVersion": 2, "manifests": [described]})
+    entry = described(f"{OCI}.manifest.v1+json", archive.manifest)
+    entry["annotations"] = {"io.containerd.image.name": archive.name}
+    index = encoded({"schemaVersion": 2, "manifests": [entry]})
     with tarfile.open(fileobj=stream, mode="w|") as output:
         _add(output, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
         _add(output, "index.json", index)
@@ -109,7 +109,7 @@ def _add_stream(archive: tarfile.TarFile, path: str, content: IO[bytes], size: i
     archive.addfile(entry, content)
 
 
-def _described(media_type: str, content: bytes) -> dict[str, object]:
+def described(media_type: str, content: bytes) -> dict[str, object]:
     return {"mediaType": media_type, "digest": _digest(content), "size": len(content)}
 
 
@@ -117,5 +117,5 @@ def _digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _json(value: object) -> bytes:
+def encoded(value: object) -> bytes:
     return json.dumps(value, sort_keys=True).encode()

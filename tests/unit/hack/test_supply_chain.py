@@ -1,13 +1,16 @@
-"""Bills of materials and provenance say what the build reads."""
+"""Bills of materials and provenance say what the build reads, and a packed chart which images it was made for."""
 
 import json
 import re
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from images import supply_chain
 from images.definitions import DEFINITIONS, Definition
+from release import chart
+from toolkit.errors import Refusal
 from toolkit.places import REPOSITORY
 
 BASE, IMAGE = "sha256:" + "b" * 64, "sha256:" + "a" * 64
@@ -58,3 +61,16 @@ def test_provenance_names_the_image_its_inputs_and_their_digests(
 def test_an_accepted_finding_has_a_reason() -> None:
     lines = (REPOSITORY / "hack/audit-accepted.txt").read_text().splitlines()
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines if line.strip() and not line.startswith("#"))
+
+
+def test_the_packed_chart_names_its_images_by_digest_and_has_the_definitions(tmp_path: Path) -> None:
+    chart.pack(tmp_path, {"operator": IMAGE})
+    first = [path.read_bytes() for path in sorted(tmp_path.iterdir())]
+    chart.pack(tmp_path, {"operator": IMAGE})
+    assert first == [path.read_bytes() for path in sorted(tmp_path.iterdir())], "the same files make the same bytes"
+    with tarfile.open(tmp_path / "learnloop-0.1.0.tgz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert f'learnloop/operator, tag: "", digest: "{IMAGE}"' in (tmp_path / "learnloop/values.yaml").read_text()
+    assert (tmp_path / "learnloop/definitions/learningagents.yaml").exists()
+    with pytest.raises(Refusal, match="the chart's own images are operator, trainer"):
+        chart.pack(tmp_path, {"nats": IMAGE})
