@@ -17,7 +17,7 @@ SOURCE, KIND, K3D = "source", "kind", "k3d"
 class Settings:
     """`context` names the user's own cluster; without it one is made on this machine, by the means `cluster` names.
 
-    `agent` is the LearningAgent of the story, `rollback_seconds` the longest rollback that it accepts.
+    `agent` is the LearningAgent of the story.
     """
 
     context: str | None
@@ -28,7 +28,6 @@ class Settings:
     picture: Path | None = None
     agent: str = AGENT
     quickstart: Path = ROOT / "examples" / "quickstart" / "quickstart.yaml"
-    rollback_seconds: float = 60.0
 
     @classmethod
     def read(cls, agent: str = AGENT) -> "Settings":

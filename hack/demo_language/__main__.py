@@ -22,7 +22,7 @@ from toolkit.work_groups import side_by_side
 AGENT = "tiny"
 IMAGES = ("llama-cpp",)
 BASELINE_AT_MOST, PROMOTED_AT_LEAST = 0.35, 0.65
-CANARY_SHARE, ROLLBACK_SECONDS = 10, 60.0
+CANARY_SHARE = 10
 
 
 def main() -> int:
@@ -56,7 +56,6 @@ def _tell(api: Api, settings: Settings, narrator: Narrator) -> Figures:
     back = adapters.watch_it_come_back(api, settings, narrator)
     require(back.max_weight <= CANARY_SHARE, f"the careless adapter had {back.max_weight} % of the conversations")
     require(back.max_share * 100 <= CANARY_SHARE, f"the careless adapter had {back.max_share:.1%} of them")
-    require(back.rollback_seconds <= ROLLBACK_SECONDS, f"the rollback took {back.rollback_seconds:.1f} s")
     bad_model.restore(api, settings)
     narrator.chapter("Where everything came from")
     print(api.run("get", "-n", settings.namespace, "learningagents,trainingjobs,modeldeployments,rewardpolicies"))

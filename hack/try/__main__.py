@@ -32,8 +32,7 @@ PROGRAM = [sys.executable, "-m", "learnloop_local", "local"]
 def main() -> int:
     """Runs the story; returns the exit status."""
     narrator = Narrator()
-    # A laptop may have much else to do: the story fails over what did not happen, and not over how long it took.
-    settings = replace(Settings.read(), namespace="default", rollback_seconds=300.0)
+    settings = replace(Settings.read(), namespace="default")
     text = small_quickstart(settings)
     narrator.chapter("PostgreSQL, NATS, data plane and operator, as processes of yours")
     # A short name: macOS allows a socket's path 104 characters.
