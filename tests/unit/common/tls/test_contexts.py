@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from learnloop_common.service_accounts import KeySource, KeysUnavailable
 from learnloop_common.tls import client_context, server_context, with_scheme
+from learnloop_common.token_verification import KeySet
 from testing.certificates import Folder, authority, folder, read
 
 
 @asynccontextmanager
-async def serving(files: Folder) -> AsyncIterator[int]:
+async def serving(files: Folder, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """A server that answers each line with itself."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -22,10 +24,8 @@ async def serving(files: Folder) -> AsyncIterator[int]:
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(
-        answer, "127.0.0.1", 0, ssl=server_context(files.certificate, files.key), backlog=512
-    )
-    async with server:
+    context = context or server_context(files.certificate, files.key)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context, backlog=512) as server:
         yield server.sockets[0].getsockname()[1]
 
 
@@ -48,9 +48,8 @@ async def test_an_open_connection_lives_on_when_the_certificate_changes(tmp_path
     old, new = authority("old"), authority("new")
     files = folder(tmp_path, old)
     async with serving(files) as port:
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=trusting(files), server_hostname="localhost"
-        )
+        own = trusting(files)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=own, server_hostname="localhost")
         files.trust(new).show(new)
         writer.write(b"still here\n")
         assert await asyncio.wait_for(reader.readline(), 30) == b"still here\n"
@@ -136,21 +135,22 @@ async def test_a_server_that_asks_for_clients_certificates_takes_those_of_its_au
     files = folder(tmp_path / "server", ours)
     stranger = folder(tmp_path / "stranger", foreign).trust(ours)
     friend = folder(tmp_path / "friend", ours)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await reader.readline())
-        await writer.drain()
-        writer.close()
-
     context = server_context(files.certificate, files.key)
     context.newest.verify_mode = ssl.CERT_REQUIRED
     context.newest.load_verify_locations(files.bundle)
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with serving(files, context) as port:
         await ask(port, client_context(friend.environment()))
         for wrong in (client_context(stranger.environment()), trusting(files)):
             with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
                 await ask(port, wrong)
+
+
+async def test_the_log_has_a_server_that_nobody_vouches_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ours = folder(tmp_path / "ours", authority())
+    async with serving(folder(tmp_path / "foreign", authority("foreign"))) as port:
+        with pytest.raises(KeysUnavailable):
+            await KeySet(KeySource(f"https://localhost:{port}", str(tmp_path / "none"), str(ours.bundle))).key("any")
+    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
 
 
 def test_an_address_without_a_scheme_goes_by_tls_where_the_authorities_are(tmp_path: Path) -> None:
