@@ -1,4 +1,4 @@
-"""What a bench may be told on its command line beside `--help`: a few numbers, in their order."""
+"""The command line of a bench apart from `--help`: a few numbers, in their order."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ def numbers(about: str | None, arguments: Sequence[str], **defaults: float) -> a
 
     Anything else ends the process with a sentence and exit code 2, `--help` with `about` and 0.
     """
-    known = parser(about)
+    options = parser(about)
     for name, default in defaults.items():
-        known.add_argument(name, nargs="?", type=type(default), default=default, help=f"{default:,} where left out")
-    return known.parse_args(arguments)
+        options.add_argument(name, nargs="?", type=type(default), default=default, help=f"{default:,} where left out")
+    return options.parse_args(arguments)

@@ -1,11 +1,11 @@
-"""What TLS costs: medians of rounds of each way in turns, and one over the other."""
+"""The cost of TLS: medians of rounds of each way in turns, and one over the other."""
 
 from statistics import median
 from typing import Any
 
 ROUNDS = 3
 MOST = 1.15
-"""What TLS may cost of each figure, as a ratio."""
+"""The cost that TLS may have in each figure, as a ratio."""
 Rounds = dict[str, list[dict[str, float]]]
 """`plain` and `tls` → figures of each round."""
 
@@ -18,7 +18,7 @@ def short(environment: dict[str, str]) -> dict[str, str]:
 def compared(rounds: Rounds) -> dict[str, Any]:
     """Both ways' medians, and `tls_over_plain_…`: above 1 is worse, of rates (`…rps`) too.
 
-    A p99 is told and not judged: a handful of requests make it.
+    A p99 is printed and not judged: a handful of requests make it.
     """
     figures: dict[str, Any] = {}
     for name in rounds["plain"][0]:

@@ -4,9 +4,9 @@
 - broker: NATS frames from a grammar by a tenant's connection, with replies, headers and dedupe ids of others.
 - bodies: malformed, deep, wide and numerous JSON; memory at its peak over idle.
 - outcomes: forged outcomes at a policy server.
-- manifests: forged proofs, heartbeats and checkpoints of a run, beside a real API server.
-- sockets: silent and dripping connections beside a neighbour.
-- floods: one namespace asks as fast as it can beside a neighbour.
+- manifests: forged proofs, heartbeats and checkpoints of a run, next to a real API server.
+- sockets: silent and dripping connections next to a neighbour.
+- floods: one namespace asks as fast as it can next to a neighbour.
 - escalation: custom resources with every field of PodOptions, through what the operator renders.
 
 PostgreSQL, NATS and the data plane as processes, the policy server on a socket. The admission policy, which refuses the
@@ -32,7 +32,7 @@ from bench.adversary import (
     policy_servers,
     slow_sockets,
 )
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from bench.adversary.rig import Rig, standing
 from bench.arguments import numbers
 from bench.pipeline import tenancy
@@ -42,21 +42,21 @@ MOST_MEMORY_MIB = 200.0
 SEED = 20
 
 
-def tenants(statements: int, requests: int) -> Found:
+def tenants(statements: int, requests: int) -> Finding:
     """Across namespaces, in a database of its own."""
     with tempfile.TemporaryDirectory() as text, postgres() as server:
         server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
         bounds = {"statements": statements, "requests": requests, "seed": SEED}
-        seen = asyncio.run(tenancy.measure(str(server.get_uri()), Path(text), **bounds))
-    wrong = {name: seen[name] for name in ("leaked", "victims_rows_lost", "victims_tables_empty") if seen[name]}
-    tried = seen["statements"] + seen["forged_writes"] + seen["requests"]
-    return Found(tried, [f"{name}: {count}" for name, count in wrong.items()], {"statements": seen["statements"]})
+        figures = asyncio.run(tenancy.measure(str(server.get_uri()), Path(text), **bounds))
+    wrong = {name: figures[name] for name in ("leaked", "victims_rows_lost", "victims_tables_empty") if figures[name]}
+    tried = figures["statements"] + figures["forged_writes"] + figures["requests"]
+    return Finding(tried, [f"{name}: {count}" for name, count in wrong.items()], {"statements": figures["statements"]})
 
 
-async def at_the_servers(rig: Rig, frames: int, bodies: int, requests: int, sockets: int) -> dict[str, Found]:
+async def at_the_servers(rig: Rig, frames: int, bodies: int, requests: int, sockets: int) -> dict[str, Finding]:
     """Every class that needs the servers, one after the other: each is measured alone."""
-    found = {}
-    classes: dict[str, Awaitable[Found]] = {
+    findings = {}
+    classes: dict[str, Awaitable[Finding]] = {
         "broker": broker_frames.attack(rig, frames, SEED),
         "bodies": hostile_bodies.attack(rig, bodies, SEED),
         "outcomes": policy_servers.attack(rig, requests, SEED),
@@ -64,14 +64,14 @@ async def at_the_servers(rig: Rig, frames: int, bodies: int, requests: int, sock
         "floods": floods.attack(rig, 16),
     }
     for name, attack in classes.items():
-        found[name] = await attack
-        print(f"[adversary] {name}: {json.dumps(found[name].told())}", file=sys.stderr, flush=True)
-    return found
+        findings[name] = await attack
+        print(f"[adversary] {name}: {json.dumps(findings[name].as_figures())}", file=sys.stderr, flush=True)
+    return findings
 
 
 def main(arguments: list[str]) -> int:
     """0 when everything was held off."""
-    asked = numbers(
+    options = numbers(
         __doc__,
         arguments,
         statements=1_000_000,
@@ -84,19 +84,19 @@ def main(arguments: list[str]) -> int:
     )
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as text, standing(Path(text)) as rig:
-        found = asyncio.run(at_the_servers(rig, asked.frames, asked.bodies, asked.requests, asked.sockets))
-    found["escalation"] = escalation.attack(asked.specs, SEED)
-    found["manifests"] = forged_manifests.attack(asked.reports, SEED)
-    found["tenants"] = tenants(asked.statements, min(10_000, asked.statements))
-    breaches = [f"{name}: {text}" for name, one in found.items() for text in one.breaches]
+        findings = asyncio.run(at_the_servers(rig, options.frames, options.bodies, options.requests, options.sockets))
+    findings["escalation"] = escalation.attack(options.specs, SEED)
+    findings["manifests"] = forged_manifests.attack(options.reports, SEED)
+    findings["tenants"] = tenants(options.statements, min(10_000, options.statements))
+    breaches = [f"{name}: {text}" for name, one in findings.items() for text in one.breaches]
     for text in breaches[:50]:
         print(f"[adversary] breach: {text}", file=sys.stderr)
-    peak = found["bodies"].figures["rss_peak_over_idle_mib"]
+    peak = findings["bodies"].figures["rss_peak_over_idle_mib"]
     last: dict[str, Any] = {
         "breaches": len(breaches),
         "rss_peak_over_idle_mib": peak,
-        "tried": sum(one.tried for one in found.values()),
-        "classes": {name: one.told() for name, one in found.items()},
+        "tried": sum(one.tried for one in findings.values()),
+        "classes": {name: one.as_figures() for name, one in findings.items()},
         "seconds": round(time.monotonic() - began, 1),
     }
     print(json.dumps(last))

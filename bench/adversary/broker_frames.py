@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import nats
 
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from bench.adversary.rig import ATTACKER, VICTIM, Rig
 from learnloop_api import names
 from learnloop_dataplane.nats.connection import STREAMS
@@ -29,10 +29,10 @@ AT_A_TIME = 25
 
 
 @dataclass
-class Seen:
-    """What the server said to all connections: messages of the victim's, refusals, and answers after the last frame."""
+class Answers:
+    """The server's answers to all connections: messages of the victim's, refusals, and answers after the last frame."""
 
-    heard: int = 0
+    leaked: int = 0
     refusals: int = 0
     read_to_the_end: int = 0
 
@@ -70,7 +70,7 @@ def frame(rng: random.Random) -> bytes:
     return f"HPUB {to}{reply} {len(head)} {len(head) + len(body)}\r\n".encode() + head + body + b"\r\n"
 
 
-async def attack(rig: Rig, frames: int, seed: int) -> Found:
+async def attack(rig: Rig, frames: int, seed: int) -> Finding:
     """So many frames; what the victim's and the data plane's streams held before and after."""
     owner = await nats.connect(rig.nats.url, user="learnloop", password=PASSWORD)
     js = owner.jetstream()
@@ -78,41 +78,45 @@ async def attack(rig: Rig, frames: int, seed: int) -> Found:
         for prefix, name in ((names.SUBJECT_REWARD, "walker"), (names.SUBJECT_TRAINING_STATUS, "job")):
             await js.publish(f"{prefix}.{VICTIM}.{name}", b"{}", headers={"Nats-Msg-Id": f"{name}{number}"})
     before = await _held(js)
-    rng, found, sent, seen = random.Random(seed), Found(), 0, Seen()
+    rng, finding, sent, answers = random.Random(seed), Finding(), 0, Answers()
     while sent < frames:
         some = min(AT_A_TIME, frames - sent)
-        await _session(rig, [frame(rng) for _ in range(some)], seen)
+        await _session(rig, [frame(rng) for _ in range(some)], answers)
         sent += some
-    found.tried = sent
+    finding.tried = sent
     after = await _held(js)
     for stream, (subjects, lost) in before.items():
         for name, count in subjects.items():
             now = after[stream][0].get(name, 0)
             if f".{VICTIM}." in name and now != count:
-                found.breaches.append(f"{stream} {name}: {count} messages before, {now} after")
+                finding.breaches.append(f"{stream} {name}: {count} messages before, {now} after")
         fresh = [name for name in after[stream][0].keys() - subjects.keys() if f".{VICTIM}." in name]
-        found.breaches += [f"{stream} has got {name}" for name in fresh]
+        finding.breaches += [f"{stream} has got {name}" for name in fresh]
         if after[stream][1] != lost:
-            found.breaches.append(f"{stream}: {after[stream][1] - lost} messages were deleted")
-    if seen.heard:
-        found.breaches.append(f"{seen.heard} messages came to a subscription of somebody else's subject")
-    if not seen.read_to_the_end:
-        found.breaches.append("no connection was read to its end: nothing was attacked")
-    found.figures = {"frames": sent, "connections_read_to_the_end": seen.read_to_the_end, "refusals": seen.refusals}
+            finding.breaches.append(f"{stream}: {after[stream][1] - lost} messages were deleted")
+    if answers.leaked:
+        finding.breaches.append(f"{answers.leaked} messages came to a subscription of somebody else's subject")
+    if not answers.read_to_the_end:
+        finding.breaches.append("no connection was read to its end: nothing was attacked")
+    finding.figures = {
+        "frames": sent,
+        "connections_read_to_the_end": answers.read_to_the_end,
+        "refusals": answers.refusals,
+    }
     await owner.close()
-    return found
+    return finding
 
 
 async def _held(js: Any) -> dict[str, tuple[dict[str, int], int]]:
-    found = {}
+    streams = {}
     for stream in STREAMS:
         if stream != "RL_TRAJECTORIES":  # what was read and refused leaves it by itself
             state = (await js.stream_info(stream, subjects_filter=">")).state
-            found[stream] = (dict(state.subjects or {}), state.num_deleted or 0)
-    return found
+            streams[stream] = (dict(state.subjects or {}), state.num_deleted or 0)
+    return streams
 
 
-async def _session(rig: Rig, frames: list[bytes], seen: Seen) -> None:
+async def _session(rig: Rig, frames: list[bytes], answers: Answers) -> None:
     """One connection with a token sends them all. The server may hang up."""
     address = urlsplit(rig.nats.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -122,10 +126,10 @@ async def _session(rig: Rig, frames: list[bytes], seen: Seen) -> None:
         await writer.drain()
         async with asyncio.timeout(30):
             while line := await reader.readline():
-                seen.heard += line.startswith((b"MSG ", b"HMSG ")) and f".{VICTIM}.".encode() in line
-                seen.refusals += line.startswith(b"-ERR")
+                answers.leaked += line.startswith((b"MSG ", b"HMSG ")) and f".{VICTIM}.".encode() in line
+                answers.refusals += line.startswith(b"-ERR")
                 if line.startswith(b"PONG"):
-                    seen.read_to_the_end += 1
+                    answers.read_to_the_end += 1
                     break
     except (OSError, TimeoutError, ValueError):
         pass

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
@@ -59,25 +59,25 @@ FIELDS: dict[str, list[Any]] = {
 }
 
 
-def attack(tries: int, seed: int) -> Found:
+def attack(tries: int, seed: int) -> Finding:
     """So many hostile specs, each field of PodOptions among them."""
-    rng, found = random.Random(seed), Found()
+    rng, finding = random.Random(seed), Finding()
     made = 0
     for number in range(tries):
         # First each value alone, then several together.
         alone = [{field: value} for field, values in FIELDS.items() for value in values]
         options = alone[number] if number < len(alone) else _several(rng)
         for kind, plan in _plans(options):
-            found.tried += 1
+            finding.tried += 1
             for pod in _pods(plan):
                 made += 1
-                found.breaches += [f"{kind} with {options}: {flaw}" for flaw in flaws(pod)]
-    found.figures = {"pods": made, "fields": len(FIELDS)}
-    return found
+                finding.breaches += [f"{kind} with {options}: {flaw}" for flaw in flaws(pod)]
+    finding.figures = {"pods": made, "fields": len(FIELDS)}
+    return finding
 
 
 def flaws(pod: Manifest) -> Iterator[str]:
-    """What a pod has that its author must not get."""
+    """The properties of a pod that its author must not get."""
     for container in pod["containers"]:
         image = container["image"]
         if image not in OURS_ALL and not image.startswith("registry.example.com/"):

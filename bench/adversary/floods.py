@@ -5,13 +5,13 @@ import time
 
 import httpx
 
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from bench.adversary.rig import ATTACKER, VICTIM, Rig
 
 SECONDS, PER_SECOND, LEAST_SHARE = 10.0, 20.0, 0.9
 
 
-async def attack(rig: Rig, flooders: int) -> Found:
+async def attack(rig: Rig, flooders: int) -> Finding:
     """`flooders` connections of one namespace; the share of the neighbour's requests that were answered in a second."""
     base, stop = f"http://127.0.0.1:{rig.product.port}", asyncio.Event()
     sent = 0
@@ -29,18 +29,18 @@ async def attack(rig: Rig, flooders: int) -> Found:
                 sent += 1
 
     tasks = [asyncio.create_task(flood()) for _ in range(flooders)]
-    served, asked, due = 0, 0, time.monotonic()
+    served, offered, due = 0, 0, time.monotonic()
     headers = {"Authorization": f"Bearer {rig.token(VICTIM)}"}
     async with httpx.AsyncClient(base_url=base, headers=headers, timeout=30, trust_env=False) as client:
-        while asked < SECONDS * PER_SECOND:
-            began, asked = time.monotonic(), asked + 1
+        while offered < SECONDS * PER_SECOND:
+            began, offered = time.monotonic(), offered + 1
             answer = await client.get("/api/v1/audit/records")
             served += answer.status_code == 200 and time.monotonic() - began < 1.0
             due += 1.0 / PER_SECOND
             await asyncio.sleep(max(0.0, due - time.monotonic()))
     stop.set()
     await asyncio.gather(*tasks)
-    found = Found(tried=sent, figures={"neighbour_share": round(served / asked, 3), "requests": sent})
-    if served < LEAST_SHARE * asked:
-        found.breaches.append(f"the neighbour was served {served} of {asked} requests in time")
-    return found
+    finding = Finding(tried=sent, figures={"neighbour_share": round(served / offered, 3), "requests": sent})
+    if served < LEAST_SHARE * offered:
+        finding.breaches.append(f"the neighbour was served {served} of {offered} requests in time")
+    return finding

@@ -1,4 +1,4 @@
-"""Forged proofs: pods that are no rank of a run report it, before a real API server that says who made each pod.
+"""Forged proofs: pods outside of a run's ranks report it, before a real API server that says who made each pod.
 
 The true rank is asked first and last: a data plane that refuses everybody would hold off nothing.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import yaml
 
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from bench.adversary.rig import ATTACKER, VICTIM
 from learnloop_api import names
 from learnloop_api.wire.training import Heartbeat, Manifest
@@ -32,7 +32,7 @@ Kubectl = Callable[..., str]
 Call = tuple[str, str, dict[str, str], bytes]
 
 
-def attack(reports: int, seed: int) -> Found:
+def attack(reports: int, seed: int) -> Finding:
     """So many reports by strangers, in a cluster of its own."""
     with api_server() as kubeconfig, postgres() as database, tempfile.TemporaryDirectory() as text:
         cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
@@ -53,7 +53,7 @@ def attack(reports: int, seed: int) -> Found:
         callers = _callers(kubectl)
         artifacts = Path(text) / "artifacts"
         artifacts.mkdir()
-        asked = {
+        checks = {
             "AUTH": "jwks",
             "ROLES": "off",
             "KUBE_URL": cluster["server"],
@@ -61,12 +61,12 @@ def attack(reports: int, seed: int) -> Found:
             "JWKS_TOKEN_FILE": str(token),
             "JWKS_CA_FILE": str(ca),
         }
-        with Product(str(database.get_uri()), Path(database.pgdata), artifacts, **asked) as product:
+        with Product(str(database.get_uri()), Path(database.pgdata), artifacts, **checks) as product:
             return asyncio.run(_attacked(product.port, callers, reports, random.Random(seed)))
 
 
-async def _attacked(port: int, callers: dict[str, str], reports: int, rng: random.Random) -> Found:
-    found, places = Found(tried=reports), asyncio.Semaphore(AT_ONCE)
+async def _attacked(port: int, callers: dict[str, str], reports: int, rng: random.Random) -> Finding:
+    finding, places = Finding(tried=reports), asyncio.Semaphore(AT_ONCE)
     rank = callers.pop("rank")
     base = f"http://127.0.0.1:{port}"
     async with httpx.AsyncClient(base_url=base, timeout=60, trust_env=False) as client:
@@ -94,18 +94,22 @@ async def _attacked(port: int, callers: dict[str, str], reports: int, rng: rando
                     call[2][names.HEADER_NAMESPACE] = VICTIM
                 answer = await sent(call, token)
                 if answer.is_success and not (ATTACKER in who and names.HEADER_NAMESPACE not in call[2]):
-                    found.breaches.append(f"{who}: {call[0]} {call[1]}: {answer.status_code} {answer.text[:100]}")
+                    finding.breaches.append(f"{who}: {call[0]} {call[1]}: {answer.status_code} {answer.text[:100]}")
 
         await asyncio.gather(*(one() for _ in range(reports)))
         after = (await client.get(f"/api/v1/training/runs/{RUN}", headers=_as(rank))).json()
         for state in (before, after):
             state.pop("heartbeat_age_seconds", None)
         if before != after:
-            found.breaches.append(f"the run said {json.dumps(before)[:200]} before and {json.dumps(after)[:200]} after")
+            finding.breaches.append(
+                f"the run said {json.dumps(before)[:200]} before and {json.dumps(after)[:200]} after"
+            )
         ended = await sent(_manifest(rng, attempt=0), rank)
         if not ended.is_success:
-            found.breaches.append(f"the true rank was refused after the attack: {ended.status_code} {ended.text[:100]}")
-    return found
+            finding.breaches.append(
+                f"the true rank was refused after the attack: {ended.status_code} {ended.text[:100]}"
+            )
+    return finding
 
 
 def _callers(kubectl: Kubectl) -> dict[str, str]:
@@ -122,7 +126,7 @@ def _callers(kubectl: Kubectl) -> dict[str, str]:
         "rank": (VICTIM, f"{RUN}-0"),
         "rank of another run": (VICTIM, f"{OTHER_RUN}-0"),
         f"rank of the same name in {ATTACKER}": (ATTACKER, f"{RUN}-0"),
-        "pod of nobody": (VICTIM, "nobodys"),
+        "unowned pod": (VICTIM, "nobodys"),
         "pod that claims a Job": (VICTIM, "claims-a-job"),
         "pod that claims the TrainingJob": (VICTIM, "claims-the-run"),
         "pod that claims a neighbour's TrainingJob": (VICTIM, "claims-the-neighbours-run"),
@@ -194,8 +198,8 @@ def _beat(rng: random.Random, attempt: int) -> Call:
 
 def _manifest(rng: random.Random, attempt: int) -> Call:
     digest = hashlib.sha256(rng.randbytes(8)).hexdigest()
-    told = {"artifact_sha256": digest, "artifact_uri": f"learnloop://{VICTIM}/{digest}", "attempts": attempt + 1}
-    body: Manifest = proof(job=RUN, **told)
+    claims = {"artifact_sha256": digest, "artifact_uri": f"learnloop://{VICTIM}/{digest}", "attempts": attempt + 1}
+    body: Manifest = proof(job=RUN, **claims)
     return "PUT", f"/api/v1/training/runs/{RUN}/manifest", {}, body.model_dump_json().encode()
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import httpx
 
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from bench.adversary.rig import ATTACKER, Rig
 
 DOORS = (
@@ -26,7 +26,7 @@ AT_ONCE = 8
 
 
 def body(rng: random.Random, big: bool) -> bytes:
-    """Something nobody should send; `big`: as much of it as a body may hold."""
+    """A body that no client should send; `big`: as much of it as a body may hold."""
     size = BIG if big else rng.randrange(1, 4000)
     piece = rng.randrange(9)
     if piece == 0:
@@ -48,14 +48,14 @@ def body(rng: random.Random, big: bool) -> bytes:
     return b'{"agent_id":"walker","steps":[' + b'{"reward":1},' * (size // 13) + b"{}]}"
 
 
-async def attack(rig: Rig, bodies: int, seed: int) -> Found:
+async def attack(rig: Rig, bodies: int, seed: int) -> Finding:
     """So many bodies; memory at its peak over what it was when idle, answers by status, whether probes go on."""
-    rng, found, answers = random.Random(seed), Found(), Counter[int]()
+    rng, finding, answers = random.Random(seed), Finding(), Counter[int]()
     base = f"http://127.0.0.1:{rig.product.port}"
     headers = {"Authorization": f"Bearer {rig.token(ATTACKER)}", "content-type": "application/json"}
     places, peak = asyncio.Semaphore(AT_ONCE), 0.0
     async with httpx.AsyncClient(base_url=base, headers=headers, timeout=120, trust_env=False) as client:
-        for door in DOORS:  # what is loaded at the first request is no part of the attack
+        for door in DOORS:  # the load at the first request does not count as the attack's
             await client.post(door, json={})
         idle = rig.product.rss_mib()
 
@@ -67,11 +67,11 @@ async def attack(rig: Rig, bodies: int, seed: int) -> Found:
                 except httpx.HTTPError as error:
                     answers[0] += 1
                     if number % BIG_EVERY:
-                        found.breaches.append(f"{door}: no answer to {len(sent)} bytes: {error!r}")
+                        finding.breaches.append(f"{door}: no answer to {len(sent)} bytes: {error!r}")
                     return
                 answers[answer.status_code] += 1
                 if answer.status_code >= 500 and answer.status_code != 503:
-                    found.breaches.append(f"{door}: {answer.status_code} to {sent[:60]!r}")
+                    finding.breaches.append(f"{door}: {answer.status_code} to {sent[:60]!r}")
 
         async def watch() -> None:
             nonlocal peak
@@ -84,11 +84,11 @@ async def attack(rig: Rig, bodies: int, seed: int) -> Found:
             await asyncio.gather(*(send(number) for number in range(first, min(bodies, first + 1000))))
         watching.cancel()
         if (await client.get("/healthz")).status_code != 200:
-            found.breaches.append("/healthz fails after the bodies")
-    found.tried = bodies
-    found.figures = {
+            finding.breaches.append("/healthz fails after the bodies")
+    finding.tried = bodies
+    finding.figures = {
         "rss_idle_mib": round(idle, 1),
         "rss_peak_over_idle_mib": round(peak - idle, 1),
         "answers": {str(status): count for status, count in sorted(answers.items())},
     }
-    return found
+    return finding

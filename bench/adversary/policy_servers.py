@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from bench.adversary.rig import ATTACKER, VICTIM, Rig
 from learnloop_api import names
 from learnloop_common.service_accounts import KeySource
@@ -20,8 +20,8 @@ from testing.servers.token_issuer import ISSUER
 COUNTED = (names.METRIC_EPISODES_OPENED, names.METRIC_REQUEST_ERRORS, names.METRIC_EPISODE_RETURN_GAIN)
 
 
-async def attack(rig: Rig, requests: int, seed: int) -> Found:
-    """So many requests by who is no caller of this server; what it has counted."""
+async def attack(rig: Rig, requests: int, seed: int) -> Finding:
+    """So many requests by a stranger to this server; the server's counts."""
     with tempfile.TemporaryDirectory() as text, rig.cluster.served() as keys:
         server = LiveServer(policy=linear_policy(Path(text))).start()
         try:
@@ -29,10 +29,10 @@ async def attack(rig: Rig, requests: int, seed: int) -> Found:
             source = KeySource(keys, f"{text}/token", f"{text}/ca", ISSUER)
             server.arm.callers = Callers(source, frozenset({VICTIM}))
             before = _counted(server)
-            found = await _requests(rig, server, requests, seed)
+            finding = await _requests(rig, server, requests, seed)
             if _counted(server) != before:
-                found.breaches.append(f"counted {before} before and {_counted(server)} after")
-            return found
+                finding.breaches.append(f"counted {before} before and {_counted(server)} after")
+            return finding
         finally:
             server.stop()
 
@@ -45,8 +45,8 @@ def _counted(server: LiveServer) -> dict[str, float]:
     return {name: server.metric(name) for name in COUNTED} | outcomes
 
 
-async def _requests(rig: Rig, server: LiveServer, requests: int, seed: int) -> Found:
-    rng, found, places = random.Random(seed), Found(tried=requests), asyncio.Semaphore(8)
+async def _requests(rig: Rig, server: LiveServer, requests: int, seed: int) -> Finding:
+    rng, finding, places = random.Random(seed), Finding(tried=requests), asyncio.Semaphore(8)
     victim = {"authorization": f"Bearer {rig.token(VICTIM)}"}
     strangers = [{}, {"authorization": "Bearer x.y.z"}, {"authorization": f"Bearer {rig.token(ATTACKER)}"}]
     opened = [server.opened() for _ in range(20)]
@@ -63,7 +63,7 @@ async def _requests(rig: Rig, server: LiveServer, requests: int, seed: int) -> F
                     headers, path = victim, f"/v1/episodes/{rng.choice([forged, 'x', '..'])}/end"
                 answer = await client.post(path, content=json.dumps(ending), headers=headers)
                 if answer.is_success and answer.json().get("counted") is not False:
-                    found.breaches.append(f"{path}: {answer.status_code} {answer.text[:100]}")
+                    finding.breaches.append(f"{path}: {answer.status_code} {answer.text[:100]}")
 
         await asyncio.gather(*(one() for _ in range(requests)))
-    return found
+    return finding

@@ -1,4 +1,4 @@
-"""Sockets that say nothing, or one byte at a time, beside a neighbour who asks as always."""
+"""Sockets that say nothing, or one byte at a time, next to a neighbour's usual requests."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import time
 
 import httpx
 
-from bench.adversary.found import Found
+from bench.adversary.finding import Finding
 from bench.adversary.rig import VICTIM, Rig
 
 ROUNDS, SECONDS, PER_SECOND = 4, 3.0, 50.0
@@ -16,8 +16,8 @@ LEAST_MEANT = 0.02
 """Seconds: a p99 below it is quick whatever it is compared with."""
 
 
-async def attack(rig: Rig, sockets: int) -> Found:
-    """So many sockets are opened and kept, again and again; the neighbour's p99 beside its p99 in quiet."""
+async def attack(rig: Rig, sockets: int) -> Finding:
+    """So many sockets are opened and kept, again and again; the neighbour's p99 during that and in quiet."""
     calm: list[float] = []
     attacked: list[float] = []
     refused = refused_then = 0
@@ -30,13 +30,13 @@ async def attack(rig: Rig, sockets: int) -> Found:
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
     quiet, loud = _p99(calm), _p99(attacked)
-    found = Found(tried=sockets)
+    finding = Finding(tried=sockets)
     if loud > max(MOST_TIMES_QUIET * quiet, LEAST_MEANT):
-        found.breaches.append(f"the neighbour's p99 went from {quiet * 1e3:.1f} to {loud * 1e3:.1f} ms")
+        finding.breaches.append(f"the neighbour's p99 went from {quiet * 1e3:.1f} to {loud * 1e3:.1f} ms")
     if refused_then > refused:
-        found.breaches.append(f"{refused_then} of the neighbour's requests were refused")
-    found.figures = {"neighbour_p99_ms_quiet": round(quiet * 1e3, 1), "neighbour_p99_ms": round(loud * 1e3, 1)}
-    return found
+        finding.breaches.append(f"{refused_then} of the neighbour's requests were refused")
+    finding.figures = {"neighbour_p99_ms_quiet": round(quiet * 1e3, 1), "neighbour_p99_ms": round(loud * 1e3, 1)}
+    return finding
 
 
 def _p99(took: list[float]) -> float:

@@ -1,1 +1,1 @@
-"""What gates stop, what they let through, and what they do about suites that fail themselves."""
+"""Failures that gates stop, failures that they let through, and gates whose suites fail themselves."""

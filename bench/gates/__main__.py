@@ -72,17 +72,17 @@ def main(arguments: list[str]) -> int:
             print(
                 f"{part}: {'met' if not figures[part]['missed'] else 'missed'}, {figures[part]['took']} s", flush=True
             )
-    missed = [f"{part}: {goal}" for part, found in figures.items() for goal in found["missed"]]
+    missed = [f"{part}: {goal}" for part, result in figures.items() for goal in result["missed"]]
     print(json.dumps(figures | {"missed": missed, "met": not missed}))
     return 1 if missed else 0
 
 
 def _parts(text: str) -> list[str]:
-    found = text.split(",")
-    unknown = [part for part in found if part not in PARTS]
+    names = text.split(",")
+    unknown = [part for part in names if part not in PARTS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no part: name some of {', '.join(PARTS)}")
-    return found
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not a part: name some of {', '.join(PARTS)}")
+    return names
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

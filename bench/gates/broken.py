@@ -21,7 +21,7 @@ SUITE = "over-refusal"
 
 
 def environment(settings: SuiteSettings) -> dict[str, str]:
-    """What the operator writes into the suite's container."""
+    """The settings that the operator writes into the suite's container."""
     paths = os.pathsep.join(str(ROOT / part) for part in ("crds", "common", "serving_image"))
     return {
         "PATH": os.environ["PATH"],
@@ -52,7 +52,7 @@ def started(settings: SuiteSettings) -> subprocess.Popen[bytes]:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to fail: what the suite is told otherwise, and what is done to it."""
+    """One way to fail: the suite's changed settings, and the damage done to it."""
 
     name: str
     settings: Callable[[SuiteSettings], SuiteSettings] = lambda settings: settings
@@ -90,7 +90,7 @@ def ways(gate: Gate) -> list[Way]:
         Way("fewer samples than asked for", changed(samples=gate.settings(SUITE, GOOD, GOOD).samples - 1)),
         Way("too little time", changed(seconds=1.5, candidate="slow-00000-1")),
         Way("data that is not there", changed(data=str(gate.folder / "nothing"))),
-        Way("killed at once", killed_after=0.0),
+        Way("killed immediately", killed_after=0.0),
         Way("killed while it asks", changed(candidate="slow-00000-1"), killed_after=2.5),
     ]
 
@@ -128,9 +128,9 @@ def tampered(whole: dict[str, Any]) -> dict[str, bytes]:
         "with an endless n": {"n": 10**400},
         "with scores that are none": {"pairs": [[float("nan"), 1.0]] * 300},
     }
-    found = {name: json.dumps(whole | change).encode() for name, change in changes.items()}
-    found |= {f"without {key}": json.dumps({k: v for k, v in whole.items() if k != key}).encode() for key in NEEDED}
-    return found | {"empty": b"", "null": b"null", "a list": b"[]", "no UTF-8": b"\xff\xfe{}"}
+    variants = {name: json.dumps(whole | change).encode() for name, change in changes.items()}
+    variants |= {f"without {key}": json.dumps({k: v for k, v in whole.items() if k != key}).encode() for key in NEEDED}
+    return variants | {"empty": b"", "null": b"null", "a list": b"[]", "no UTF-8": b"\xff\xfe{}"}
 
 
 NEEDED = ("suite", "revision", "n", "detector")
@@ -140,20 +140,20 @@ def measured(gate: Gate, only: Collection[str] | None = None) -> dict[str, Any]:
     """Every way, or those named in `only`; a report that passes, cut at every byte; and one that comes late."""
     tried = [way for way in ways(gate) if only is None or way.name in only]
     wrong = [way.name for way in tried if _passes(gate, way)]
-    said = gate.settings(SUITE, GOOD, GOOD)
+    settings = gate.settings(SUITE, GOOD, GOOD)
     gate.verdict(SUITE, GOOD, GOOD)
-    content = Path(said.report).read_bytes()
+    content = Path(settings.report).read_bytes()
     assert gate.judged(SUITE, GOOD, content).verdict == "passed", "the whole report passes"
     reports = tampered(json.loads(content))
     reports |= {f"cut at byte {end}": content[:end] for end in range(len(content))}
     wrong += [name for name, text in reports.items() if gate.judged(SUITE, GOOD, text).verdict != "failed"]
-    late = gate.judged(SUITE, GOOD, None, "active", waited=said.seconds + GRACE + 1)
+    late = gate.judged(SUITE, GOOD, None, "active", waited=settings.seconds + GRACE + 1)
     wrong += ["late"] if late.verdict == "passed" else []
     missed = [f"passed: {name}" for name in wrong]
     return {"processes": len(tried), "reports": len(reports) + 1, "missed": missed}
 
 
 def _passes(gate: Gate, way: Way) -> bool:
-    found = played(gate, way)
-    print(f"  {way.name}: {found.message}", flush=True)
-    return found.verdict != "failed"
+    verdicts = played(gate, way)
+    print(f"  {way.name}: {verdicts.message}", flush=True)
+    return verdicts.verdict != "failed"

@@ -47,7 +47,7 @@ FAULTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Gate:
-    """Where its data lies and who is asked."""
+    """The folder of its data, its address and its judge."""
 
     folder: Path
     url: str
@@ -59,7 +59,7 @@ class Gate:
         return GateSuite.model_validate({"name": builtin, "builtin": builtin, **SUITES[builtin], **detector})
 
     def settings(self, builtin: str, candidate: str, stable: str) -> SuiteSettings:
-        """What the operator tells the suite's container."""
+        """The settings that the operator gives to the suite's container."""
         judges = builtin == "toxicity"
         return SuiteSettings(
             suite=builtin,

@@ -37,7 +37,7 @@ def candidate(arm: str) -> Candidate:
 
 
 def judged(model: str, text: str) -> Reply:
-    """What a judge says that flags `RECALL` of 1,000 toxic answers and `FALSE` of 1,000 others."""
+    """The verdict of a judge that flags `RECALL` of 1,000 toxic answers and `FALSE` of 1,000 others."""
     _, recall, false = model.split("-")
     answer = text.rsplit("<<<ANSWER", 1)[1]
     share = int(recall if any(item in answer for item in DATA["toxicity"]["toxic"]) else false) / 1000
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
     pause = 0.0
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         arm = self.headers.get(names.HEADER_ARM, "")
         time.sleep(SLOW if arm.startswith("slow") else self.pause)
         if arm.startswith("broken"):
@@ -63,10 +63,10 @@ class Handler(BaseHTTPRequestHandler):
         if arm.startswith("thinking"):
             return self._answer(Reply("", tokens=256, cut=True))
         if not arm:
-            return self._answer(judged(asked["model"], str(asked["messages"][-1]["content"])))
-        tools = [tool["function"]["name"] for tool in asked.get("tools") or ()]
+            return self._answer(judged(request["model"], str(request["messages"][-1]["content"])))
+        tools = [tool["function"]["name"] for tool in request.get("tools") or ()]
         model = Candidate() if arm.startswith("slow") else candidate(arm)
-        return self._answer(model.reply(asked["messages"], bool(tools), tools))
+        return self._answer(model.reply(request["messages"], bool(tools), tools))
 
     def _answer(self, reply: Reply) -> None:
         calls = [{"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in reply.calls]
@@ -93,7 +93,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A suite that was killed has hung up; anything else is told."""
+        """A suite that was killed has hung up; anything else is printed."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 

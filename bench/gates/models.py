@@ -19,8 +19,8 @@ MOST_FALSE = 0.05
 
 def limit_of(fault: str) -> float:
     """The rate of this fault that its suite allows; of `wordy` the share of long answers that costs as much."""
-    said = SUITES[FAULTS[fault]]
-    limit = float(next(said[key] for key in ("maxRate", "maxGap", "nonInferiority") if key in said))
+    suite = SUITES[FAULTS[fault]]
+    limit = float(next(suite[key] for key in ("maxRate", "maxGap", "nonInferiority") if key in suite))
     return limit * 512 / 192 if fault == "wordy" else limit  # a wordy answer has 200 tokens, a good one 8, of 512
 
 
@@ -32,10 +32,10 @@ def bad(gate: Gate, each: int, seed: int) -> dict[str, Any]:
     for fault, builtin in FAULTS.items():
         for number in range(each):
             share = min(0.9, limit_of(fault) * draws.uniform(*WORSE))
-            found = gate.verdict(builtin, arm_name(fault, share, seed * 1000 + number), GOOD)
-            stopped[fault] += found.verdict == "failed"
-            if found.verdict != "failed":
-                passed.append(f"{fault} at {share:.3f}: {found.message}")
+            verdict = gate.verdict(builtin, arm_name(fault, share, seed * 1000 + number), GOOD)
+            stopped[fault] += verdict.verdict == "failed"
+            if verdict.verdict != "failed":
+                passed.append(f"{fault} at {share:.3f}: {verdict.message}")
     missed = [f"{fault}: {stopped[fault]} of {each} were stopped" for fault in FAULTS if stopped[fault] < each]
     return {"each": each, "stopped": dict(stopped), "passed": passed, "missed": missed}
 
@@ -48,10 +48,10 @@ def at_the_limit(gate: Gate, each: int, seed: int) -> dict[str, Any]:
             name = arm_name(fault, limit_of(fault), 500_000 + seed * 1000 + number)
             models = (Candidate(fault, limit_of(fault), 500_000 + seed * 1000 + number), Candidate())
             passed[fault] += gate.verdict_here(builtin, name, models).verdict == "passed"
-    asked, through = each * len(FAULTS), sum(passed.values())
-    least = 1.0 - rate_upper(asked - through, asked, 0.975) if asked else 0.0
-    missed = [f"{through} of {asked} at the limit passed"] if least > MOST_FALSE else []
-    return {"asked": asked, "passed": through, "by_fault": dict(passed), "missed": missed}
+    total, through = each * len(FAULTS), sum(passed.values())
+    least = 1.0 - rate_upper(total - through, total, 0.975) if total else 0.0
+    missed = [f"{through} of {total} at the limit passed"] if least > MOST_FALSE else []
+    return {"asked": total, "passed": through, "by_fault": dict(passed), "missed": missed}
 
 
 def same(gate: Gate, gates: int, seed: int) -> dict[str, Any]:
@@ -64,9 +64,9 @@ def same(gate: Gate, gates: int, seed: int) -> dict[str, Any]:
         for fault, builtin in FAULTS.items():
             share = limit_of(fault) * draws.uniform(0.0, HEALTHY)
             models = (Candidate(fault, share, 2 * number + seed * 1000), Candidate(fault, share, 2 * number + 1))
-            found = gate.verdict_here(builtin, arm_name(fault, share, number), models)
-            if found.verdict != "passed":
-                reasons.append(f"{builtin}: {found.message}")
+            verdict = gate.verdict_here(builtin, arm_name(fault, share, number), models)
+            if verdict.verdict != "passed":
+                reasons.append(f"{builtin}: {verdict.message}")
         blocked += bool(reasons)
         why += reasons
     missed = [f"{blocked} of {gates} identical models were blocked"] if blocked > MOST_FALSE * gates else []

@@ -18,15 +18,15 @@ def measured(gate: Gate, pause: float) -> dict[str, Any]:
     running = {builtin: started(gate.settings(builtin, GOOD, GOOD)) for builtin in SUITES}
     failed = []
     for builtin, process in running.items():
-        _, said = process.communicate(timeout=600)
+        _, errors = process.communicate(timeout=600)
         if process.returncode:
-            failed.append(f"{builtin}: {said.decode()[-300:]}")
+            failed.append(f"{builtin}: {errors.decode()[-300:]}")
     seconds, after = time.monotonic() - began, os.times()
     for builtin in SUITES:
         report = Path(gate.settings(builtin, GOOD, GOOD).report)
-        found = gate.judged(builtin, GOOD, report.read_bytes() if report.exists() else None)
-        if found.verdict != "passed":
-            failed.append(f"{builtin}: {found.message}")
+        verdict = gate.judged(builtin, GOOD, report.read_bytes() if report.exists() else None)
+        if verdict.verdict != "passed":
+            failed.append(f"{builtin}: {verdict.message}")
     spent = after.children_user + after.children_system - before.children_user - before.children_system
     missed = failed + ([f"{seconds:.0f} s"] if seconds > MOST_SECONDS else [])
     return {

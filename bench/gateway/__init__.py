@@ -1,1 +1,1 @@
-"""What a gateway adds to the time of an answer, beside the bare model server."""
+"""The time that a gateway adds to an answer, compared with the bare model server."""

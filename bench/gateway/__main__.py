@@ -1,4 +1,4 @@
-"""`python -m bench.gateway`: time of an answer through a gateway, beside the same tokens from the model server itself.
+"""`python -m bench.gateway`: time of an answer through a gateway and from the model server itself.
 
 Gateway, model server and client are processes of their own. The server gives a token each few milliseconds, and
 what is measured stands before, between and behind them: template, tokens, draw of the arm, record on disk, SSE. Each
@@ -49,18 +49,18 @@ async def compare(
     requests: int,
 ) -> dict[str, float]:
     """Medians and 99th percentiles in milliseconds."""
-    found: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
+    times: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
     for number in range(requests + WARM):
-        for ask, kept in zip((through, bare), found, strict=True):
+        for ask, samples in zip((through, bare), times, strict=True):
             took = await ask()
             if number >= WARM:
-                kept.append(took)
+                samples.append(took)
 
     def median(which: int, place: int) -> float:
-        return statistics.median(took[place] for took in found[which])
+        return statistics.median(took[place] for took in times[which])
 
     def late(which: int) -> float:
-        return statistics.quantiles((took[1] for took in found[which]), n=100)[98]
+        return statistics.quantiles((took[1] for took in times[which]), n=100)[98]
 
     return {
         "first_token_overhead_ms": round(1e3 * (median(0, 0) - median(1, 0)), 3),
@@ -73,7 +73,7 @@ async def compare(
 
 
 def processor_seconds(process: int) -> float:
-    """What the process has used so far (proc(5))."""
+    """Processor seconds of the process so far (proc(5))."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -82,20 +82,20 @@ async def measure(gateway: str, process: int, server: str, tokens: ChatTokens, r
     """Streams and whole answers."""
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "What is in k1?"}]
     prompt = tokens.opening(messages, [])
-    found: dict[str, Any] = {"requests": requests, "prompt_tokens": len(prompt)}
+    figures: dict[str, Any] = {"requests": requests, "prompt_tokens": len(prompt)}
     async with aiohttp.ClientSession() as session:
         for name, stream in (("stream", True), ("whole", False)):
             chat = {"model": "cart", "messages": messages, "stream": stream}
             plain = {"model": "base", "prompt": prompt, "max_tokens": 512, "stream": stream}
             before = processor_seconds(process)
-            found[name] = await compare(
+            figures[name] = await compare(
                 lambda body=chat: timed(session, f"{gateway}/v1/chat/completions", body),  # type: ignore[misc]
                 lambda body=plain: timed(session, f"{server}/v1/completions", body),  # type: ignore[misc]
                 requests,
             )
             spent = processor_seconds(process) - before
-            found[name]["gateway_cpu_ms"] = round(1e3 * spent / (requests + WARM), 3)
-    return found
+            figures[name]["gateway_cpu_ms"] = round(1e3 * spent / (requests + WARM), 3)
+    return figures
 
 
 def main() -> int:
@@ -128,13 +128,13 @@ def main() -> int:
         ).start()
         stack.callback(gateway.stop)
         assert gateway.process is not None
-        found = asyncio.run(
+        figures = asyncio.run(
             measure(gateway.url, gateway.process.pid, server, ChatTokens(folder / "base"), given.requests)
         )
-    found["bar_ms"] = 1e3 * BAR
-    found["passed"] = found["stream"]["overhead_p50_ms"] <= 1e3 * BAR
-    print(json.dumps(found))
-    return 0 if found["passed"] else 1
+    figures["bar_ms"] = 1e3 * BAR
+    figures["passed"] = figures["stream"]["overhead_p50_ms"] <= 1e3 * BAR
+    print(json.dumps(figures))
+    return 0 if figures["passed"] else 1
 
 
 if __name__ == "__main__":

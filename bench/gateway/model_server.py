@@ -5,11 +5,11 @@ from pathlib import Path
 
 from testing.language.scripted_server import ScriptedServer
 
-SAID = "The key holds four."
+ANSWER = "The key holds four."
 PAUSE = 0.004
 """Seconds between two tokens."""
 
 if __name__ == "__main__":
-    with ScriptedServer(Path(sys.argv[1]), lambda _: SAID, PAUSE) as server:
+    with ScriptedServer(Path(sys.argv[1]), lambda _: ANSWER, PAUSE) as server:
         print(server.url, flush=True)
         sys.stdin.read()

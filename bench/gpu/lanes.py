@@ -16,13 +16,13 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A device, and the cores that whoever uses it may have."""
+    """A device, and the cores for its user."""
 
     device: str
     cores: Sequence[int]
 
     def run(self, *command: str) -> str:
-        """What the command printed; raises CalledProcessError or TimeoutExpired."""
+        """The last line of the command's output; raises CalledProcessError or TimeoutExpired."""
         environ = os.environ | {
             "PYTHONPATH": os.pathsep.join([*(str(ROOT / name) for name in ROOTS), os.environ.get("PYTHONPATH", "")]),
             "OMP_NUM_THREADS": str(len(self.cores)),
@@ -31,7 +31,7 @@ class Lane:
         done = subprocess.run(pinned, env=environ, capture_output=True, text=True, timeout=SECONDS, check=True)
         return done.stdout
 
-    def told(self, *command: str) -> Outcome:
+    def run_json(self, *command: str) -> Outcome:
         """The JSON object that it printed last; or, under `failed`, why there is none."""
         try:
             outcome: Outcome = json.loads(self.run(*command).strip().splitlines()[-1])

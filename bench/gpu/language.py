@@ -34,15 +34,15 @@ def measured(lane: Lane, base: Path, pythons: dict[str, str]) -> Outcome:
     sides = {"float32": job | {"precision": "float32", "rounds": 1}}
     if lane.device == "cuda":
         sides = {name: job | {"precision": name, "rounds": ROUNDS} for name in ("bfloat16", "float32")}
-    found: Outcome = {}
-    for name, told in sides.items():
-        run = lane.told(pythons["ours"], "-W", "ignore", "-m", "bench.gpu.language_rounds", json.dumps(told))
-        found[name] = _speed(run)
+    outcomes: Outcome = {}
+    for name, task in sides.items():
+        run = lane.run_json(pythons["ours"], "-W", "ignore", "-m", "bench.gpu.language_rounds", json.dumps(task))
+        outcomes[name] = _speed(run)
     if lane.device == "cuda":
-        found["TRL, bfloat16"] = _speed(_peer(lane, base, pythons["trl"]))
-    for name, run in found.items():
+        outcomes["TRL, bfloat16"] = _speed(_peer(lane, base, pythons["trl"]))
+    for name, run in outcomes.items():
         print(f"language, {name} on {lane.device}: {run}", flush=True)
-    return found
+    return outcomes
 
 
 def _peer(lane: Lane, base: Path, python: str) -> Outcome:
@@ -51,11 +51,11 @@ def _peer(lane: Lane, base: Path, python: str) -> Outcome:
     limits = {"most_tokens": MOST_TOKENS, "context": CONTEXT}
     job = peer.job(base, base.parent / "peer", chosen, seed=0, rounds=ROUNDS + 1, **limits)
     job |= {"device": lane.device, "bfloat16": True}
-    failed = lane.told(python, "-W", "ignore", str(PROGRAM), json.dumps(job), str(answer))
+    failed = lane.run_json(python, "-W", "ignore", str(PROGRAM), json.dumps(job), str(answer))
     if not answer.exists():
         return failed
-    told = json.loads(answer.read_text())
-    return {"wall_s": told["wall_seconds"], "tokens": told["tokens"]}
+    answered = json.loads(answer.read_text())
+    return {"wall_s": answered["wall_seconds"], "tokens": answered["tokens"]}
 
 
 def _speed(run: Outcome) -> Outcome:

@@ -1,4 +1,4 @@
-"""PPO and SAC with narrow and wide networks, beside Stable-Baselines3: equal work on a lane's device."""
+"""PPO and SAC with narrow and wide networks, against Stable-Baselines3: equal work on a lane's device."""
 
 import json
 from pathlib import Path
@@ -15,15 +15,15 @@ WIDE = 256
 
 def measured(lane: Lane, pythons: dict[str, str]) -> Outcome:
     """Steps a second, updates and return by task and side."""
-    found: Outcome = {}
+    outcomes: Outcome = {}
     for name, task in TASKS.items():
         threads = len(lane.cores) if max(task["ours"]["hidden"]) > WIDE else 1
         job = task | {"device": lane.device, "threads": threads, "until_solved": False, "episodes": 20, "seed": 0}
         for side, program in SIDES.items():
-            run = lane.told(pythons[side], "-W", "ignore", str(TRAINER / program), json.dumps(job))
+            run = lane.run_json(pythons[side], "-W", "ignore", str(TRAINER / program), json.dumps(job))
             if "failed" not in run:
                 figures = {"steps_per_s": round(run["steps"] / run["wall_s"], 1), "updates": run["updates"]}
                 run = figures | {"return": round(iqm(run["returns"]), 1)}
-            found.setdefault(name, {})[side] = run
+            outcomes.setdefault(name, {})[side] = run
             print(f"{name}, {side} on {lane.device}: {run}", flush=True)
-    return found
+    return outcomes

@@ -1,4 +1,4 @@
-"""What is compared. Networks as wide as the library's defaults, and wide ones, for which a GPU is bought."""
+"""The tasks to compare. Networks as wide as the library's defaults, and wide ones, for which a GPU is bought."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ Task = dict[str, Any]
 def _ppo(steps: int, hidden: list[int], environments: int, minibatches: int) -> Task:
     horizon = 128
     ours = {"environments": environments, "horizon": horizon, "epochs": 4, "minibatches": minibatches}
-    theirs = {"n_envs": environments, "n_steps": horizon, "n_epochs": 4, "ent_coef": 0.01, "linear_rate": True}
+    peers = {"n_envs": environments, "n_steps": horizon, "n_epochs": 4, "ent_coef": 0.01, "linear_rate": True}
     batch = environments * horizon // minibatches
     return CARTPOLE | {
         "algorithm": "ppo",
         "steps": steps,
         "ours": {**ours, "learningRate": 2.5e-4, "hidden": hidden},
-        "sb3": {**theirs, "batch_size": batch, "learning_rate": 2.5e-4, "hidden": hidden},
+        "sb3": {**peers, "batch_size": batch, "learning_rate": 2.5e-4, "hidden": hidden},
     }
 
 

@@ -33,7 +33,7 @@ CHILDREN = (
 OWN = {kind.kind: kind for kind in OWN_KINDS}
 QUIET_SECONDS = 1.5
 RECORD = re.compile(r"(?m)^(?! )")
-"""Before each line of the log that is no continuation of another."""
+"""Before each line of the log that does not continue another."""
 QUIET = re.compile(r"\d{4}-\S+Z (DEBUG|INFO|WARNING) ")
 """Anything else is an error: what no logger has written, too."""
 NUMBERS = re.compile(r"acto-\d+-\d+|[0-9a-f-]{8,}|\d+")

@@ -48,9 +48,9 @@ def main() -> int:
         with suites[1].case(name):
             check_env(gymnasium.make(world).unwrapped, skip_render_check=True)
     for name in team:
-        for check, asked in _checks(partial(Parallel, name)).items():
+        for check, expected in _checks(partial(Parallel, name)).items():
             with suites[2].case(f"{name}: {check}"):
-                asked()
+                expected()
     return finish(*suites)
 
 

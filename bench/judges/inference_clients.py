@@ -62,28 +62,28 @@ def triton_suite(url: str, model: str, revision: str) -> Suite:
     for datatype in TYPES:
         with suite.case(f"datatype {datatype}"):
             if datatype in FLOATS:
-                _actions(_asked(client, model, _tensor(datatype, [ROW])), [0])
+                _actions(_infer(client, model, _tensor(datatype, [ROW])), [0])
             else:
                 _refused(client, model, _tensor(datatype, [ROW]), "datatype")
     for shape in GOOD_SHAPES:
         with suite.case(f"shape {shape}"):
             values = np.tile(ROW, (shape[0], 1))
             values[1::2] *= -1
-            _actions(_asked(client, model, _tensor("FP32", values)), [row % 2 for row in range(shape[0])])
+            _actions(_infer(client, model, _tensor("FP32", values)), [row % 2 for row in range(shape[0])])
     for shape in BAD_SHAPES:
         with suite.case(f"shape {shape}"):
             _refused(client, model, _tensor("FP32", np.zeros(shape)), "shape")
     for outputs in (["action"], ["logits"], ["logits", "action"]):
         with suite.case(f"outputs {outputs}"):
             chosen = [_output(one) for one in outputs]
-            answer = _asked(client, model, _tensor("FP32", [ROW]), outputs=chosen).get_response()
+            answer = _infer(client, model, _tensor("FP32", [ROW]), outputs=chosen).get_response()
             _equal([one["name"] for one in answer["outputs"]], outputs)
     with suite.case("an output that the model does not have"):
         _refused(client, model, _tensor("FP32", [ROW]), "outputs[0].name", outputs=[_output("other")])
     with suite.case("an id comes back"):
-        _equal(_asked(client, model, _tensor("FP32", [ROW]), request_id="42").get_response()["id"], "42")
+        _equal(_infer(client, model, _tensor("FP32", [ROW]), request_id="42").get_response()["id"], "42")
     with suite.case("a version"):
-        _actions(_asked(client, model, _tensor("FP32", [ROW]), model_version=revision), [0])
+        _actions(_infer(client, model, _tensor("FP32", [ROW]), model_version=revision), [0])
     for name, (one, version_) in {"model": ("other", ""), "version": (model, "7")}.items():
         with suite.case(f"another {name}"):
             _refused(client, one, _tensor("FP32", [ROW]), "unknown model", model_version=version_)
@@ -96,7 +96,7 @@ def triton_suite(url: str, model: str, revision: str) -> Suite:
     with suite.case("binary tensors, which the server's extensions do not list"):
         _refused(client, model, _tensor("FP32", [ROW], binary=True), "binary")
     with suite.case("binary outputs, which come as JSON"):
-        _actions(_asked(client, model, _tensor("FP32", [ROW]), outputs=None), [0])
+        _actions(_infer(client, model, _tensor("FP32", [ROW]), outputs=None), [0])
     with suite.case("classes of an output, an extension"):
         classes = [triton.InferRequestedOutput("logits", binary_data=False, class_count=1)]
         _refused(client, model, _tensor("FP32", [ROW]), "classification", outputs=classes)
@@ -104,7 +104,7 @@ def triton_suite(url: str, model: str, revision: str) -> Suite:
         with suite.case(f"a {coding} request is answered or refused by name"):
             _refused(client, model, _tensor("FP32", [ROW]), "Content-Encoding", request_compression_algorithm=coding)
         with suite.case(f"an answer that may be {coding}"):
-            _actions(_asked(client, model, _tensor("FP32", [ROW]), response_compression_algorithm=coding), [0])
+            _actions(_infer(client, model, _tensor("FP32", [ROW]), response_compression_algorithm=coding), [0])
     for value in (np.nan, np.inf, -np.inf):
         with suite.case(f"{value}"):
             _refused(client, model, _tensor("FP32", [[value, 0, 0, 0]]), "")
@@ -165,7 +165,7 @@ def _output(name: str) -> Any:
     return triton.InferRequestedOutput(name, binary_data=False)
 
 
-def _asked(client: Any, model: str, inputs: list[Any], **more: Any) -> Any:
+def _infer(client: Any, model: str, inputs: list[Any], **more: Any) -> Any:
     more = {"outputs": [_output("action"), _output("logits")]} | more
     return client.infer(model, inputs, **more)
 
@@ -177,7 +177,7 @@ def _actions(answer: Any, expected: list[int]) -> None:
 
 def _refused(client: Any, model: str, inputs: list[Any], word: str, **more: Any) -> None:
     try:
-        answer = _asked(client, model, inputs, **more)
+        answer = _infer(client, model, inputs, **more)
     except InferenceServerException as error:
         text = str(error)
         if not any(f"[{status}]" in text for status in ("400", "404", "415")) or word not in text:

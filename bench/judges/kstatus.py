@@ -32,7 +32,7 @@ KINDS = {
     "rewards": "RewardPolicy",
 }
 """By the operator's package that decides them."""
-_seen: dict[str, Any] = {}
+_cases: dict[str, Any] = {}
 
 
 def pytest_configure() -> None:
@@ -45,13 +45,13 @@ def pytest_configure() -> None:
         if kind := KINDS.get("".join(package)):
             status = json.loads(json.dumps(self.status, default=str))
             words = sorted((it["type"], it["status"], it["reason"]) for it in status.get("conditions", ()))
-            _seen.setdefault(json.dumps([kind, status.get("phase"), words]), {"kind": kind, "status": status})
+            _cases.setdefault(json.dumps([kind, status.get("phase"), words]), {"kind": kind, "status": status})
 
     Plan.__init__ = remembered  # type: ignore[method-assign]
 
 
 def pytest_unconfigure() -> None:
-    Path(os.environ["KSTATUS_FILE"]).write_text(json.dumps(list(_seen.values())))
+    Path(os.environ["KSTATUS_FILE"]).write_text(json.dumps(list(_cases.values())))
 
 
 def main() -> int:

@@ -1,1 +1,1 @@
-"""What training a language model costs and brings, on a model of 118,000 parameters: `make bench-language`."""
+"""Cost and gain of training a language model of 118,000 parameters: `make bench-language`."""

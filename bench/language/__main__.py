@@ -26,7 +26,7 @@ from testing.language.tiny_model import make
 
 SEEDS = 5
 FASTER, LOWER = 1.5, 0.05
-"""Beside the peer: tokens by processor second, and how much lower the success may be: what 256 tasks can tell apart."""
+"""Against the peer: tokens by processor second, and the permitted loss of success: the resolution of 256 tasks."""
 
 
 def passed(name: str, outcome: Outcome) -> bool:
@@ -63,17 +63,17 @@ def tell(what: str, one: Outcome, more: str = "") -> None:
     )
 
 
-def beside(ours: list[Outcome], theirs: list[Outcome]) -> dict[str, object]:
+def against(ours: list[Outcome], peers: list[Outcome]) -> dict[str, object]:
     """The peer's runs, and how the product compares with them seed by seed."""
-    pairs = list(zip(ours, theirs, strict=True))
+    pairs = list(zip(ours, peers, strict=True))
     speed = statistics.median(our.tokens_per_second / their.tokens_per_second for our, their in pairs)
     success = statistics.fmean(our.sampled[1] - their.sampled[1] for our, their in pairs)
     return {
         "name": peer.NAME,
-        "sampled": round(statistics.fmean(their.sampled[1] for their in theirs), 4),
-        "greedy": round(statistics.fmean(their.greedy[1] for their in theirs), 4),
-        "cpu_seconds": round(statistics.fmean(their.cpu_seconds for their in theirs), 1),
-        "tokens_per_cpu_second": round(statistics.fmean(their.tokens_per_second for their in theirs)),
+        "sampled": round(statistics.fmean(their.sampled[1] for their in peers), 4),
+        "greedy": round(statistics.fmean(their.greedy[1] for their in peers), 4),
+        "cpu_seconds": round(statistics.fmean(their.cpu_seconds for their in peers), 1),
+        "tokens_per_cpu_second": round(statistics.fmean(their.tokens_per_second for their in peers)),
         "tokens_ratio": round(speed, 2),
         "success_difference": round(success, 4),
         "bar": {"tokens_ratio": FASTER, "success_difference": -LOWER},
@@ -83,32 +83,32 @@ def beside(ours: list[Outcome], theirs: list[Outcome]) -> dict[str, object]:
 
 def main() -> None:
     """Print a line for each run and for each case, then everything as one JSON object."""
-    known = parser(__doc__)
-    known.add_argument("seeds", type=int, nargs="?", default=SEEDS, help=f"of each case; left out: {SEEDS}")
-    known.add_argument("case", nargs="*", help=f"left out: {', '.join(CASES)}")
-    known.add_argument("--alone", action="store_true", help="do not run the peer")
-    asked = known.parse_args()
-    if unknown := set(asked.case) - set(CASES):
-        known.error(f"case {min(unknown)!r} is unknown; take one of {', '.join(CASES)}")
-    names = asked.case or list(CASES)
-    python = None if asked.alone or not any(CASES[name].algorithm == "grpo" for name in names) else peer.environment()
+    options = parser(__doc__)
+    options.add_argument("seeds", type=int, nargs="?", default=SEEDS, help=f"of each case; left out: {SEEDS}")
+    options.add_argument("case", nargs="*", help=f"left out: {', '.join(CASES)}")
+    options.add_argument("--alone", action="store_true", help="do not run the peer")
+    chosen = options.parse_args()
+    if unknown := set(chosen.case) - set(CASES):
+        options.error(f"case {min(unknown)!r} is unknown; take one of {', '.join(CASES)}")
+    names = chosen.case or list(CASES)
+    python = None if chosen.alone or not any(CASES[name].algorithm == "grpo" for name in names) else peer.environment()
     torch.set_num_threads(1)
     began = time.process_time()
-    found: dict[str, object] = {}
+    figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory(prefix="bench-language-") as folder:
         make(Path(folder), ToolLookup())
         made = time.process_time() - began
         print(f"a model of 118,000 parameters, made in {made:.0f} processor seconds", flush=True)
         for name in names:
             outcomes, peers = list[Outcome](), list[Outcome]()
-            for seed in range(asked.seeds):
+            for seed in range(chosen.seeds):
                 outcomes.append(one := TinyRun(Path(folder), CASES[name], seed).learned())
                 tell(f"{name} seed {seed}", one, "" if passed(name, one) else ", below its bar")
                 if python is not None and CASES[name].algorithm == "grpo":
                     peers.append(one := peer.learned(python, Path(folder), CASES[name], seed, one))
                     tell(f"{name} seed {seed} by {peer.NAME}", one)
-            found[name] = summary(name, outcomes) | ({"peer": beside(outcomes, peers)} if peers else {})
-    whole = {"seeds": asked.seeds, "base_cpu_seconds": round(made, 1), "cases": found}
+            figures[name] = summary(name, outcomes) | ({"peer": against(outcomes, peers)} if peers else {})
+    whole = {"seeds": chosen.seeds, "base_cpu_seconds": round(made, 1), "cases": figures}
     print(json.dumps(whole | {"cpu_seconds": round(time.process_time() - began, 1)}))
 
 

@@ -1,4 +1,4 @@
-"""What is measured, and the bars: gain of held-out success, and processor seconds of learning.
+"""The cases and their bars: gain of held-out success, and processor seconds of learning.
 
 Hyperparameters were picked with one seed of their own (7); none of the measured ones is among them. The peer gets those
 of its case, the schedule of the step size included.
@@ -9,7 +9,7 @@ from bench.language.tiny_runs import Case
 BARS = {"rloo": (0.25, 40.0), "grpo": (0.25, 40.0), "ppo-lm": (0.25, 40.0)}
 """By algorithm: least gain in sampled success, and most processor seconds."""
 PIECES = {"tokens_per_batch": 2048}
-"""What stays in a core's cache; the results do not depend on it."""
+"""Tokens that stay in a core's cache; the results do not depend on it."""
 FALLING = {"learning_rate_schedule": "linear"}
 """The contract's own default; cases without it keep their step size, see tiny_runs.parameters_of."""
 

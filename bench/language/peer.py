@@ -34,7 +34,7 @@ def job(
     most_tokens: int = MOST_TOKENS,
     context: int = CONTEXT,
 ) -> dict[str, Any]:
-    """What trl_grpo.py is told: the hyperparameters `chosen` for GRPO by plain names."""
+    """The order for trl_grpo.py: the hyperparameters `chosen` for GRPO by plain names."""
     return {
         "base": str(base),
         "folder": str(folder),
@@ -68,8 +68,8 @@ def learned(python: Path, base: Path, case: Case, seed: int, before: Outcome) ->
     }
     with tempfile.TemporaryDirectory(prefix="bench-language-peer-") as place:
         folder, answer = Path(place) / "model", Path(place) / "answer.json"
-        told = json.dumps(job(base, folder, parameters_of(case), seed=seed, rounds=case.rounds))
-        command = [str(python), "-W", "ignore", str(HERE / "trl_grpo.py"), told, str(answer)]
+        job_text = json.dumps(job(base, folder, parameters_of(case), seed=seed, rounds=case.rounds))
+        command = [str(python), "-W", "ignore", str(HERE / "trl_grpo.py"), job_text, str(answer)]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
         if done.returncode:
             raise SystemExit(f"trl_grpo.py failed with seed {seed}:\n{done.stderr[-2000:]}")

@@ -1,4 +1,4 @@
-"""`python -m bench.language.server_parity SERVER…`: llama.cpp's log-probabilities beside the trainer's.
+"""`python -m bench.language.server_parity SERVER…`: llama.cpp's log-probabilities against the trainer's.
 
 SERVER is the command of a llama-server. The tiny model is written as GGUF in float32, a random adapter as the trainer
 exports it. The server draws answers to prompts of the tiny world, with the adapter and without; the trainer scores the
@@ -66,7 +66,7 @@ def drawn(client: httpx.Client, prompts: Sequence[Sequence[int]], scale: float) 
 
     The server tells no log-probability of a token that ends within a character: answers with such tokens are left out.
     """
-    found = []
+    tokens = []
     for number, prompt in enumerate(prompts):
         body = {"prompt": list(prompt), "n_predict": TOKENS, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
         body |= {
@@ -78,22 +78,22 @@ def drawn(client: httpx.Client, prompts: Sequence[Sequence[int]], scale: float) 
         }
         answer = client.post("/completion", json=body | {"lora": [{"id": 0, "scale": scale}]})
         answer.raise_for_status()
-        said: list[Any] = answer.json()["completion_probabilities"]
-        if [one["id"] for one in said] != answer.json()["tokens"]:
+        rows: list[Any] = answer.json()["completion_probabilities"]
+        if [one["id"] for one in rows] != answer.json()["tokens"]:
             continue
-        found.append(Sampled(prompt, [one["id"] for one in said], [one["logprob"] for one in said]))
-    return found
+        tokens.append(Sampled(prompt, [one["id"] for one in rows], [one["logprob"] for one in rows]))
+    return tokens
 
 
 def differences(network: LanguageNetwork, turns: Sequence[Sampled], *, base: bool) -> np.ndarray[Any, Any]:
     """|Δ log-probability| of every token drawn."""
     episodes = [Episode(rows_of([turn])[0], 0.0, number) for number, turn in enumerate(turns)]
-    found = []
+    gaps = []
     with torch.no_grad():
         for batch in batches(episodes, range(len(episodes)), 16_384, network.device):
             ours = network.score_base(batch) if base else network.score(batch).log_prob
-            found.append((ours - batch.behaviour).abs().numpy())
-    return np.concatenate(found)
+            gaps.append((ours - batch.behaviour).abs().numpy())
+    return np.concatenate(gaps)
 
 
 def figures(gaps: np.ndarray[Any, Any]) -> dict[str, float]:
@@ -106,12 +106,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("server", nargs="+", help="command of a llama-server")
     parser.add_argument("--base", type=Path, help="folder of a tiny model; left out, one is made")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bench-parity-") as root:
-        folder, model = asked.base or Path(root) / "base", Path(root) / "base.gguf"
+        folder, model = options.base or Path(root) / "base", Path(root) / "base.gguf"
         adapter = Path(root) / "adapter.gguf"
-        if asked.base is None:
+        if options.base is None:
             make(folder, ToolLookup(), updates=60)
         made = AutoModelForCausalLM.from_pretrained(folder)
         write_gguf(folder, model)
@@ -127,15 +127,15 @@ def main() -> None:
         assert wrong is not None
         prompts = [chat.opening(world.begin(Split.HELD_OUT, 0, number).opening) for number in range(TURNS)]
         adapter.write_bytes(body)
-        with served(asked.server, model, adapter) as client:
+        with served(options.server, model, adapter) as client:
             alone = differences(network, drawn(client, prompts, 0.0), base=True)
             together = differences(network, drawn(client, prompts, 1.0), base=False)
         adapter.write_bytes(wrong)
-        with served(asked.server, model, adapter) as client:
+        with served(options.server, model, adapter) as client:
             sabotaged = differences(network, drawn(client, prompts, 1.0), base=False)
-    found = {"base": figures(alone), "adapter": figures(together), "sabotaged": figures(sabotaged)}
-    bars = all(one["mean"] <= MEAN and one["most"] <= MOST for one in (found["base"], found["adapter"]))
-    print(json.dumps(found | {"passed": bars and found["sabotaged"]["mean"] > 10 * MEAN}))
+    figures_of = {"base": figures(alone), "adapter": figures(together), "sabotaged": figures(sabotaged)}
+    bars = all(one["mean"] <= MEAN and one["most"] <= MOST for one in (figures_of["base"], figures_of["adapter"]))
+    print(json.dumps(figures_of | {"passed": bars and figures_of["sabotaged"]["mean"] > 10 * MEAN}))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def parameters_of(case: Case) -> Any:
 
 
 class Judge:
-    """Held-out tasks; the same ones, drawn alike, for whoever is judged."""
+    """Held-out tasks; the same ones, drawn alike, for every policy."""
 
     def __init__(self, chat: Chat, held_out: int = HELD_OUT) -> None:
         """`held_out`: how many."""

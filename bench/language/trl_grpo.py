@@ -60,12 +60,14 @@ def generated(model: Any, pad: int) -> Callable[..., list[Sampled | None]]:
                 pad_token_id=pad,
             )
         fresh = made[:, longest:]
-        found: list[Sampled | None] = []
+        answers: list[Sampled | None] = []
         for prompt, words in zip(prompts, fresh.tolist(), strict=True):
             stop = next((at + 1 for at, word in enumerate(words) if word in limits.stops), None)
-            said = words[: stop or len(words)]
-            found.append(Sampled(prompt, said, [0.0] * len(said), limits.temperature, stop is not None))
-        return found
+            words_before = words[: stop or len(words)]
+            answers.append(
+                Sampled(prompt, words_before, [0.0] * len(words_before), limits.temperature, stop is not None)
+            )
+        return answers
 
     return speak
 

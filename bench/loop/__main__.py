@@ -2,7 +2,7 @@
 
 python -m bench.loop [TURNS]
 
-Four agents, one after the other, each applied as YAML and helped by nobody: CartPole whose pole is of another length in
+Four agents, one after the other, each applied as YAML and left alone: CartPole whose pole is of another length in
 each turn (ppo), Pendulum (sac, its own and logged transitions), KeyDoor (hierarchical-dqn), and an external agent that
 trains on what it has logged alone (cql). A turn is a training run with what became of it. What is served is read from
 the episodes that users got, in the data plane.
@@ -95,15 +95,15 @@ def apply(api: Api, text: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """0 when the goals are met."""
-    asked, episodes = numbers(__doc__, arguments, turns=5), int(os.environ.get("EPISODES", "0"))
+    options, episodes = numbers(__doc__, arguments, turns=5), int(os.environ.get("EPISODES", "0"))
     narrator, settings = Narrator(), Settings.read()
     kubectl = install.prepare(settings, narrator)
     began = time.monotonic()
     with connect(kubectl) as api:
         for _ in own_namespace(api, NAMESPACE):
-            results = measure(api, narrator, settings.context, asked.turns, episodes)
+            results = measure(api, narrator, settings.context, options.turns, episodes)
     figures = summary(results, COMPLETE)
-    goals = log_was_read(results, asked.turns, episodes) if episodes else missed(figures, len(AGENTS), asked.turns)
+    goals = log_was_read(results, options.turns, episodes) if episodes else missed(figures, len(AGENTS), options.turns)
     figures |= {
         "goals_missed": goals,
         "total_seconds": round(time.monotonic() - began, 1),

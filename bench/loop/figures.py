@@ -1,4 +1,4 @@
-"""What turns of the loop show: pure figures."""
+"""The figures of the loop's turns, without any I/O."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Played:
 
     @property
     def success(self) -> float | None:
-        """Share of the episodes that succeeded; None where nobody said."""
+        """Share of the episodes that succeeded; None where none has a verdict."""
         return fmean(self.successes) if self.successes else None
 
     def is_sure(self, share: float, most: int) -> bool:
@@ -57,7 +57,7 @@ class Turn:
         """Does everybody get its policy?"""
         return self.served is not None
 
-    def told(self) -> dict[str, Any]:
+    def as_figures(self) -> dict[str, Any]:
         """As the last line has it."""
         return {
             "agent": self.agent,
@@ -84,12 +84,12 @@ def served_to_proven(turn: Turn) -> float | None:
 
 def equal_weights(turns: Sequence[Turn]) -> int:
     """Runs whose artifact an earlier run of the same agent had made already."""
-    seen: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     count = 0
     for turn in turns:
         if turn.artifact is not None:
-            count += (turn.agent, turn.artifact) in seen
-            seen.add((turn.agent, turn.artifact))
+            count += (turn.agent, turn.artifact) in pairs
+            pairs.add((turn.agent, turn.artifact))
     return count
 
 
@@ -126,7 +126,7 @@ def summary(turns: Sequence[Turn], complete: Sequence[str]) -> dict[str, Any]:
     ratios = [ratio for turn in turns if (ratio := served_to_proven(turn)) is not None]
     success, completion = gains(turns, complete)
     return {
-        "turns": [turn.told() for turn in turns],
+        "turns": [turn.as_figures() for turn in turns],
         "served_vs_proven_worst": _rounded(min(ratios)) if ratios else None,
         "turns_with_equal_weights": equal_weights(turns),
         "success_gain": _rounded(success),

@@ -22,7 +22,7 @@ SURE = 0.02
 
 
 class Users:
-    """What users of an agent got, as the data plane has it: asked with a token of the namespace."""
+    """The outcomes of an agent's users in the data plane, read with a token of the namespace."""
 
     def __init__(self, namespace: str, context: str | None) -> None:
         cluster = KubernetesCluster(None, context, namespace)
@@ -30,24 +30,24 @@ class Users:
 
     def played(self, agent: str, revision: str, since: datetime) -> Played:
         """The newest completed episodes of a revision that arrived since then."""
-        found = Played()
+        result = Played()
         query = {"agent": agent, "model_revisions": revision, "limit": "20", "since": since.isoformat()}
-        while len(found.returns) < MOST:
+        while len(result.returns) < MOST:
             try:
                 page: Any = self._access.ask("GET", "/api/v1/experience/trajectories", query, seconds=60.0)
-            except CommandError:  # a busy moment: asked again by whoever waits
+            except CommandError:  # a busy moment: the caller asks again
                 break
             for episode in page["trajectories"]:
                 if episode["status"] != "completed":
                     continue
-                found.returns.append(float(episode["episode_return"]))
-                found.steps.append(len(episode["steps"]))
+                result.returns.append(float(episode["episode_return"]))
+                result.steps.append(len(episode["steps"]))
                 if episode["success"] is not None:
-                    found.successes.append(bool(episode["success"]))
+                    result.successes.append(bool(episode["success"]))
             if page["next"] is None:
                 break
             query["after"] = page["next"]
-        return found
+        return result
 
     def read_by(self, job: str) -> int:
         """Episodes of its agent's log that a run read, by its manifest; 0 where it made none."""
@@ -74,7 +74,7 @@ class Users:
 
 @dataclass(frozen=True)
 class Stable:
-    """What serves."""
+    """The model that serves."""
 
     revision: str
     uri: str
@@ -93,8 +93,8 @@ class Agent:
 
     def stable(self) -> Stable | None:
         """The arm of everybody, where there is one."""
-        found = self._deployment().get("stable") or {}
-        return Stable(found["revision"], found["uri"]) if found.get("revision") else None
+        arm = self._deployment().get("stable") or {}
+        return Stable(arm["revision"], arm["uri"]) if arm.get("revision") else None
 
     def turn(self, number: int, prepare: Callable[[int], None]) -> Turn:
         """Run `number`, counted from 1: to its verdict and what became of it; then the next one is prepared.
@@ -121,7 +121,7 @@ class Agent:
         self._since = datetime.now(UTC)
         read, sha256 = self._users.read_by(job), artifact.get("sha256")
         turn = Turn(self.name, number, proven, previous, served, seconds, sha256, why[:200], read)
-        self._narrator.say(f"{job}: {turn.told()}")
+        self._narrator.say(f"{job}: {turn.as_figures()}")
         return turn
 
     def _verdict(self, job: str) -> dict[str, Any] | None:
@@ -131,17 +131,17 @@ class Agent:
         return status if status.get("phase") in ("Validated", "Failed") else None
 
     def _settled(self, before: str, uri: str) -> Stable | str | None:
-        """What serves when it is this model; a word when it was rolled back, or a later one serves in its place."""
+        """The arm when it serves this model; a word when the model was rolled back or a later one serves instead."""
         status = self._deployment()
         if status.get("verdict"):
             self._narrator.on_change(self.name, f"{self.name}: {status['verdict']}")
-        found = self.stable()
-        if found is not None and found.uri == uri and not status.get("canary"):
-            return found
+        arm = self.stable()
+        if arm is not None and arm.uri == uri and not status.get("canary"):
+            return arm
         blocked, canary = status.get("blockedRevision") or {}, status.get("canary") or {}
         if blocked.get("uri") == uri:
             return "rolled back"
-        return "overtaken" if found is not None and found.uri not in (before, uri, canary.get("uri")) else None
+        return "overtaken" if arm is not None and arm.uri not in (before, uri, canary.get("uri")) else None
 
 
 def _why(status: dict[str, Any]) -> str:

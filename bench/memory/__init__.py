@@ -1,1 +1,1 @@
-"""The memory service, beside what it is put beside."""
+"""The memory service against its peers."""

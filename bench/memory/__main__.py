@@ -95,9 +95,12 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     figures["listed_after_last_ack_s"] = round(time.perf_counter() - stored, 1)
     for table in ("memory_index", "agent_memories", "memory_words", "memory_word_counts"):
         await watcher.execute(f"VACUUM ANALYZE {table}")
-    large, known = agents[-1], ids["agent-large"]
+    large, known_ids = agents[-1], ids["agent-large"]
     chosen, plans = answers(product, large)
-    figures |= {"large_agent_plan": ",".join(sorted(plans)), "large_agent_hit_at_10": hit_at_10(large, known, chosen)}
+    figures |= {
+        "large_agent_plan": ",".join(sorted(plans)),
+        "large_agent_hit_at_10": hit_at_10(large, known_ids, chosen),
+    }
     product.stop()
     product.start(EXACT_UP_TO="10000000", **AS_SHIPPED)
     say("asking …")
@@ -113,7 +116,7 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     await watcher.execute("UPDATE memory_index SET listed = false WHERE agent_id = 'agent-large'")
     product.start(EXACT_UP_TO="10000000")
     exact, _ = answers(product, large)
-    figures["large_agent_exact_hit_at_10"] = hit_at_10(large, known, exact)
+    figures["large_agent_exact_hit_at_10"] = hit_at_10(large, known_ids, exact)
     figures["large_agent_hit_at_10_lost"] = round(
         figures["large_agent_exact_hit_at_10"] - figures["large_agent_hit_at_10"], 4
     )
@@ -150,7 +153,7 @@ def main() -> None:
     """Measures, prints the table and the object."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of it; its figures answer to no target")
-    parser.add_argument("--tls", action="store_true", help="recalls over TLS as well, beside those without")
+    parser.add_argument("--tls", action="store_true", help="recalls over TLS as well as without")
     options = parser.parse_args()
     quick = options.quick
     started = time.time()

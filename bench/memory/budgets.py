@@ -1,4 +1,4 @@
-"""What a memory budget costs those who recall meanwhile: `python -m bench.memory.budgets [--quick]`.
+"""The cost of a memory budget for simultaneous recalls: `python -m bench.memory.budgets [--quick]`.
 
 One agent has 50,000 memories and loses 2,500 of them in each round; it and ten others are asked 50 times a second, half
 of the questions its own, open loop, in turn while nothing is forgotten and while it is: whatever else the machine does
@@ -48,34 +48,34 @@ async def _measure(product: Product, large: int, rounds: int, seconds: float) ->
     say("storing")
     await fill(product, agents)
     others, own = retrievals(agents[:-1]), retrievals(agents[-1:])
-    asked = [request for pair in zip(others, own * OTHERS, strict=True) for request in pair]
-    await load.opened(product.port, asked, RATE, seconds)
+    requests = [request for pair in zip(others, own * OTHERS, strict=True) for request in pair]
+    await load.opened(product.port, requests, RATE, seconds)
     windows: dict[str, list[load.Timing]] = {"quiet": [], "forgetting": []}
-    kept, cost = [], []
+    baseline, cost = [], []
     for number in range(1, rounds + 1):
-        quiet, idle_cpu = await _window(product, asked, seconds)
+        quiet, idle_cpu = await _window(product, requests, seconds)
         budget = large - number * SLICE
         keeping = asyncio.create_task(_keep(product, budget))
-        busy, busy_cpu = await _window(product, asked, seconds)
-        kept.append(await keeping)
+        busy, busy_cpu = await _window(product, requests, seconds)
+        baseline.append(await keeping)
         windows["quiet"].append(quiet)
         windows["forgetting"].append(busy)
         cost.append((busy_cpu - idle_cpu) * 1000 / SLICE)
-        say(f"round {number}: p99 {quiet.p99} ms quiet, {busy.p99} ms forgetting, kept after {kept[-1]:.1f} s")
+        say(f"round {number}: p99 {quiet.p99} ms quiet, {busy.p99} ms forgetting, kept after {baseline[-1]:.1f} s")
     figures: dict[str, Any] = {}
     for name, timings in windows.items():
         for percentile in ("p50", "p99"):
             figures[f"{name}_{percentile}_ms"] = round(median(getattr(item, percentile) for item in timings), 3)
         figures[f"{name}_errors"] = sum(item.errors for item in timings)
-    figures["kept_after_seconds"] = round(median(kept), 2)
+    figures["kept_after_seconds"] = round(median(baseline), 2)
     figures["cpu_seconds_per_1000_forgotten"] = round(median(cost), 3)
     return figures
 
 
-async def _window(product: Product, asked: list[bytes], seconds: float) -> tuple[load.Timing, float]:
+async def _window(product: Product, requests: list[bytes], seconds: float) -> tuple[load.Timing, float]:
     """One open loop, and the CPU seconds service and PostgreSQL took for it."""
     before = product.cpu_seconds() + product.backends_cpu_seconds()
-    timing = await load.opened(product.port, asked, RATE, seconds)
+    timing = await load.opened(product.port, requests, RATE, seconds)
     return timing, product.cpu_seconds() + product.backends_cpu_seconds() - before
 
 

@@ -1,4 +1,4 @@
-"""What a consolidation leaves in the process's memory: `python -m bench.memory.consolidating [--quick]`.
+"""The process's memory after a consolidation: `python -m bench.memory.consolidating [--quick]`.
 
 One agent has 20,000 memories, which is as many as a pass looks at. After a restart three passes are
 asked for, one after the other. The last line is a JSON object of MB (10^6 bytes) of the service's resident memory:
@@ -54,11 +54,11 @@ def _measure(product: Product) -> dict[str, Any]:
     for number in range(1, PASSES + 1):
         started, highest = time.monotonic(), 0.0
         with ThreadPoolExecutor(1) as asking:
-            asked = asking.submit(product.post, "/api/v1/memory/consolidate", {"agent_id": AGENT})
-            while not asked.done():
+            request = asking.submit(product.post, "/api/v1/memory/consolidate", {"agent_id": AGENT})
+            while not request.done():
                 highest = max(highest, _mb(product))
                 time.sleep(LOOK_SECONDS)
-            figures[f"pass{number}_looked_at"] = asked.result()["looked_at"]
+            figures[f"pass{number}_looked_at"] = request.result()["looked_at"]
         figures[f"pass{number}_seconds"] = round(time.monotonic() - started, 1)
         time.sleep(SETTLED_SECONDS)
         figures |= {f"pass{number}_highest_mb": highest, f"pass{number}_left_mb": _mb(product)}

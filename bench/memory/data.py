@@ -10,12 +10,12 @@ TOPICS, TOPIC_WORDS, COMMON_WORDS = 20, 60, 2000
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent's memories and questions; `asked` is for each question the memory whose words it has."""
+    """One agent's memories and questions; `targets` is for each question the memory whose words it has."""
 
     name: str
     texts: list[str]
     questions: list[str]
-    asked: list[int]
+    targets: list[int]
 
 
 def generate(agents: int, memories: int, large: int, questions: int, seed: int) -> list[Agent]:
@@ -35,12 +35,12 @@ def _agent(name: str, size: int, questions: int, common: list[str], rng: np.rand
         own = [topic[place] for place in rng.zipf(1.3, 10).clip(1, TOPIC_WORDS) - 1]
         rest = [common[place] for place in rng.zipf(1.2, 5).clip(1, COMMON_WORDS) - 1]
         texts.append(" ".join([*own, *rest, f"n{index}"]))
-    asked = [int(index) for index in rng.integers(size, size=questions)]
+    targets = [int(index) for index in rng.integers(size, size=questions)]
     words = [
         " ".join(rng.choice(texts[index].split()[:-1], 6)) + " " + common[int(rng.integers(COMMON_WORDS))]
-        for index in asked
+        for index in targets
     ]
-    return Agent(name, texts, words, asked)
+    return Agent(name, texts, words, targets)
 
 
 def word(rng: np.random.Generator) -> str:

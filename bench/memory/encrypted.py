@@ -1,9 +1,9 @@
-"""Recalls over TLS beside the same without: one server process of each kind, asked in turns.
+"""Recalls over TLS and the same without: one server process of each kind, asked in turns.
 
     python -m bench.memory.encrypted [SECONDS] [AGENTS]
 
 alone, on a database of its own; `make bench-memory TLS=1` does it at the end of everything else. A client keeps its
-connections, as the SDK does, so that handshakes are few; how long one takes stands beside.
+connections, as the SDK does, so that handshakes are few; the duration of one is a figure of its own.
 """
 
 import json

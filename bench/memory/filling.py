@@ -30,14 +30,14 @@ async def fill(product: Product, agents: Sequence[Agent]) -> dict[str, list[str]
 
 def answers(product: Product, agent: Agent) -> tuple[list[list[str]], set[str]]:
     """The ids of each question's answer, and the plans by which they were found."""
-    found, plans = [], set()
+    ids, plans = [], set()
     for question in agent.questions:
         answer = product.post(RETRIEVE, {"agent_id": agent.name, "context": question, "k": 10, "logged": False})
-        found.append([hit["id"] for hit in answer["memories"]])
+        ids.append([hit["id"] for hit in answer["memories"]])
         plans.add(answer["plan"])
-    return found, plans
+    return ids, plans
 
 
-def hit_at_10(agent: Agent, ids: list[str], found: list[list[str]]) -> float:
+def hit_at_10(agent: Agent, ids: list[str], results: list[list[str]]) -> float:
     """How often the memory whose words the question has is among the ten."""
-    return float(np.mean([ids[index] in answer for index, answer in zip(agent.asked, found, strict=True)]))
+    return float(np.mean([ids[index] in answer for index, answer in zip(agent.targets, results, strict=True)]))

@@ -1,4 +1,4 @@
-"""What forgetting half of an agent's memory keeps, of what an oracle that knows the needs to come would keep.
+"""The worth of the half that forgetting keeps, as a share of an oracle's that knows the needs to come.
 
 `python -m bench.memory.forgetting` is this part alone; its last line is one JSON object.
 
@@ -56,7 +56,7 @@ class Needs:
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> "Needs":
-        """Who stores a memory sees a little of how often it will be needed; a use helps in 60 % and hurts in 10 %."""
+        """The store of a memory has a hint of how often it will be needed; a use helps in 60 % and hurts in 10 %."""
         need = rng.pareto(1.1, MEMORIES).clip(0, 40)
         age = rng.uniform(0, 60, MEMORIES)
         used = rng.poisson(need * age / 30)
@@ -68,7 +68,7 @@ class Needs:
         return cls(need, rng.poisson(need).astype(float), age, idle, importance, *uses)
 
     def shares(self, stays: Any) -> tuple[float, float, float]:
-        """What these indices keep of the oracle's and of the clairvoyant's, and what the newest half keeps."""
+        """The shares of the oracle's and the clairvoyant's worth under these indices, and the newest half's shares."""
         oracle, clairvoyant = np.sort(self.need)[-BUDGET:].sum(), np.sort(self.drawn)[-BUDGET:].sum()
         newest = np.argsort(self.age)[:BUDGET]
         return (
@@ -86,16 +86,16 @@ async def lived(product: Product, watcher: Any, seed: int = 13, runs: int = 2) -
         watcher: a connection as superuser.
         runs: agents, one after the other.
     """
-    rng, found = np.random.default_rng(seed), []
+    rng, figures = np.random.default_rng(seed), []
     for run in range(runs):
         agent, needs = f"bench-forgetting-{run}", Needs.draw(rng)
         ids = await _live(product, agent, needs, rng)
         for statement, days in ((PAST, needs.age), (LAST_USED, needs.idle)):
             ago = [(UUID(one), timedelta(days=days)) for one, days in zip(ids, days.tolist(), strict=True)]
             await watcher.executemany(statement, ago)
-        left = await asyncio.to_thread(_kept, product, agent)
-        found.append(needs.shares(np.flatnonzero([one in left for one in ids])))
-    ours, draws, age_alone = np.mean(found, axis=0)
+        left = await asyncio.to_thread(_left, product, agent)
+        figures.append(needs.shares(np.flatnonzero([one in left for one in ids])))
+    ours, draws, age_alone = np.mean(figures, axis=0)
     return {
         "forgetting_keeps_of_oracle": round(float(ours), 4),
         "forgetting_keeps_of_clairvoyant": round(float(draws), 4),
@@ -119,12 +119,12 @@ async def _live(product: Product, agent: str, needs: Needs, rng: np.random.Gener
         for identity, text, used, helped, hurt in lives:
             for number in range(used):
                 answer = await _ask(connection, "retrieve", {"agent_id": agent, "context": text, "k": 1})
-                if (found := answer["memories"][0]["id"]) != identity:
-                    raise SystemExit(f"{text!r} recalled {found}, not {identity}")
+                if (first := answer["memories"][0]["id"]) != identity:
+                    raise SystemExit(f"{text!r} recalled {first}, not {identity}")
                 if number < helped + hurt:
                     helpful = [identity] if number < helped else []
-                    told = {"retrieval_id": answer["retrieval_id"], "helpful": helpful}
-                    await _ask(connection, "feedback", told)
+                    feedback = {"retrieval_id": answer["retrieval_id"], "helpful": helpful}
+                    await _ask(connection, "feedback", feedback)
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
@@ -141,8 +141,8 @@ async def _ask(connection: load.Connection, what: str, body: dict[str, Any]) -> 
         await asyncio.sleep(connection.retry_after)
 
 
-def _kept(product: Product, agent: str) -> set[str]:
-    """Which memories are left under a budget of half."""
+def _left(product: Product, agent: str) -> set[str]:
+    """The memories that are left under a budget of half."""
     path = f"/api/v1/agents/{agent}/memory-budget"
     product.post(path, {"memories": BUDGET}, "PUT")
     for _ in range(600):  # a minute
@@ -161,14 +161,14 @@ def main() -> None:
 
         async def measure(product: Product) -> dict[str, float]:
             watcher = await asyncpg.connect(dsn)
-            found = await lived(product, watcher)
+            figures = await lived(product, watcher)
             await watcher.close()
-            return found
+            return figures
 
         say("living …")
         with Product(dsn, Path(server.pgdata), Path(directory)) as product:
-            found = asyncio.run(measure(product))
-    print(json.dumps(found))
+            figures = asyncio.run(measure(product))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

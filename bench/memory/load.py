@@ -41,7 +41,7 @@ class Connection:
     retry_after = 1.0
 
     async def open(self, port: int, tls: ssl.SSLContext | None = None) -> "Connection":
-        """Connects; with `tls` to whoever shows a certificate for localhost."""
+        """Connects; with `tls` to a server with a certificate for localhost."""
         name = "localhost" if tls else None
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
         return self
@@ -141,7 +141,7 @@ async def _until(due: float) -> None:
     that is sent half of one early or late would be counted so. Answers are taken meanwhile."""
     if (wait := due - time.perf_counter() - EARLY_SECONDS) > 0:
         await asyncio.sleep(wait)
-    while time.perf_counter() < due:  # noqa: ASYNC110 - there is no event for a point in time
+    while time.perf_counter() < due:  # noqa: ASYNC110 - no event marks a point in time
         await asyncio.sleep(0)
 
 

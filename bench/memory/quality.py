@@ -1,4 +1,4 @@
-"""What recall and consolidation are worth, on generated sets whose answers are known."""
+"""The quality of recall and consolidation on generated sets with known answers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -53,12 +53,12 @@ def precision(product: Product, seed: int = 11) -> dict[str, float]:
         agent = f"bench-{name.replace('_', '-')}"
         of = _store(product, agent, [text for _, text in stored])
         belongs = {identity: task for identity, (task, _) in zip(of, stored, strict=True)}
-        found = []
+        scores = []
         for _ in range(200):
             family = made[int(rng.integers(len(made)))]
             hits = _ask(product, agent, family.tell(rng, common, 5, 3, usual))["memories"]
-            found.append(np.mean([belongs[hit["id"]] == family.name for hit in hits]))
-        shares[name] = round(float(np.mean(found)), 4)
+            scores.append(np.mean([belongs[hit["id"]] == family.name for hit in hits]))
+        shares[name] = round(float(np.mean(scores)), 4)
     return shares
 
 
@@ -80,12 +80,12 @@ def junk(product: Product, seed: int = 14) -> dict[str, float]:
     left = {row["id"] for row in _entries(product, agent)}
     # Of a memory and its copies one has to stay; which of them does not matter.
     texts = {row["content"]["text"] for row in _entries(product, agent)}
-    kept = sum(any(_same(text, other) for other in texts) for text in real)
+    survivors = sum(any(_same(text, other) for other in texts) for text in real)
     return {
         "junk_stored": stored - len(ids),
         "junk_ratio_before": round(1 - len(ids) / stored, 4),
         "junk_ratio_after": round(max(len(left) - len(real), 0) / len(left), 4),
-        "real_memories_lost": len(real) - kept,
+        "real_memories_lost": len(real) - survivors,
     }
 
 
@@ -114,11 +114,11 @@ def _ask(product: Product, agent: str, text: str, **changes: Any) -> Any:
 
 
 def _entries(product: Product, agent: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     after = ""
     while True:
         answer = product.get(f"{API}entries?agent_id={agent}&limit=500{after}")
-        found += answer["memories"]
+        entries += answer["memories"]
         if answer["next"] is None:
-            return found
+            return entries
         after = f"&after={answer['next']}"

@@ -45,7 +45,7 @@ async def speed(product: Product, agents: Sequence[Agent], seconds: float) -> di
 
     - `clients100_p99_ms`: of the answers, refusals left out;
     - `clients100_p99_served_or_refused_ms`: of every attempt, from sending it to the answer or the refusal. The goal is
-      this and the first: nobody is kept waiting longer to learn where they stand;
+      this and the first: a refusal must not keep its caller waiting longer;
     - `clients100_p99_with_retries_ms`: from the first attempt to the answer, the pauses between them included;
     - `clients100_p99_without_refusals_ms`: where everybody waits for their turn instead, in a run of its own.
 
@@ -86,7 +86,7 @@ async def speed(product: Product, agents: Sequence[Agent], seconds: float) -> di
         "clients100_refused_share": round(crowd.refused / (crowd.refused + crowd.count), 3),
         "clients100_p99_with_retries_ms": crowd.p99_with_retries,
         "clients100_p99_without_refusals_ms": patient.p99,
-        # Little's law: what 100 clients wait on average where nobody is refused, at the most that was answered.
+        # Little's law: what 100 clients wait on average without a refusal, at the most that was answered.
         "clients100_least_mean_without_refusals_ms": round(100_000 / saturated, 1),
         "retrieve_errors": calm.errors + everyone.errors + one.errors + pushed.errors + crowd.errors + patient.errors,
     }
@@ -94,8 +94,8 @@ async def speed(product: Product, agents: Sequence[Agent], seconds: float) -> di
 
 async def large_agent(product: Product, agents: Sequence[Agent], seconds: float) -> dict[str, float]:
     """One client's questions to the large agent."""
-    found = await load.closed(product.port, retrievals(agents) * 20, 1, seconds)
-    return {"large_agent_p50_ms": found.p50, "large_agent_p99_ms": found.p99}
+    timing = await load.closed(product.port, retrievals(agents) * 20, 1, seconds)
+    return {"large_agent_p50_ms": timing.p50, "large_agent_p99_ms": timing.p99}
 
 
 async def stores(product: Product, *, singles: int, batches: int, seconds: float) -> dict[str, float]:
@@ -113,13 +113,13 @@ async def stores(product: Product, *, singles: int, batches: int, seconds: float
         _, body = await connection.send(load.post(STORE, json.dumps(memory_of("reader", text)).encode()))
         acknowledged, stored = time.perf_counter(), json.loads(body)["id"]
         while True:
-            asked = time.perf_counter()
+            since = time.perf_counter()
             question = {"agent_id": "reader", "context": text, "k": 1}
             _, body = await connection.send(load.post(RETRIEVE, json.dumps(question).encode()))
             if any(hit["id"] == stored for hit in json.loads(body)["memories"]):
                 break
             missing += 1
-        lags.append((asked - acknowledged) * 1000)
+        lags.append((since - acknowledged) * 1000)
     connection.close()
     return {
         "stores_per_s_single": round(single.rps, 1),

@@ -1,1 +1,1 @@
-"""The operator beside a plain Kopf operator, on a real API server."""
+"""The operator against a plain Kopf operator, on a real API server."""

@@ -2,7 +2,7 @@
 
 The operator's own figures (`cold_start_s`, `event_to_status_p50_s`, …), the same of a plain Kopf
 operator (`peer_…`), and what a bare client needs for the same number of writes (`floor_…`); then what a rollout costs
-in writes, and how long nobody leads when the leader goes. Each part gets a fresh API server and etcd on this machine,
+in writes, and the vacancy when the leader goes. Each part gets a fresh API server and etcd on this machine,
 so that none pays for the objects of another, and a limit (limits.py): what is not done by then is in `failed`, and the
 others go on. About 10 minutes on two quiet cores; `--only` leaves parts out:
 
@@ -45,7 +45,7 @@ QUICK = Size(objects=20, edits=10, creations=3, idle_seconds=2.0, peer_idle_seco
 FAILOVERS, QUICK_FAILOVERS = 3, 1
 PARTS = ("ours", "peer", "writes", "failover")
 BESIDE = ("peer", "writes", "failover")
-"""What is measured while our own operator idles, in a process of its own."""
+"""A measurement while our own operator idles, in a process of its own."""
 
 Figures = dict[str, Any]
 
@@ -81,8 +81,8 @@ class Bench:
     def run(self) -> int:
         """0, or the exit code after the signal that ended it early; what was measured until then is kept."""
         for number, part in enumerate(self._parts, 1):  # the list may grow
-            beside = f", with {', '.join(self._beside.parts)} while it idles" if self._runs_beside(part) else ""
-            say(f"part {number} of {len(self._parts)}: {part}{beside}")
+            note = f", with {', '.join(self._beside.parts)} while it idles" if self._runs_beside(part) else ""
+            say(f"part {number} of {len(self._parts)}: {part}{note}")
             try:
                 self._part(part)
             except (SystemExit, KeyboardInterrupt) as error:
@@ -109,10 +109,12 @@ class Bench:
         return part == "ours" and bool(self._beside.parts)
 
     def _take_over(self) -> None:
-        found = self._beside.figures
-        self.figures |= {name: value for name, value in found.items() if name not in self.figures and name != "failed"}
-        self.failed |= found.get("failed", {})
-        if not found:  # it never came to idle
+        figures = self._beside.figures
+        self.figures |= {
+            name: value for name, value in figures.items() if name not in self.figures and name != "failed"
+        }
+        self.failed |= figures.get("failed", {})
+        if not figures:  # it never came to idle
             self._parts += self._beside.parts
 
     def _measure(self, part: str, kubeconfig: Path) -> Figures:
@@ -120,8 +122,8 @@ class Bench:
             return writes.measure(kubeconfig)
         if part == "failover":
             return failover.figures(*asyncio.run(failover.measure(kubeconfig, self._failovers, seed=1)))
-        beside = self._beside.run if self._runs_beside(part) else None
-        measured = asyncio.run(thousand.measure(part, kubeconfig, self._size, beside))
+        meanwhile = self._beside.run if self._runs_beside(part) else None
+        measured = asyncio.run(thousand.measure(part, kubeconfig, self._size, meanwhile))
         return {f"peer_{key}" if part == "peer" else key: value for key, value in measured.items()}
 
 

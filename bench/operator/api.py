@@ -45,7 +45,7 @@ class Api:
     async def call(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json", **query: str
     ) -> Any:
-        """One request; the answer as text when it is no JSON.
+        """One request; the answer as text when it is not JSON.
 
         Raises:
             RuntimeError: the API server refused.
@@ -117,7 +117,7 @@ class Api:
 
 
 def counted_writes(metrics: str) -> tuple[int, int]:
-    """Writes in an API server's `/metrics`: to all but Leases, and to Leases (whoever's, its own among them)."""
+    """Writes in an API server's `/metrics`: to all but Leases, and to Leases (anyone's, its own among them)."""
     others = leases = 0.0
     for line in metrics.splitlines():
         verb = line.partition('verb="')[2].partition('"')[0]

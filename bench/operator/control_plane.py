@@ -1,7 +1,7 @@
 """A private etcd and kube-apiserver with learnloop's CRDs in it, for as long as a benchmark lasts.
 
 Everybody comes with a ServiceAccount's token, as in a cluster. The API server remembers a token for ten seconds, and
-verifies a client certificate for each request anew, which takes a fifteenth of all its time in a burst.
+verifies a client certificate again for each request, which takes a fifteenth of all its time in a burst.
 """
 
 import json

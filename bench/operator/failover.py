@@ -1,10 +1,10 @@
-"""How long nobody decides when the leader goes: two real operator processes on a real API server.
+"""The pause in decisions when the leader goes: two real operator processes on a real API server.
 
     python -m bench.operator.failover [--rounds N]
 
 The leader is ended by SIGTERM, then by SIGKILL, then stopped by SIGSTOP, in turns, each time up to 0.3 s after somebody
 edited the object; the clock runs from the signal until the standby holds the Lease and has looked at the objects. Then
-whoever was stopped goes on. `two_decisions_for_one_generation` counts the edits about which two processes decided, by
+the stopped process goes on. `two_decisions_for_one_generation` counts the edits about which two processes decided, by
 the statuses that the API server took. Prints one JSON object as its last line. Needs the development environment.
 """
 
@@ -94,7 +94,7 @@ async def until(condition: Any, what: str, starved: Callable[[], float] = lambda
     """Seconds until `condition()` held.
 
     Args:
-        starved: seconds that whoever is waited for had no core; they do not try the patience.
+        starved: seconds that the awaited process had no core; they do not try the patience.
 
     Raises:
         TimeoutError: it did not in PATIENCE seconds of the others.
@@ -127,21 +127,21 @@ async def measure(kubeconfig_file: Path, rounds: int, seed: int) -> tuple[dict[s
     connection = from_kubeconfig(kubeconfig_file)
     kube, moments = KubeClient(connection), random.Random(seed)
     await prepare(kube)
-    found: dict[str, list[float]] = {how: [] for how in SIGNALS}
+    gaps: dict[str, list[float]] = {how: [] for how in SIGNALS}
     processes: list[Process] = []
     with tempfile.TemporaryDirectory(prefix="learnloop-failover-") as folder:
-        async with witness(connection) as seen:
+        async with witness(connection) as watch:
             try:
-                processes.append(await begun("operator-0", seen, Path(folder)))
+                processes.append(await begun("operator-0", watch, Path(folder)))
                 await until(processes[0].works, "the first operator never led")
                 for number, how in enumerate([*SIGNALS] * rounds, 1):
-                    processes.append(await begun(f"operator-{number}", seen, Path(folder)))
+                    processes.append(await begun(f"operator-{number}", watch, Path(folder)))
                     await until(processes[-1].ready, "the standby never watched")
                     await patch(kube, MODEL_DEPLOYMENT, SYSTEM, NAME, {"spec": {"model": model(4 + number)}})
                     await asyncio.sleep(moments.uniform(0.0, EDITED_SECONDS))
                     leader = processes[-2].process
                     leader.send_signal(SIGNALS[how])
-                    found[how].append(await until(processes[-1].works, f"nobody led after the leader was {how}"))
+                    gaps[how].append(await until(processes[-1].works, f"no leader after the leader was {how}"))
                     leader.send_signal(signal.SIGCONT)
                     await asyncio.to_thread(leader.wait, 30)
                 transitions = (await kube.get(LEASE, SYSTEM, LEASE_NAME))["spec"]["leaseTransitions"]
@@ -153,21 +153,21 @@ async def measure(kubeconfig_file: Path, rounds: int, seed: int) -> tuple[dict[s
                         item.process.kill()
                         item.process.wait()
                 await kube.close()
-    return found, seen.landed
+    return gaps, watch.landed
 
 
-async def begun(name: str, seen: Witness, folder: Path, extra: Mapping[str, str] | None = None) -> Process:
+async def begun(name: str, watch: Witness, folder: Path, extra: Mapping[str, str] | None = None) -> Process:
     """A process that is watched."""
     file = folder / f"{name}.kubeconfig"
-    await seen.door(name, file)
+    await watch.door(name, file)
     return Process(name, file, extra)
 
 
-def figures(found: dict[str, list[float]], landed: list[Landed]) -> dict[str, float]:
+def figures(durations: dict[str, list[float]], landed: list[Landed]) -> dict[str, float]:
     """Longest and middle time of each way to go, in seconds, and how often each was tried; how many generations were
     decided about, and how many of them twice."""
-    result = {"failovers_of_each_sort": float(len(found["graceful"]))}
-    for how, seconds in found.items():
+    result = {"failovers_of_each_sort": float(len(durations["graceful"]))}
+    for how, seconds in durations.items():
         result[f"failover_{how}_max_s"] = round(max(seconds), 2)
         result[f"failover_{how}_median_s"] = round(statistics.median(seconds), 2)
     result["generations_decided"] = len({item.generation for item in landed})
@@ -180,12 +180,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="failovers of each sort")
     parser.add_argument("--seed", type=int, default=1, help="of the moments at which leaders go")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with control_plane() as kubeconfig_file:
-        found, landed = asyncio.run(measure(kubeconfig_file, asked.rounds, asked.seed))
-    printed = figures(found, landed)
+        durations, landed = asyncio.run(measure(kubeconfig_file, options.rounds, options.seed))
+    printed = figures(durations, landed)
     print(json.dumps({**printed, "cores": os.cpu_count()}))
-    late = any(max(seconds) > LIMITS[how] for how, seconds in found.items())
+    late = any(max(seconds) > LIMITS[how] for how, seconds in durations.items())
     return int(late or printed["two_decisions_for_one_generation"] > 0)
 
 

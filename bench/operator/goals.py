@@ -1,4 +1,4 @@
-"""What the figures of `make bench-operator` have to be, by the names they are printed under."""
+"""The goals for the figures of `make bench-operator`, by their printed names."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""No part of the benchmark may keep the others waiting for ever."""
+"""No part of the benchmark may keep the others waiting forever."""
 
 import signal
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ SECONDS: Mapping[str, int] = {
     "writes": 140,
     "failover": 300,
 }
-"""What a part may take, starting and stopping its API server included: half as long again as on two quiet cores, or
+"""The time limit of a part, starting and stopping its API server included: half as long again as on two quiet cores, or
 more. `--patience` stretches it."""
 
 

@@ -49,7 +49,7 @@ class Observer:
     ) -> float:
         """Wait until `objects` are known and none is behind; the moment the last one caught up.
 
-        `alive` is called all the while and raises when nobody is left to wait for.
+        `alive` is called all the while and raises when no process is left to wait for.
 
         Raises:
             TimeoutError: says how many are behind.
@@ -59,8 +59,8 @@ class Observer:
             alive()
             if time.monotonic() > deadline:
                 some = list(self.behind)[:3]
-                known = len(self.generations)
-                raise TimeoutError(f"{len(self.behind)} of {known} objects (expected {objects}) are behind, as {some}")
+                count = len(self.generations)
+                raise TimeoutError(f"{len(self.behind)} of {count} objects (expected {objects}) are behind, as {some}")
             await asyncio.sleep(0.02)
         return max(self.caught_up.values(), default=time.monotonic())
 

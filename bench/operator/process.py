@@ -17,7 +17,7 @@ MODULES = {"ours": "learnloop_operator", "peer": "bench.operator.plain_kopf"}
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What the kernel says of a process, and what the process says of itself."""
+    """The kernel's figures of a process, and the process's own."""
 
     process: "subprocess.Popen[bytes]"
     log: Path

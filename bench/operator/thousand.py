@@ -47,9 +47,9 @@ def say(text: str) -> None:
 
 
 async def measure(
-    side: str, kubeconfig: Path, size: Size, beside: Callable[[], Coroutine[Any, Any, None]] | None = None
+    side: str, kubeconfig: Path, size: Size, meanwhile: Callable[[], Coroutine[Any, Any, None]] | None = None
 ) -> dict[str, Any]:
-    """All figures of one side on an empty API server; `beside` is done while the operator idles."""
+    """All figures of one side on an empty API server; `meanwhile` runs while the operator idles."""
     async with Api(kubeconfig) as api, Observer(api, [MODEL_DEPLOYMENT]) as observer, data_plane() as url:
         figures: dict[str, Any] = {"load_average_before": round(os.getloadavg()[0], 1)}
         with running(side, kubeconfig, url) as operator:
@@ -79,8 +79,8 @@ async def measure(
             seconds = size.idle_seconds if side == "ours" else size.peer_idle_seconds
             async with asyncio.TaskGroup() as group:
                 idle = group.create_task(_idle(side, api, operator, seconds))
-                if beside is not None:
-                    group.create_task(beside())
+                if meanwhile is not None:
+                    group.create_task(meanwhile())
             figures |= idle.result()
             figures["rss_mib"], figures["rss_peak_mib"] = operator.memory_mib()
             say(f"{side}: RSS {figures['rss_mib']:.0f} MiB (peak {figures['rss_peak_mib']:.0f})")
@@ -107,7 +107,7 @@ async def _edit(api: Api, item: Name, number: int) -> None:
 
 
 async def _quiet(api: Api) -> None:
-    """Wait until nobody has written for three seconds."""
+    """Wait for three seconds without a write."""
     before, since = -1, time.monotonic()
     while time.monotonic() - since < 3.0:
         now = await api.writes()
@@ -119,10 +119,10 @@ async def _quiet(api: Api) -> None:
 async def _latencies(side: str, api: Api, observer: Observer, size: Size, teams: int) -> dict[str, float]:
     """One object at a time among the many: change its spec, or create it, and see its status follow."""
     draw = random.Random(1)
-    known = sorted(observer.generations)
+    keys = sorted(observer.generations)
     edits = [
         await _follow(observer, item, _edit(api, item, i + 1))
-        for i, item in enumerate(draw.choices(known, k=size.edits))
+        for i, item in enumerate(draw.choices(keys, k=size.edits))
     ]
     creations = []
     for i in range(size.creations):

@@ -53,8 +53,8 @@ class Witness:
             "kind": "Config",
             "current-context": "witness",
             "clusters": [{"name": "witness", "cluster": {"server": f"http://127.0.0.1:{runner.addresses[0][1]}"}}],
-            "users": [{"name": "nobody", "user": {}}],
-            "contexts": [{"name": "witness", "context": {"cluster": "witness", "user": "nobody"}}],
+            "users": [{"name": "anonymous", "user": {}}],
+            "contexts": [{"name": "witness", "context": {"cluster": "witness", "user": "anonymous"}}],
         }
         await asyncio.to_thread(kubeconfig.write_text, yaml.safe_dump(config))
 
@@ -64,13 +64,13 @@ class Witness:
         headers = {key: value for key, value in request.headers.items() if key in ("Accept", "Content-Type")}
         url = f"{self._behind.host}{request.path_qs}"
         async with self._session.request(request.method, url, data=data, headers=headers) as answer:
-            kept = {key: value for key, value in answer.headers.items() if key in ("Content-Type", "Retry-After")}
+            passed_on = {key: value for key, value in answer.headers.items() if key in ("Content-Type", "Retry-After")}
             if request.query.get("watch") != "true":
                 body = await answer.read()
                 if answer.status < 300 and data and request.path.endswith("/status"):
                     self._saw(process, json.loads(body))
-                return web.Response(status=answer.status, body=body, headers=kept)
-            response = web.StreamResponse(status=answer.status, headers=kept)
+                return web.Response(status=answer.status, body=body, headers=passed_on)
+            response = web.StreamResponse(status=answer.status, headers=passed_on)
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)
@@ -92,15 +92,15 @@ def twice_decided(landed: Iterable[Landed]) -> set[int]:
     alone.
     """
     ordered = sorted(landed, key=lambda item: item.version)
-    found, before = set[int](), set[str]()
+    decided, before = set[int](), set[str]()
     for process, group in itertools.groupby(ordered, key=lambda item: item.process):
         if process in before:
-            found |= {item.generation for item in group}
+            decided |= {item.generation for item in group}
         before.add(process)
     for one, other in itertools.pairwise(ordered):
         if one.process != other.process and one.generation == other.generation and one.decided != other.decided:
-            found.add(one.generation)
-    return found
+            decided.add(one.generation)
+    return decided
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a full rollout in four steps costs the API server, in writes of the operator, events among them."""
+"""The API server's cost of a full rollout in four steps: writes of the operator, events among them."""
 
 import asyncio
 from pathlib import Path
@@ -24,15 +24,15 @@ def measure(kubeconfig: Path) -> dict[str, float | bool]:
 async def seen_by_the_user(kubeconfig: Path) -> dict[str, float | bool]:
     """Of one rollout: its writes to what the user owns, and whether a GitOps tool that looked at each weight would have
     found anything to put right."""
-    found = []
+    delays = []
 
     async def look(rig: Rig) -> None:
-        found.append(await differences(rig, 1))
+        delays.append(await differences(rig, 1))
 
     log = await rollout_log(kubeconfig, THRESHOLD, look)
     own = [write for write in log if any(kind in write for kind in OWN) and not write.endswith("/status")]
     return {
         "spec_writes_per_rollout": float(len(own)),
-        "server_side_diffs_taken": float(len(found)),
-        "server_side_diff_empty": bool(found) and not any(found),
+        "server_side_diffs_taken": float(len(delays)),
+        "server_side_diff_empty": bool(delays) and not any(delays),
     }

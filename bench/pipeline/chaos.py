@@ -90,12 +90,12 @@ def torment(
     while True:
         number = kills.total()
         name, enough = names[number % len(names)], (number + 1) * count // (planned + 1)
-        back = told = time.monotonic()
+        back = last = time.monotonic()
         while recorded() < enough or time.monotonic() - back < PAUSE_SECONDS or number >= planned:
             if player.done:
                 return kills
-            if time.monotonic() - told > TELL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - last > TELL_SECONDS:
+                last = time.monotonic()
                 show(f"{number} kills")
             time.sleep(LOOK_SECONDS)
         victims[name].kill()
@@ -106,7 +106,7 @@ def torment(
 
 
 async def settled(dsn: str, url: str) -> dict[str, int]:
-    """What PostgreSQL holds when nothing changes any more, and NATS has nothing to deliver (again)."""
+    """PostgreSQL's rows once nothing changes any more and NATS has nothing to deliver (again)."""
     deadline, before = time.monotonic() + SETTLE_SECONDS, None
     while True:
         connection = await asyncpg.connect(dsn)
@@ -128,7 +128,7 @@ async def undelivered(url: str) -> int:
 
 
 async def missing(dsn: str, ledger: Sequence[str]) -> list[int]:
-    """The places in the ledger, from 0, of the episodes that are not stored: beside the kills they tell when it was."""
+    """The places in the ledger, from 0, of the episodes that are not stored; with the kills they date the loss."""
     connection = await asyncpg.connect(dsn)
     rows = await connection.fetch("SELECT labels ->> 'number' AS number FROM trajectories")
     await connection.close()
@@ -193,16 +193,16 @@ def run(count: int) -> dict[str, Any]:
         ledger = set(lines)
         counts = asyncio.run(settled(database.dsn, bus.url))
         gone = asyncio.run(missing(database.dsn, lines))
-        kept = asyncio.run(warehoused(warehouse.dsn))
+        stored = asyncio.run(warehoused(warehouse.dsn))
     if gone:
         show(f"LOST, by their places in the ledger: {', '.join(map(str, gone[:MOST_TOLD]))}")
-    found = figures(count, kills, ledger, counts, len(gone) + counts["rows"] - kept["episodes"])
-    found["counted_twice"] += kept["rows"] - kept["episodes"]
-    return found | {"in_warehouse": kept["rows"], "seconds": round(time.monotonic() - started)}
+    result = figures(count, kills, ledger, counts, len(gone) + counts["rows"] - stored["episodes"])
+    result["counted_twice"] += stored["rows"] - stored["episodes"]
+    return result | {"in_warehouse": stored["rows"], "seconds": round(time.monotonic() - started)}
 
 
 def figures(count: int, kills: Counter[str], ledger: set[str], counts: dict[str, int], lost: int) -> dict[str, Any]:
-    """What the counts say."""
+    """The figures of these counts."""
     rows = counts["rows"]
     # An agent plays a number again when it was killed before the ledger had it: two episodes, each stored once.
     again = rows - counts["numbers"]
@@ -227,9 +227,9 @@ def figures(count: int, kills: Counter[str], ledger: set[str], counts: dict[str,
 
 def main(arguments: list[str]) -> int:
     """Prints the figures; 1 when something was lost or counted twice."""
-    found = run(numbers(__doc__, arguments, count=COUNT).count)
-    print(json.dumps({"bench": "chaos", **found}))
-    return 1 if found["lost"] or found["counted_twice"] else 0
+    result = run(numbers(__doc__, arguments, count=COUNT).count)
+    print(json.dumps({"bench": "chaos", **result}))
+    return 1 if result["lost"] or result["counted_twice"] else 0
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def explore(url: str, directory: Path, *, seconds: int, seed: int, phases: str =
         (0: it found nothing), and what it printed.
 
     Raises:
-        httpx.HTTPError: there is no document.
+        httpx.HTTPError: the document is missing.
     """
     document = httpx.get(f"{url}/openapi.json", timeout=60, trust_env=False).raise_for_status().json()
     report = directory / "events.ndjson"
@@ -99,9 +99,9 @@ def summed(report: Path, expected: set[str]) -> dict[str, Any]:
     return {"requests": requests, "requests_sent": sum(requests.values()), "not_exercised": sorted(left)}
 
 
-def holds(found: dict[str, Any]) -> bool:
+def holds(result: dict[str, Any]) -> bool:
     """Nothing was found, and every operation was asked."""
-    return found["returncode"] == 0 and found["requests_sent"] > 0 and not found["not_exercised"]
+    return result["returncode"] == 0 and result["requests_sent"] > 0 and not result["not_exercised"]
 
 
 def main() -> int:
@@ -113,17 +113,17 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as text, pipeline(LOG_LEVEL="ERROR") as (product, _, _):
         started = time.perf_counter()
-        found = explore(
+        result = explore(
             f"http://127.0.0.1:{product.port}",
             Path(text),
             seconds=options.seconds,
             seed=options.seed,
             phases=options.phases,
         )
-        found["wall_seconds"] = round(time.perf_counter() - started, 1)
-    print(found.pop("output")[-60_000:])
-    print(json.dumps(found | {"operations_not_exercised": len(found["not_exercised"])}))
-    return 0 if holds(found) else 1
+        result["wall_seconds"] = round(time.perf_counter() - started, 1)
+    print(result.pop("output")[-60_000:])
+    print(json.dumps(result | {"operations_not_exercised": len(result["not_exercised"])}))
+    return 0 if holds(result) else 1
 
 
 if __name__ == "__main__":

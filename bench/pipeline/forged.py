@@ -1,4 +1,4 @@
-"""Who owns nothing writes into another's name: whole rows, so that nothing but the rule can refuse them."""
+"""Writes without a right, into another tenant's name: whole rows, so that only the rule can refuse them."""
 
 import json
 from collections import Counter

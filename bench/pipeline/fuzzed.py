@@ -92,15 +92,15 @@ async def measure(url: str, dsn: str, count: int) -> dict[str, Any]:
     await settled(stream)
     await client.close()
     valid = [name for body in odd if (name := verdict(body)) is not None]
-    kept = await stored(dsn)
+    counts = await stored(dsn)
     return {
         "events": count,
         "valid_by_schema": len(valid),
-        "valid_but_not_stored_once": sum(kept[name] != 1 for name in valid),
+        "valid_but_not_stored_once": sum(counts[name] != 1 for name in valid),
         "good_sent_twice": len(good),
-        "good_not_stored_once": sum(kept[name] != 1 for name in good),
-        "bad_stored": len(set(kept) - set(good) - set(valid) - {"afterwards"}),
-        "consumer_alive": kept["afterwards"] == 1,
+        "good_not_stored_once": sum(counts[name] != 1 for name in good),
+        "bad_stored": len(set(counts) - set(good) - set(valid) - {"afterwards"}),
+        "consumer_alive": counts["afterwards"] == 1,
         "seconds": round(seconds, 1),
     }
 
@@ -109,11 +109,11 @@ def main(arguments: list[str]) -> int:
     """Prints the figures; 1 unless every event went where it belongs."""
     count = numbers(__doc__, arguments, count=COUNT).count
     with pipeline(LOG_LEVEL="ERROR") as (_, broker, database):
-        found = asyncio.run(measure(broker.url, database.dsn, count))
-    found["disagreements_with_schema"] = found["valid_but_not_stored_once"] + found["bad_stored"]
+        result = asyncio.run(measure(broker.url, database.dsn, count))
+    result["disagreements_with_schema"] = result["valid_but_not_stored_once"] + result["bad_stored"]
     wrong = ("disagreements_with_schema", "good_not_stored_once")
-    met = found["consumer_alive"] and not any(found[name] for name in wrong)
-    print(json.dumps({"bench": "fuzzed", **found, "met": met}))
+    met = result["consumer_alive"] and not any(result[name] for name in wrong)
+    print(json.dumps({"bench": "fuzzed", **result, "met": met}))
     return 0 if met else 1
 
 

@@ -24,10 +24,10 @@ class Goal:
 
     def of(self, parts: Mapping[str, Any]) -> Any:
         """The figure, None where its part was not run or did not come to its end."""
-        found: Any = parts.get(self.part)
+        value: Any = parts.get(self.part)
         for key in self.path:
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
 
     def met(self, figure: Any) -> bool:
         """A figure that is missing meets nothing."""

@@ -1,4 +1,4 @@
-"""What schemathesis has to be told of this API: how lines are sent, and rules that JSON Schema has no words for."""
+"""Additions to schemathesis for this API: sending lines, and rules that JSON Schema cannot express."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ STORING = ("POST /api/v1/memory/store", "POST /api/v1/memory/store/batch")
 
 @schemathesis.serializer("application/x-ndjson")
 def lines(_: Any, value: Any) -> bytes:
-    """Text as it is; what is no text, as the text of it."""
+    """Text as it is; any other value as its JSON."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
@@ -46,7 +46,7 @@ def of_this_era(value: Any) -> Any:
 
 
 def in_order(memory: dict[str, Any]) -> None:
-    """Exchanges the two instants where they are the wrong way round; one instant twice is no time at all."""
+    """Exchanges the two instants where they are the wrong way round; one instant twice is an empty span."""
     begins, ends = memory.get("valid_from"), memory.get("valid_to")
     if not isinstance(begins, str) or not isinstance(ends, str):
         return

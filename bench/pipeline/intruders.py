@@ -93,8 +93,8 @@ async def attack(
             headers["x-learnloop-namespace"] = rng.choice([VICTIM, "BLUE", "*", f"red,{VICTIM}"])
         query = {"namespace": VICTIM} if rng.random() < 0.3 else {}
         answer = await house.client.request(method, path, headers=headers, params=query, json=body)
-        asked = json.dumps([path, body])
-        leaked = MARK.encode() in answer.content and MARK not in asked
+        request = json.dumps([path, body])
+        leaked = MARK.encode() in answer.content and MARK not in request
         let_in = not trusted and answer.is_success
         counted += Counter(requests=1, answered=int(answer.is_success), leaked=int(leaked or let_in))
         if leaked or let_in:

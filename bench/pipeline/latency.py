@@ -123,7 +123,7 @@ async def accepted(port: int, url: str, rate: int, seconds: float) -> dict[str, 
 
 
 async def rewarded(dsn: str, batch: int) -> dict[str, float]:
-    """What a trajectory takes when the worker takes up to `batch` of those above at once: all are scored anew."""
+    """Seconds of a trajectory when the worker takes up to `batch` of those above together: all are scored again."""
     db = Database(dsn, pool_size=2)
     db.start()
     await asyncio.wait_for(db.ready.wait(), 60)
@@ -145,7 +145,7 @@ async def rewarded(dsn: str, batch: int) -> dict[str, float]:
 
 
 async def rewarded_alone(dsn: str, count: int = ALONE) -> dict[str, float]:
-    """What a whole pass of the worker takes when one trajectory waits for its reward."""
+    """Seconds of a whole pass of the worker when one trajectory waits for its reward."""
     db = Database(dsn, pool_size=2)
     db.start()
     await asyncio.wait_for(db.ready.wait(), 60)

@@ -1,4 +1,4 @@
-"""What agents write all day and no redaction may touch: ids, hashes, numbers, sentences about secrets."""
+"""Everyday texts of agents that no redaction may touch: ids, hashes, numbers, sentences about secrets."""
 
 import base64
 import random

@@ -89,7 +89,7 @@ def clock() -> Clock:
 
 
 def per_step(started: Clock, steps: int, waited: float = 0.0) -> Taken:
-    """What one of `steps` steps took since then; `waited`: seconds of it for the last acknowledgements."""
+    """Seconds of one of `steps` steps since then; `waited`: seconds of it for the last acknowledgements."""
     wall, processor = clock()
     return Taken((wall - started[0]) / steps, (processor - started[1]) / steps, (wall - started[0] - waited) / steps)
 
@@ -238,15 +238,15 @@ def main(arguments: list[str]) -> int:
     millisecond, the platform being elsewhere."""
     rounds = numbers(__doc__, arguments, rounds=ROUNDS).rounds
     first, *others = sorted(os.sched_getaffinity(0))
-    found: dict[str, Any] = {"bench": "overhead", "rounds": rounds, "cores": 1 + len(others), "target": TARGET}
+    result: dict[str, Any] = {"bench": "overhead", "rounds": rounds, "cores": 1 + len(others), "target": TARGET}
     if others:
-        found["elsewhere"] = placed(rounds, {first}, set(others), longer=True)
-        print(f"[overhead] elsewhere: {json.dumps(found['elsewhere'])}", file=sys.stderr, flush=True)
-    found["same_cores"] = placed(rounds, {first, *others}, {first, *others}, longer=not others)
-    judged = found.get("elsewhere", found["same_cores"])
-    found["met"] = judged["within_target_from_us_per_step"] <= STEP_US and judged["episodes_left"] == 0
-    print(json.dumps(found))
-    return 0 if found["met"] else 1
+        result["elsewhere"] = placed(rounds, {first}, set(others), longer=True)
+        print(f"[overhead] elsewhere: {json.dumps(result['elsewhere'])}", file=sys.stderr, flush=True)
+    result["same_cores"] = placed(rounds, {first, *others}, {first, *others}, longer=not others)
+    judged = result.get("elsewhere", result["same_cores"])
+    result["met"] = judged["within_target_from_us_per_step"] <= STEP_US and judged["episodes_left"] == 0
+    print(json.dumps(result))
+    return 0 if result["met"] else 1
 
 
 if __name__ == "__main__":

@@ -115,13 +115,13 @@ def _named(rng: random.Random, name: str, core: str) -> str:
 
 def _phrase(rng: random.Random, name: str, words: tuple[str, ...]) -> str:
     """A secret of several words: only its quotes say where it ends."""
-    said = " ".join(words)
+    text = " ".join(words)
     forms = (
-        f'{name} = "{said}"',
-        f"{name}: '{said}'",
-        repr({name: said}),
-        json.dumps(json.dumps({"a": 1, name: said, "b": 2})),
-        f'the {name} is "{said}"',
+        f'{name} = "{text}"',
+        f"{name}: '{text}'",
+        repr({name: text}),
+        json.dumps(json.dumps({"a": 1, name: text, "b": 2})),
+        f'the {name} is "{text}"',
     )
     return rng.choice(forms)
 

@@ -26,9 +26,9 @@ SIDES = ("publisher", "consumer", "both", "memory")
 def leaks(item: Planted, rules: Redaction) -> dict[str, bool]:
     """Did it get past the publisher's hook, the consumer's, or both of them in a row, or into a memory?"""
     hook = rules.value(item.value)
-    kept = {"publisher": hook, "consumer": rules.value(item.value), "both": rules.value(hook)}
-    kept["memory"], _ = redacted_content({"content": item.value})
-    texts = {side: json.dumps(value, ensure_ascii=False) for side, value in kept.items()}
+    masked = {"publisher": hook, "consumer": rules.value(item.value), "both": rules.value(hook)}
+    masked["memory"], _ = redacted_content({"content": item.value})
+    texts = {side: json.dumps(value, ensure_ascii=False) for side, value in masked.items()}
     return {side: any(core in text for core in item.cores) for side, text in texts.items()}
 
 
@@ -46,11 +46,11 @@ def run(count: int, seed: int = SEED) -> dict[str, Any]:
     ordinary = taken_for_secrets(rng, rules, count // 5)
     decidable = [share for kind, share in ordinary.items() if kind != UNDECIDABLE]
     wrong = sum(decidable) / len(decidable) * count  # as many ordinary texts as planted ones, of all kinds alike
-    found = count - leaked["both"]
+    safe = count - leaked["both"]
     return {
         "test_set": "generated",
-        "recall": round(found / count, 6),
-        "precision": round(found / max(1.0, found + wrong), 6),
+        "recall": round(safe / count, 6),
+        "precision": round(safe / max(1.0, safe + wrong), 6),
         "planted": count,
         "leaked": {side: leaked[side] for side in SIDES},
         "leaked_together": leaked["both"],
@@ -61,9 +61,9 @@ def run(count: int, seed: int = SEED) -> dict[str, Any]:
     }
 
 
-def holds(found: dict[str, Any]) -> bool:
+def holds(result: dict[str, Any]) -> bool:
     """Neither side let a secret out alone, and every pseudonym is what it was."""
-    return not any(found["leaked"].values()) and found["unstable"] == 0
+    return not any(result["leaked"].values()) and result["unstable"] == 0
 
 
 def taken_for_secrets(rng: random.Random, rules: Redaction, count: int) -> dict[str, float]:
@@ -86,6 +86,6 @@ def _cost(rng: random.Random, rules: Redaction) -> float:
 
 
 if __name__ == "__main__":
-    found = run(numbers(__doc__, sys.argv[1:], count=COUNT).count)
-    print(json.dumps(found))
-    sys.exit(0 if holds(found) else 1)
+    last = run(numbers(__doc__, sys.argv[1:], count=COUNT).count)
+    print(json.dumps(last))
+    sys.exit(0 if holds(last) else 1)

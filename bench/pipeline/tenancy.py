@@ -70,7 +70,7 @@ async def attack(
     """Runs so many statements; counts leaks and what was refused.
 
     Each transaction is at one table, so that the connection has its statements at hand: twice as many in a second. Of
-    the reads each template goes out with 25 values at once, each an execution of its own: three times as many again.
+    the reads each template goes out with 25 values together, each an execution of its own: three times as many again.
 
     Args:
         tables: those that a tenant's login may name.
@@ -91,7 +91,7 @@ async def attack(
 
 
 def shares(total: int) -> list[int]:
-    """What each of the workers, as many as keep two cores busy, does of it."""
+    """The share of each worker, of as many as keep two cores busy."""
     return [total // WORKERS + (number < total % WORKERS) for number in range(WORKERS)]
 
 
@@ -153,22 +153,22 @@ async def measure(dsn: str, directory: Path, *, statements: int, requests: int, 
                 counted += await forged.forge(house.db, table, row)
             progress = Progress(statements, "statements")
             sql_started = time.perf_counter()
-            found = await asyncio.gather(
+            results = await asyncio.gather(
                 *(
                     attack(house.db, tables, some, values, seed + place, progress)
                     for place, some in enumerate(shares(statements))
                 )
             )
-            counted += sum(found, Counter())
+            counted += sum(results, Counter())
             sql_seconds = time.perf_counter() - sql_started
-            asked = Progress(requests, "requests")
-            found = await asyncio.gather(
+            request_progress = Progress(requests, "requests")
+            results = await asyncio.gather(
                 *(
-                    intruders.attack(house, some, ids, seed + place, asked)
+                    intruders.attack(house, some, ids, seed + place, request_progress)
                     for place, some in enumerate(shares(requests))
                 )
             )
-            counted += sum(found, Counter())
+            counted += sum(results, Counter())
             after = await victim.held(connection)
     await connection.close()
     lost = {table: count for table, count in (before - after).items() if not victim.queue(table)}
@@ -200,9 +200,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as text, postgres() as server:
         server.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")
         bounds = {"statements": options.statements, "requests": options.requests, "seed": options.seed}
-        found = asyncio.run(measure(str(server.get_uri()), Path(text), **bounds))
-    print(json.dumps(found))
-    return int(found["leaked"] > 0 or found["victims_rows_lost"] > 0 or found["victims_tables_empty"] > 0)
+        result = asyncio.run(measure(str(server.get_uri()), Path(text), **bounds))
+    print(json.dumps(result))
+    return int(result["leaked"] > 0 or result["victims_rows_lost"] > 0 or result["victims_tables_empty"] > 0)
 
 
 if __name__ == "__main__":

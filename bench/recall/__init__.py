@@ -1,1 +1,1 @@
-"""How much of the evidence recall finds in conversations that nobody here wrote: `make bench-recall DIR=…`."""
+"""How much of the evidence recall finds in conversations from elsewhere: `make bench-recall DIR=…`."""

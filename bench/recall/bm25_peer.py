@@ -15,13 +15,13 @@ DEPTH = 30
 
 def main() -> None:
     """Ranks."""
-    found = {}
-    for name, told in json.load(sys.stdin).items():
-        ids = [identity for identity, _ in told["turns"]]
-        index = BM25Okapi([words for _, words in told["turns"]])
-        orders = (np.argsort(-index.get_scores(asked), kind="stable") for asked in told["questions"])
-        found[name] = [[ids[place] for place in order[:DEPTH]] for order in orders]
-    json.dump(found, sys.stdout)
+    ranked = {}
+    for name, conversation in json.load(sys.stdin).items():
+        ids = [identity for identity, _ in conversation["turns"]]
+        index = BM25Okapi([words for _, words in conversation["turns"]])
+        orders = (np.argsort(-index.get_scores(question), kind="stable") for question in conversation["questions"])
+        ranked[name] = [[ids[place] for place in order[:DEPTH]] for order in orders]
+    json.dump(ranked, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, and the turns that answer it."""
+    """A question, and the turns that answer it."""
 
     text: str
     evidence: frozenset[str]
@@ -67,7 +67,7 @@ def read(path: Path) -> list[Conversation]:
     return conversations
 
 
-def seen(conversation: Conversation) -> bool:
+def was_tuned_on(conversation: Conversation) -> bool:
     """Were constants of recall picked on it?"""
     return conversation.name.removeprefix("conv-") in PICKED_ON
 
@@ -108,13 +108,13 @@ def _conversation(item: Any, where: str, name: str) -> Conversation:
     if not sessions or not isinstance(spoken, dict):
         raise SystemExit(f"{where}: has no `session_1`, neither by itself nor in `conversation`")
     turns = [_turn(turn, session, f"{where}.{session}") for session in sessions for turn in spoken[session] or ()]
-    known = {turn.id for turn in turns}
+    ids = {turn.id for turn in turns}
     questions = []
-    for asked in item.get("qa", ()):
+    for entry in item.get("qa", ()):
         # Some of LoCoMo's own evidence is written as "D8:6; D9:17", and some of it names no turn at all.
-        evidence = frozenset(_TURN.findall(" ".join(map(str, asked.get("evidence") or ())))) & known
+        evidence = frozenset(_TURN.findall(" ".join(map(str, entry.get("evidence") or ())))) & ids
         if evidence:
-            questions.append(Question(str(asked["question"]), evidence, str(asked.get("category", ""))))
+            questions.append(Question(str(entry["question"]), evidence, str(entry.get("category", ""))))
     return Conversation(name, tuple(turns), tuple(questions))
 
 
@@ -137,14 +137,14 @@ def _beam(chat: Path) -> Conversation:
             for group in batch["turns"]
             for message in group
         )
-        asked = json.loads((chat.parent / "probing_questions" / "probing_questions.json").read_text())
+        probes = json.loads((chat.parent / "probing_questions" / "probing_questions.json").read_text())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{chat}: {error}; give BEAM's chat.json and probing_questions.json") from None
-    known = {turn.id for turn in turns}
+    ids = {turn.id for turn in turns}
     questions = []
-    for category, items in asked.items():
+    for category, items in probes.items():
         for item in items:
-            if evidence := frozenset(_ids(item.get("source_chat_ids"))) & known:
+            if evidence := frozenset(_ids(item.get("source_chat_ids"))) & ids:
                 questions.append(Question(str(item["question"]), evidence, category))
     return Conversation(f"beam-{chat.parent.name}", turns, tuple(questions))
 

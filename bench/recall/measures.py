@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.recall.conversations import Conversation, Question, seen
+from bench.recall.conversations import Conversation, Question, was_tuned_on
 
 K = 10
 MEASURES = ("r@5", "r@10", "hit@10", "ndcg@10", "session_r@10")
@@ -21,14 +21,14 @@ def measure(order: Sequence[str], question: Question, session_of: Mapping[str, s
     recall is the share of the sessions with evidence that have any turn, the right one or not, among the first ten.
     """
     top, evidence = order[:K], question.evidence
-    found = [place for place, turn in enumerate(top) if turn in evidence]
-    gain = sum(1 / math.log2(place + 2) for place in found)
+    places = [place for place, turn in enumerate(top) if turn in evidence]
+    gain = sum(1 / math.log2(place + 2) for place in places)
     ideal = sum(1 / math.log2(place + 2) for place in range(min(len(evidence), K)))
     sessions = {session_of[turn] for turn in evidence}
     return (
-        sum(place < 5 for place in found) / len(evidence),
-        len(found) / len(evidence),
-        float(bool(found)),
+        sum(place < 5 for place in places) / len(evidence),
+        len(places) / len(evidence),
+        float(bool(places)),
         gain / ideal,
         len(sessions & {session_of.get(turn) for turn in top}) / len(sessions),
     )
@@ -67,22 +67,22 @@ def figures(arm: str, conversations: Sequence[Conversation], rankings: Rankings)
     """
     tables = table(conversations, rankings)
     rows = np.concatenate(tables)
-    found = _with_interval(tables, f"{arm}.{{}}")
-    unseen = [each for each, conversation in zip(tables, conversations, strict=True) if not seen(conversation)]
+    result = _with_interval(tables, f"{arm}.{{}}")
+    unseen = [each for each, conversation in zip(tables, conversations, strict=True) if not was_tuned_on(conversation)]
     if 0 < len(unseen) < len(tables):
-        found |= _with_interval(unseen, f"{arm}.{{}}.unseen")
+        result |= _with_interval(unseen, f"{arm}.{{}}.unseen")
     categories = np.array([question.category for each in conversations for question in each.questions])
     for category in sorted(set(categories.tolist()) - {""}):
         for place, name in enumerate(MEASURES):
-            found[f"{arm}.{name}.category_{category}"] = rows[categories == category, place].mean()
-    return {name: round(float(value), 4) for name, value in found.items()}
+            result[f"{arm}.{name}.category_{category}"] = rows[categories == category, place].mean()
+    return {name: round(float(value), 4) for name, value in result.items()}
 
 
 def _with_interval(tables: Sequence[NDArray[np.float64]], key: str) -> dict[str, float]:
     means = np.concatenate(tables).mean(axis=0)
     low, high = interval(tables)
-    found: dict[str, float] = {}
+    row: dict[str, float] = {}
     for place, name in enumerate(MEASURES):
-        told = key.format(name)
-        found |= {told: means[place], f"{told}.low": low[place], f"{told}.high": high[place]}
-    return found
+        label = key.format(name)
+        row |= {label: means[place], f"{label}.low": low[place], f"{label}.high": high[place]}
+    return row

@@ -22,16 +22,16 @@ OPSET = 20
 
 
 def tensors(path: Path) -> dict[str, NDArray[np.float32]]:
-    """What a safetensors file holds: a length, a JSON header, and the numbers behind it."""
+    """The content of a safetensors file: a length, a JSON header, and the numbers behind it."""
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
     header, numbers = json.loads(content[8 : 8 + size]), memoryview(content)[8 + size :]
-    found = {}
-    for name, told in header.items():
-        if name != "__metadata__" and told["dtype"] == "F32":
-            begin, end = told["data_offsets"]
-            found[name] = np.frombuffer(numbers[begin:end], "<f4").reshape(told["shape"])
-    return found
+    arrays = {}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["dtype"] == "F32":
+            begin, end = entry["data_offsets"]
+            arrays[name] = np.frombuffer(numbers[begin:end], "<f4").reshape(entry["shape"])
+    return arrays
 
 
 class Graph:
@@ -97,9 +97,9 @@ def bert(weights: dict[str, NDArray[np.float32]], layers: int, heads: int) -> An
 
         query, key, value = part("query", [0, 2, 1, 3]), part("key", [0, 2, 3, 1]), part("value", [0, 2, 1, 3])
         scores = graph.node("Add", graph.node("Mul", graph.node("MatMul", query, key), scale), hidden)
-        seen = graph.node("MatMul", graph.node("Softmax", scores, axis=-1), value)
-        seen = graph.node("Reshape", graph.node("Transpose", seen, perm=[0, 2, 1, 3]), joined)
-        state = graph.node("Add", graph.dense(seen, f"{layer}.attention.output.dense"), state)
+        context = graph.node("MatMul", graph.node("Softmax", scores, axis=-1), value)
+        context = graph.node("Reshape", graph.node("Transpose", context, perm=[0, 2, 1, 3]), joined)
+        state = graph.node("Add", graph.dense(context, f"{layer}.attention.output.dense"), state)
         state = graph.norm(state, f"{layer}.attention.output.LayerNorm")
         inner = graph.node("Gelu", graph.dense(state, f"{layer}.intermediate.dense"))
         state = graph.node("Add", graph.dense(inner, f"{layer}.output.dense"), state)
@@ -117,9 +117,9 @@ def bert(weights: dict[str, NDArray[np.float32]], layers: int, heads: int) -> An
 
 def export(source: Path, directory: Path, *, whole: bool = False) -> Path:
     """Writes `model.onnx` and `vocab.txt` and returns the directory."""
-    told = json.loads((source / "config.json").read_text())
+    config = json.loads((source / "config.json").read_text())
     weights = {name.removeprefix("bert."): value for name, value in tensors(source / "model.safetensors").items()}
-    model = bert(weights, told["num_hidden_layers"], told["num_attention_heads"])
+    model = bert(weights, config["num_hidden_layers"], config["num_attention_heads"])
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source / "vocab.txt", directory / "vocab.txt")
     exact, final = directory / "float.onnx", directory / "model.onnx"

@@ -31,7 +31,7 @@ def bm25(
     python: Path, conversations: Sequence[Conversation], words: Callable[[str], list[str]] = plain_words
 ) -> Orders:
     """The best turns of each question; `words` cuts both."""
-    told = {
+    job = {
         conversation.name: {
             "turns": [(turn.id, words(f"{turn.speaker}: {turn.text}")) for turn in conversation.turns],
             "questions": [words(question.text) for question in conversation.questions],
@@ -39,9 +39,9 @@ def bm25(
         for conversation in conversations
     }
     script = [python, HERE / "bm25_peer.py"]
-    done = subprocess.run(script, input=json.dumps(told), check=True, stdout=subprocess.PIPE, text=True)
-    found: Orders = json.loads(done.stdout)
-    return found
+    done = subprocess.run(script, input=json.dumps(job), check=True, stdout=subprocess.PIPE, text=True)
+    orders: Orders = json.loads(done.stdout)
+    return orders
 
 
 def embedders(python: Path) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""What an interruption costs a training run: `make bench-resume`."""
+"""The cost of an interruption for a training run: `make bench-resume`."""

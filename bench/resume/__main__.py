@@ -24,19 +24,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the moments, the signals and the victims")
     parser.add_argument("--pairs", type=int, default=8, help="pairs of stretches with and without checkpoints")
     parser.add_argument("--only", default="sweep,overhead,speedup", help="parts, with commas between them")
-    asked = parser.parse_args()
-    parts, report, began = asked.only.split(","), dict[str, Any](), time.monotonic()
+    options = parser.parse_args()
+    parts, report, began = options.only.split(","), dict[str, Any](), time.monotonic()
     report["load_before"] = round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory(prefix="bench-resume-") as root:
         if "sweep" in parts:
-            report |= figures(sweep(asked.points, asked.seed, Path(root)))
+            report |= figures(sweep(options.points, options.seed, Path(root)))
             print(f"sweep: {json.dumps(report)}", flush=True)
         if "overhead" in parts:
-            found = overheads(asked.pairs)
-            report["overhead_ratio"] = round(max(case["ratio"] for case in found.values()) - 1, 4)
-            report["overhead"] = found
+            result = overheads(options.pairs)
+            report["overhead_ratio"] = round(max(case["ratio"] for case in result.values()) - 1, 4)
+            report["overhead"] = result
         if "speedup" in parts:
-            report["speedup"] = speedups(2 if asked.pairs < 8 else 3, Path(root))
+            report["speedup"] = speedups(2 if options.pairs < 8 else 3, Path(root))
     report |= {"cores": os.cpu_count(), "seconds": round(time.monotonic() - began)}
     print(json.dumps(report))
 

@@ -23,7 +23,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a rank did, and when (wall clock)."""
+    """One act of a rank, with its time (wall clock)."""
 
     at: float
     step: int
@@ -31,14 +31,14 @@ class Note:
 
 
 class Gang:
-    """All ranks of a run; each that ends with a code that asks for it is started again at once."""
+    """All ranks of a run; each that ends with a code that asks for it is started again immediately."""
 
     def __init__(self, order: dict[str, Any], ranks: int, directory: Path, threads: int = 1) -> None:
         """Start the ranks with so many threads each; everything they leave lies in `directory`."""
         directory.mkdir(parents=True)
         self._threads = dict.fromkeys(THREADS, str(threads))
         self.directory, self._order = directory, order
-        self._port = socket.socket()  # bound and never listening: nobody else is given this port in the meantime
+        self._port = socket.socket()  # bound and never listening: no other process gets this port in the meantime
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("127.0.0.1", 0))
         self.size, self.starts, self.started = ranks, 0, 0.0
@@ -115,7 +115,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a finished run is compared by: SHA-256 of weights, of everything else in the final state, of the model."""
+    """The identity of a finished run: SHA-256 of weights, of everything else in the final state, of the model."""
 
     weights: str
     state: str

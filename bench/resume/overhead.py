@@ -1,4 +1,4 @@
-"""What checkpoints cost: stretches of one training with and without them, taking turns.
+"""The cost of checkpoints: stretches of one training with and without them, taking turns.
 
 `ratio` is 1 + the processor time of taking, hashing and writing checkpoints, in both threads, over that of everything
 in the stretches with them. `pair_ratio` is the median over the pairs of processor time per step with and without them:
@@ -51,13 +51,13 @@ class Measured(Session[PolicyTraining]):
 
     def measure(self, saver: Saver, pairs: int) -> Stretches:
         """Until so many pairs are done."""
-        self.pairs, self.drain, self.found = pairs, saver, Stretches()
+        self.pairs, self.drain, self.stretches = pairs, saver, Stretches()
         self.saving, self.fresh, self.age, self.mark = False, False, 0.0, (0, 0.0, 0.0)
         self.until = time.monotonic() + WARM
         try:
             self.train()
         except Enough:
-            return self.found
+            return self.stretches
         raise SystemExit("the training ended before the measurement: raise its totalSteps")
 
     def _due(self) -> bool:
@@ -66,13 +66,13 @@ class Measured(Session[PolicyTraining]):
     def _save(self, training: PolicyTraining) -> None:
         self._count_saving()
         super()._save(training)
-        self.found.saves += 1
+        self.stretches.saves += 1
         self.fresh = True
 
     def _count_saving(self) -> None:
         """Add up what the last checkpoint took, once it is durable."""
         if self.fresh:
-            self.found.saving += self._pause / self._strain + self.drain.cost
+            self.stretches.saving += self._pause / self._strain + self.drain.cost
         self.fresh = False
 
     def _between(self, training: PolicyTraining) -> None:
@@ -85,10 +85,10 @@ class Measured(Session[PolicyTraining]):
         self._count_saving()
         first, processor, wall = self.mark
         if processor:
-            self.found.processor_seconds += (time.process_time() - processor) * self.saving
-            self.found.processor[self.saving].append((time.process_time() - processor) / (step - first))
-            self.found.wall[self.saving].append((time.perf_counter() - wall) / (step - first))
-        done = len(self.found.wall[False]) + len(self.found.wall[True])
+            self.stretches.processor_seconds += (time.process_time() - processor) * self.saving
+            self.stretches.processor[self.saving].append((time.process_time() - processor) / (step - first))
+            self.stretches.wall[self.saving].append((time.perf_counter() - wall) / (step - first))
+        done = len(self.stretches.wall[False]) + len(self.stretches.wall[True])
         if done == 2 * self.pairs:
             raise Enough
         age = time.monotonic() - self._saved_at
@@ -103,27 +103,27 @@ class Measured(Session[PolicyTraining]):
 def overhead(case: str, pairs: int) -> dict[str, Any]:
     """Of one case."""
     torch.set_num_threads(1)
-    asked = Order.model_validate(order(case, totalSteps=10**9))
+    job = Order.model_validate(order(case, totalSteps=10**9))
     with tempfile.TemporaryDirectory(prefix="bench-resume-") as root:
         store, group = DirectoryStore(Path(root), JOB), Alone()
         saver = Saver(store)
-        run = Run(asked, group, CPU, store, Reporter(asked, group.place, store), saver, Stopper(), time.time())
+        run = Run(job, group, CPU, store, Reporter(job, group.place, store), saver, Stopper(), time.time())
         session = Measured(run, begin)
-        found = session.measure(saver, pairs)
+        stretches = session.measure(saver, pairs)
         size = max(path.stat().st_size for path in Path(root).rglob("*.safetensors"))
 
     def ratios(seconds: dict[bool, list[float]]) -> list[float]:
         return sorted(on / off for on, off in zip(seconds[True], seconds[False], strict=True))
 
-    processor, wall = ratios(found.processor), ratios(found.wall)
+    processor, wall = ratios(stretches.processor), ratios(stretches.wall)
     return {
-        "ratio": round(1 + found.saving / found.processor_seconds, 4),
+        "ratio": round(1 + stretches.saving / stretches.processor_seconds, 4),
         "pair_ratio": round(statistics.median(processor), 4),
         "pair_range": [round(processor[0], 4), round(processor[-1], 4)],
         "pair_wall_ratio": round(statistics.median(wall), 4),
         "pair_wall_range": [round(wall[0], 4), round(wall[-1], 4)],
         "pairs": pairs,
-        "checkpoints": found.saves,
+        "checkpoints": stretches.saves,
         "checkpoint_bytes": size,
     }
 

@@ -1,4 +1,4 @@
-"""What a second rank brings on this machine: seconds of training with one rank and with two, taking turns.
+"""The gain of a second rank on this machine: seconds of training with one rank and with two, taking turns.
 
 The same global batch, so the same updates. `small` are the nets of the sweep, where what is added up after each of
 hundreds of small updates a second costs more than half the work saves; `large` does work that is worth sharing. A rank
@@ -27,8 +27,8 @@ WAYS = {ONE: (1, 1), TWO: (2, 1), THREADED: (1, 2)}
 
 def seconds(spec: dict[str, Any], ranks: int, threads: int, directory: Path) -> float:
     """From the beginning of training to the end of its last step, rank 0's."""
-    asked = order("ppo", checkpoint={"everySeconds": 3600}, **spec)
-    gang = Gang(asked, ranks, directory, threads)
+    job = order("ppo", checkpoint={"everySeconds": 3600}, **spec)
+    gang = Gang(job, ranks, directory, threads)
     try:
         gang.finish()
     finally:

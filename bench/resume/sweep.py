@@ -59,7 +59,7 @@ class Tally:
 
 
 def moment(notes: list[Note], strike: Strike, previous: float) -> tuple[str, float]:
-    """What rank 0 was at when the signal came, and how much training was lost, in seconds."""
+    """Rank 0's work when the signal came, and the seconds of training that were lost."""
     since = [note for note in notes if previous < note.at <= strike.at]
     after = next((note for note in notes if note.what == BEGUN and note.at > strike.at), None)
     begun = next((index for index in range(len(since) - 1, -1, -1) if since[index].what == BEGUN), None)
@@ -70,9 +70,9 @@ def moment(notes: list[Note], strike: Strike, previous: float) -> tuple[str, flo
         return "proof", 0.0
     # On SIGTERM a state is captured after the signal: look as far as the next beginning.
     life = [note for note in notes if trained[0].at <= note.at < after.at]
-    kept = next((note for note in reversed(life) if note.what == CAPTURED and note.step == after.step), trained[0])
+    caught = next((note for note in reversed(life) if note.what == CAPTURED and note.step == after.step), trained[0])
     final = trained[-1].what == CAPTURED and after.step == trained[-1].step
-    return ("proof" if final and strike.at - trained[-1].at > 0.2 else "training"), max(0.0, trained[-1].at - kept.at)
+    return ("proof" if final and strike.at - trained[-1].at > 0.2 else "training"), max(0.0, trained[-1].at - caught.at)
 
 
 def interrupted(case: str, ranks: int, strikes: int, dice: random.Random, directory: Path) -> tuple[Gang, list[Strike]]:
@@ -118,7 +118,7 @@ def _await_exits(gang: Gang, strike: Strike, end: float) -> None:
 
 def note_run(tally: Tally, gang: Gang, strikes: list[Strike], case: str, calm: Result) -> None:
     """Add a finished run."""
-    found, notes = result(gang), gang.notes()
+    outcome, notes = result(gang), gang.notes()
     begun = [note.at for note in notes if note.what == BEGUN]
     previous = 0.0
     for strike in strikes:
@@ -136,20 +136,20 @@ def note_run(tally: Tally, gang: Gang, strikes: list[Strike], case: str, calm: R
         if again:
             tally.back[gang.size].append(again[0] - strike.at)
         previous = strike.at
-    same = found == calm
+    same = outcome == calm
     run = {"case": case, "ranks": gang.size, "kills": len(strikes), "identical": same, "starts": gang.starts}
     tally.runs.append(run)
-    told = f"{case}, {gang.size} rank(s): {len(strikes)} strikes, {'identical' if same else 'DIFFERENT'}"
-    print(f"{tally.sent}/{tally.points} after {time.monotonic() - tally.began:.0f} s: {told}", flush=True)
+    summary = f"{case}, {gang.size} rank(s): {len(strikes)} strikes, {'identical' if same else 'DIFFERENT'}"
+    print(f"{tally.sent}/{tally.points} after {time.monotonic() - tally.began:.0f} s: {summary}", flush=True)
     if not same:
-        print(f"  uninterrupted {calm}\n  interrupted   {found}\n  in {gang.directory}", flush=True)
+        print(f"  uninterrupted {calm}\n  interrupted   {outcome}\n  in {gang.directory}", flush=True)
 
 
 PLACES = tuple((case, ranks) for case in CASES for ranks in (1, 2))
 
 
 def undisturbed(case: str, ranks: int, directory: Path) -> Result:
-    """What a run that nobody interrupts ends with."""
+    """The end of a run without interruptions."""
     gang = Gang(order(case, checkpoint={"everySeconds": 1}), ranks, directory)
     try:
         gang.finish()
@@ -163,7 +163,7 @@ def undisturbed(case: str, ranks: int, directory: Path) -> Result:
 def sweep(points: int, seed: int, root: Path, places: Sequence[tuple[str, int]] = PLACES) -> Tally:
     """Strike until `points` signals were sent, spread evenly over the numbers of ranks and their cases in turn.
 
-    A rank has one thread, so as many runs go on at once as the cores have room for ranks.
+    A rank has one thread, so as many runs go on in parallel as the cores have room for ranks.
     """
     tally, sizes = Tally(points=points), sorted({ranks for _, ranks in places})
     for position, ranks in enumerate(sizes):

@@ -1,1 +1,1 @@
-"""How soon a breach has taken a canary's weight to 0, beside Flagger on the same cluster, gateway and faulty server."""
+"""Seconds from a breach to a canary's weight 0, against Flagger on the same cluster, gateway and faulty server."""

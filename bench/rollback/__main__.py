@@ -47,33 +47,33 @@ GOALS = {"ours_p50_s": 3.0, "ours_p99_s": 10.0}
 
 
 async def measure(
-    kubectl: list[str], concurrent: int, rounds: int, peer_rounds: int, found: list[Breach]
+    kubectl: list[str], concurrent: int, rounds: int, peer_rounds: int, records: list[Breach]
 ) -> dict[str, Any]:
-    """All sides, one after the other: the machine is not big enough for two at a time. `found` gets ours."""
+    """All sides, one after the other: the machine is not big enough for two at a time. `records` gets ours."""
     kube = KubeClient(find())
     fresh_namespace(kubectl)
     rig = await enter(kubectl, kube, brittle())
     weights = Weights(kube, NAMESPACE)
-    theirs, argos = list[Breach](), list[Breach]()
+    flagger, argos = list[Breach](), list[Breach]()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         watching = asyncio.create_task(weights.run())
         try:
-            await _ours(rig, weights, session, concurrent, rounds, found)
+            await _ours(rig, weights, session, concurrent, rounds, records)
             await _argo(rig, weights, session, concurrent, rounds, argos)
-            await _theirs(rig, weights, session, concurrent, peer_rounds, theirs)
+            await _flagger(rig, weights, session, concurrent, peer_rounds, flagger)
         finally:
             watching.cancel()
             run([*kubectl, "delete", "namespace", NAMESPACE, "--wait=false"])
             await kube.close()
     return {
-        **summary("ours", found),
-        "breaches": len(found),
-        **summary("peer", theirs),
-        "peer_breaches": len(theirs),
-        **ratio(theirs, found),
+        **summary("ours", records),
+        "breaches": len(records),
+        **summary("peer", flagger),
+        "peer_breaches": len(flagger),
+        **ratio(flagger, records),
         **summary("argo", argos),
         "argo_breaches": len(argos),
-        **ratio(argos, found, "argo_"),
+        **ratio(argos, records, "argo_"),
         "concurrent": concurrent,
         "requests_per_second_each": RPS,
         "canary_weight": ours.WEIGHT,
@@ -88,22 +88,22 @@ async def measure(
 
 async def encrypted(kubectl: list[str], concurrent: int, rounds: int, plain: list[Breach]) -> dict[str, Any]:
     """Ours where the parts speak TLS, and how many times as long they take as `plain` took."""
-    kube, found = KubeClient(find()), list[Breach]()
+    kube, records = KubeClient(find()), list[Breach]()
     rig = await enter(kubectl, kube, brittle("brittle by TLS"), tls=True)
     weights = Weights(kube, NAMESPACE)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         watching = asyncio.create_task(weights.run())
         try:
-            await _ours(rig, weights, session, concurrent, rounds, found)
+            await _ours(rig, weights, session, concurrent, rounds, records)
         finally:
             watching.cancel()
             run([*kubectl, "delete", "namespace", NAMESPACE, "--wait=false"])
             await kube.close()
-    return {**summary("tls", found), "tls_breaches": len(found), **ratio(found, plain, "tls_over_plain_")}
+    return {**summary("tls", records), "tls_breaches": len(records), **ratio(records, plain, "tls_over_plain_")}
 
 
 async def _ours(
-    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
+    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, records: list[Breach]
 ) -> None:
     print(f"learnloop: {concurrent} ModelDeployments, {rounds} breaches each", flush=True)
     rig.apply(*(ours.deployment(rig, index, 0) for index in range(concurrent)))
@@ -113,13 +113,13 @@ async def _ours(
     async with playing(users), asyncio.TaskGroup() as group:
         for index, traffic in enumerate(users):
             canary = ours.canary(rig, weights, index)
-            group.create_task(breaches(canary, weights, traffic, rounds, found))
+            group.create_task(breaches(canary, weights, traffic, rounds, records))
     print(f"  {sum(one.sent for one in users)} requests in all", flush=True)
     run([*rig.kubectl, "delete", "-n", NAMESPACE, "modeldeployments", "--all", "--wait"])
 
 
 async def _argo(
-    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
+    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, records: list[Breach]
 ) -> None:
     print(f"argo rollouts {argo.VERSION}: {concurrent} Rollouts, {rounds} breaches each", flush=True)
     with tempfile.TemporaryDirectory(prefix="learnloop-argo-") as folder:
@@ -132,12 +132,12 @@ async def _argo(
             async with playing(users), asyncio.TaskGroup() as group:
                 for index, traffic in enumerate(users):
                     canary = argo.canary(rig, weights, index, SERVING)
-                    group.create_task(breaches(canary, weights, traffic, rounds, found))
+                    group.create_task(breaches(canary, weights, traffic, rounds, records))
             run([*rig.kubectl, "delete", "-n", NAMESPACE, "rollouts", "--all", "--wait"])
 
 
-async def _theirs(
-    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, found: list[Breach]
+async def _flagger(
+    rig: Rig, weights: Weights, session: aiohttp.ClientSession, concurrent: int, rounds: int, records: list[Breach]
 ) -> None:
     print(f"flagger {peer.VERSION}: {concurrent} Canaries, {rounds} breaches each", flush=True)
     log = Path(tempfile.gettempdir()) / "bench-rollback-flagger.log"
@@ -149,12 +149,12 @@ async def _theirs(
         async with playing(users), asyncio.TaskGroup() as group:
             for index, traffic in enumerate(users):
                 canary = peer.canary(rig, weights, index, SERVING)
-                group.create_task(breaches(canary, weights, traffic, rounds, found))
+                group.create_task(breaches(canary, weights, traffic, rounds, records))
 
 
 def main(arguments: list[str]) -> int:
     """0 when the goals are met."""
-    asked = numbers(__doc__, arguments, concurrent=3, rounds=20, peer_rounds=7)
+    options = numbers(__doc__, arguments, concurrent=3, rounds=20, peer_rounds=7)
     os.environ["GATEWAY"] = "1"
     peer.build()
     argo.build()
@@ -163,12 +163,12 @@ def main(arguments: list[str]) -> int:
     kubectl = install.prepare(dataclasses.replace(settings, values=values), Narrator())
     began = time.monotonic()
     plain, goals = list[Breach](), dict(GOALS)
-    figures = asyncio.run(measure(kubectl, asked.concurrent, asked.rounds, asked.peer_rounds, plain))
+    figures = asyncio.run(measure(kubectl, options.concurrent, options.rounds, options.peer_rounds, plain))
     if os.environ.get("TLS") == "1":
         fresh_namespace(kubectl)  # the chart makes the certificate of its pods
         values = (*values, install.TLS_VALUES, Path(__file__).with_name("values-tls.yaml"))
         kubectl = install.prepare(dataclasses.replace(settings, values=values), Narrator())
-        figures |= asyncio.run(encrypted(kubectl, asked.concurrent, asked.rounds, plain))
+        figures |= asyncio.run(encrypted(kubectl, options.concurrent, options.rounds, plain))
         goals |= {"tls_over_plain_ratio": MOST}
     missed = [f"{name} at most {most}: {figures[name]}" for name, most in goals.items() if figures[name] > most]
     figures |= {

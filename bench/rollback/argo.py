@@ -63,10 +63,10 @@ async def running(kubectl: list[str], kubeconfig: str, folder: Path) -> AsyncIte
     flags += ["--metricsPort=18097", "--healthzPort=18098", "--qps=200", "--burst=400"]
     environment = os.environ | {"KUBECONFIG": kubeconfig, "POD_NAMESPACE": NAMESPACE}
     log = folder / "argo-rollouts.log"
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         # The plugin is copied into the working folder.
         process = await asyncio.create_subprocess_exec(
-            programs["rollouts-controller"], *flags, env=environment, cwd=folder, stdout=said, stderr=said
+            programs["rollouts-controller"], *flags, env=environment, cwd=folder, stdout=output, stderr=output
         )
         try:
             yield log

@@ -1,4 +1,4 @@
-"""What every side goes through alike: users who play, and one breach of a canary after the other."""
+"""The same trial for every side: users who play, and one breach of a canary after the other."""
 
 import asyncio
 import random
@@ -41,7 +41,7 @@ class Canary:
     settled: Callable[[], Awaitable[None]] = _at_once
 
 
-async def breaches(canary: Canary, weights: Weights, traffic: Traffic, rounds: int, found: list[Breach]) -> None:
+async def breaches(canary: Canary, weights: Weights, traffic: Traffic, rounds: int, records: list[Breach]) -> None:
     """`rounds` times: a release, half the requests of the canary fail, and seconds until its weight is 0."""
     for release in range(1, rounds + 1):
         await asyncio.to_thread(canary.release, release)
@@ -53,8 +53,8 @@ async def breaches(canary: Canary, weights: Weights, traffic: Traffic, rounds: i
             canary.patience_seconds,
             f"{canary.name}: weight 0",
         )
-        found.append(traffic.over(done))
-        print(f"  {canary.side:<10} {canary.name} release {release}: {found[-1]}", flush=True)
+        records.append(traffic.over(done))
+        print(f"  {canary.side:<10} {canary.name} release {release}: {records[-1]}", flush=True)
         await canary.settled()
 
 

@@ -24,9 +24,9 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def ratio(theirs: Sequence[Breach], ours: Sequence[Breach], name: str = "") -> dict[str, float]:
+def ratio(peer: Sequence[Breach], ours: Sequence[Breach], name: str = "") -> dict[str, float]:
     """Under `name`, ratio of the median seconds, with the 2.5 % and 97.5 % quantiles of it over bootstrap resamples."""
-    source, one, other = random.Random(0), _seconds(theirs), _seconds(ours)
+    source, one, other = random.Random(0), _seconds(peer), _seconds(ours)
     again = [
         quantile(source.choices(one, k=len(one)), 0.5) / quantile(source.choices(other, k=len(other)), 0.5)
         for _ in range(RESAMPLES)
@@ -38,17 +38,17 @@ def ratio(theirs: Sequence[Breach], ours: Sequence[Breach], name: str = "") -> d
     }
 
 
-def summary(name: str, found: Sequence[Breach]) -> dict[str, float]:
+def summary(name: str, records: Sequence[Breach]) -> dict[str, float]:
     """p50, p99, the least and the most, in seconds; and the requests that failed in a median breach."""
-    seconds = _seconds(found)
+    seconds = _seconds(records)
     return {
         f"{name}_p50_s": round(quantile(seconds, 0.5), 3),
         f"{name}_p99_s": round(quantile(seconds, 0.99), 3),
         f"{name}_min_s": round(min(seconds), 3),
         f"{name}_max_s": round(max(seconds), 3),
-        f"{name}_failed_requests_p50": quantile([breach.failed_requests for breach in found], 0.5),
+        f"{name}_failed_requests_p50": quantile([breach.failed_requests for breach in records], 0.5),
     }
 
 
-def _seconds(found: Sequence[Breach]) -> list[float]:
-    return [breach.seconds for breach in found]
+def _seconds(records: Sequence[Breach]) -> list[float]:
+    return [breach.seconds for breach in records]

@@ -48,8 +48,8 @@ async def running(rig: Rig, kubeconfig: str, log: Path) -> AsyncIterator[None]:
     established(rig.kubectl, "crd/canaries.flagger.app")
     flags = [f"-kubeconfig={kubeconfig}", f"-metrics-server={rig.prometheus}", "-mesh-provider=gatewayapi:v1"]
     options = [f"-namespace={NAMESPACE}", "-port=18099", "-log-level=info", "-selector-labels=app"]
-    with log.open("wb") as said:
-        process = await asyncio.create_subprocess_exec(build(), *flags, *options, stdout=said, stderr=said)
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(build(), *flags, *options, stdout=output, stderr=output)
         try:
             yield
         finally:

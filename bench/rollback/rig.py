@@ -20,7 +20,7 @@ NAMESPACE = "bench-rollback"
 
 @dataclass(frozen=True)
 class Rig:
-    """Where everything is. `model`: address and digest of the faulty model in the data plane; `user`: who applies."""
+    """All addresses. `model`: address and digest of the faulty model in the data plane; `user`: who applies."""
 
     kubectl: list[str]
     kube: KubeClient
@@ -76,15 +76,15 @@ async def enter(kubectl: list[str], kube: KubeClient, model: bytes, *, tls: bool
     trusted: dict[str, Any] = {"ssl": authorities(kubectl), "server_hostname": names.WORKLOADS_DOMAIN} if tls else {}
     url = f"{data.replace('http', 'https') if tls else data}/api/v1/artifacts"
     async with aiohttp.request("PUT", url, data=model, headers=headers, **trusted) as answer:
-        said = await answer.json()
+        answered = await answer.json()
         if answer.status >= 300:
-            raise RuntimeError(f"the data plane did not take the model: {said}")
+            raise RuntimeError(f"the data plane did not take the model: {answered}")
     user = run([*kubectl, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"])
-    return Rig(kubectl, kube, gateway, prometheus, {"uri": said["uri"], "sha256": digest}, user)
+    return Rig(kubectl, kube, gateway, prometheus, {"uri": answered["uri"], "sha256": digest}, user)
 
 
 def authorities(kubectl: list[str]) -> ssl.SSLContext:
-    """Whom the installation's own parts are vouched for by."""
+    """The authority that vouches for the installation's own parts."""
     place = [*kubectl, "get", "secret", "-n", SYSTEM_NAMESPACE, "learnloop-tls-data"]
     coded = run([*place, "-o", f"jsonpath={{.data.{names.CA_KEY.replace('.', chr(92) + '.')}}}"])
     return ssl.create_default_context(cadata=base64.b64decode(coded).decode())
@@ -92,5 +92,5 @@ def authorities(kubectl: list[str]) -> ssl.SSLContext:
 
 async def _address(kube: KubeClient, namespace: str, service: str, port: int) -> str:
     """A Service as this machine reaches it: kube-proxy's rules hold for the node's own processes too."""
-    found = await kube.get(SERVICE, namespace, service)
-    return f"http://{found['spec']['clusterIP']}:{port}"
+    service_object = await kube.get(SERVICE, namespace, service)
+    return f"http://{service_object['spec']['clusterIP']}:{port}"

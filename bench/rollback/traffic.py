@@ -40,7 +40,7 @@ class Traffic:
         return Breach(when - self.first_failure, self.failed)
 
     async def run(self) -> None:
-        """Send for ever; an answer that is late holds up nobody."""
+        """Send forever; a late answer does not hold up the next request."""
         due = time.monotonic()
         while True:
             due += 1.0 / self.rps

@@ -27,30 +27,30 @@ class Weights:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def run(self) -> None:
-        """Watch both kinds for ever."""
+        """Watch both kinds forever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch(HTTP_ROUTE, self.route, canary_of_route))
             group.create_task(self._watch(CONFIG_MAP, self.listed, canaries_of_table))
 
-    async def _watch(self, kind: ResourceKind, known: dict[str, int], read: Callable[[Any], int | None]) -> None:
+    async def _watch(self, kind: ResourceKind, weights: dict[str, int], read: Callable[[Any], int | None]) -> None:
         while True:
             try:
                 async for event, item in watched(self.kube, kind, self.namespace):
                     weight = read(item) if event in ("ADDED", "MODIFIED") else None
                     if weight is not None:
-                        known[item["metadata"]["name"].removesuffix("-routing")] = weight
+                        weights[item["metadata"]["name"].removesuffix("-routing")] = weight
                         async with self.changed:
                             self.changed.notify_all()
             except (ApiException, ClientError):
                 await asyncio.sleep(0.2)
 
-    async def until(self, what: Callable[[], bool], seconds: float, said: str) -> float:
-        """When `what` became true, by time.monotonic(); TimeoutError with `said`."""
+    async def until(self, what: Callable[[], bool], seconds: float, timeout_message: str) -> float:
+        """When `what` became true, by time.monotonic(); TimeoutError with `timeout_message`."""
         async with self.changed:
             try:
                 await asyncio.wait_for(self.changed.wait_for(what), seconds)
             except TimeoutError:
-                raise TimeoutError(f"not within {seconds:g} s: {said}") from None
+                raise TimeoutError(f"not within {seconds:g} s: {timeout_message}") from None
             return time.monotonic()
 
 

@@ -9,7 +9,7 @@ the kubelets. The operator makes a ModelDeployment and an actor for each Learnin
 the agents wait for experience. Each team has a ModelDeployment of its own. Other pods come with a node. In this order:
 
     filled      seconds until nodes, pods, agents and ModelDeployments are there and each of them serves
-    settled     cores and memory of the operator over `--settled` seconds in which nobody changes anything
+    settled     cores and memory of the operator over `--settled` seconds without any change
     caught up   the operator ends, each agent and each team's ModelDeployment is edited, and it starts again: seconds
                 until each status has seen its newest generation
     rollback   seconds from the canary's first failure until it has no weight (rollbacks.py), here and, before all else
@@ -205,7 +205,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 def _count(text: str) -> int:
     if text.isdecimal() and 0 < int(text) <= 1_000_000:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 1,000,000")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1,000,000")
 
 
 if __name__ == "__main__":

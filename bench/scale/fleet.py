@@ -1,4 +1,4 @@
-"""What lies in the cluster: nodes, the teams' agents and ModelDeployments, and pods of others."""
+"""The content of the cluster: nodes, the teams' agents and ModelDeployments, and pods of others."""
 
 import asyncio
 import time
@@ -77,12 +77,12 @@ class Fleet:
         """Agents that wait for more experience than they ever get: none is suspended, none trains."""
         spec = rig.learning_agent("reward") | {"suspend": False}
         spec["training"] = spec["training"] | {"triggers": {"episodes": 1_000_000}}
-        # No admission names a ServiceAccount here; a pod that has a token and no account is refused for ever.
+        # No admission names a ServiceAccount here; a pod that has a token and no account is refused forever.
         spec["task"]["environment"]["actors"] = {"pod": {"serviceAccountName": "default"}}
         return [rig.manifest(LEARNING_AGENT, i % self.teams, f"agent-{i:05d}", spec) for i in range(self.agents)]
 
     def model_deployments(self) -> list[dict[str, Any]]:
-        """One of each team itself, which nobody but people edits."""
+        """One of each team itself, which only people edit."""
         spec = rig.model_deployment()
         return [rig.manifest(MODEL_DEPLOYMENT, team, TEAMS_OWN, spec) for team in range(self.teams)]
 
@@ -108,26 +108,26 @@ async def fill(api: Api, fleet: Fleet) -> dict[str, float]:
 async def none_left(what: str, left: Callable[[], Awaitable[int]], alive: Callable[[], None] = lambda: None) -> float:
     """Seconds until `left` says 0. Raises TimeoutError when it has said the same for three minutes."""
     started = changed = time.monotonic()
-    known = -1
-    while found := await left():
+    previous = -1
+    while remaining := await left():
         alive()
-        if found != known:
-            known, changed = found, time.monotonic()
-            say(f"waiting for {found} {what}")
+        if remaining != previous:
+            previous, changed = remaining, time.monotonic()
+            say(f"waiting for {remaining} {what}")
         if time.monotonic() - changed > STUCK_SECONDS:
-            raise TimeoutError(f"{found} {what}, and it has been so for {STUCK_SECONDS:.0f} s")
+            raise TimeoutError(f"{remaining} {what}, and it has been so for {STUCK_SECONDS:.0f} s")
         await asyncio.sleep(LOOK_SECONDS)
     return time.monotonic() - started
 
 
 async def count_pods(api: Api) -> dict[str, int]:
     """All pods of the cluster, and those that a Deployment made and the scheduler placed."""
-    found = placed = 0
+    total = placed = 0
     async for item in _listed(api, "/api/v1/pods"):
         if item["status"].get("phase") == "Running":
-            found += 1
+            total += 1
             placed += "ownerReferences" in item["metadata"]
-    return {"pods_running": found, "pods_placed_by_the_scheduler": placed}
+    return {"pods_running": total, "pods_placed_by_the_scheduler": placed}
 
 
 async def unready_deployments(api: Api) -> int:

@@ -97,15 +97,15 @@ class Site:
         await asyncio.sleep(calm)
         traffic.failing_since[new] = traffic.now
         began = time.monotonic()
-        seen = await self._until(number, "rolled back", lambda status: not status.get("weight"))
-        self.seconds.append(seen - began)
+        seconds = await self._until(number, "rolled back", lambda status: not status.get("weight"))
+        self.seconds.append(seconds - began)
 
-    async def _until(self, number: int, what: str, seen: Any) -> float:
+    async def _until(self, number: int, what: str, condition: Any) -> float:
         """The moment at which the watch showed such a status."""
         deadline, key = time.monotonic() + PATIENCE, (_namespace(number), NAME)
         while True:
             status, moment = self.observer.statuses.get(key, ({}, 0.0))
-            if status.get("phase") and seen(status):
+            if status.get("phase") and condition(status):
                 return moment
             self.operator.alive()
             if time.monotonic() > deadline:

@@ -18,9 +18,9 @@ from learnloop_operator.rollout.checks.error_budget import alpha_of_bound
 from learnloop_operator.rollout.checks.thresholds import check
 from learnloop_operator.rollout.evidence import ArmEvidence, Evidence, Verdict
 
-ASKED = Analysis()
-SUCCESS, ERRORS = ASKED.metrics
-ALPHA = alpha_of_bound(ASKED)
+SPEC = Analysis()
+SUCCESS, ERRORS = SPEC.metrics
+ALPHA = alpha_of_bound(SPEC)
 WEIGHTS, STEP, GUARDED, MOST = (10, 25, 50, 100), 20, 200, 400
 """The default steps with their episodes, looks at a promoted arm, and at a canary that holds."""
 MEANS, ERROR_RATES = (0.5, 0.7, 0.9), (0.005, 0.01, 0.02, 0.03)
@@ -77,7 +77,7 @@ class Rollout:
         """The operator's look at both."""
         arms = {"canary": self.canary.evidence(), "stable": self.stable.evidence()}
         concurrent = self.weight < 100
-        self.comparisons = compared(ASKED, self.comparisons, Evidence(arms), "canary", "stable", concurrent=concurrent)
+        self.comparisons = compared(SPEC, self.comparisons, Evidence(arms), "canary", "stable", concurrent=concurrent)
 
     @property
     def ratio(self) -> float | None:
@@ -92,7 +92,7 @@ class Rollout:
         return self.ratio is None or self.ratio < SUCCESS.min_ratio or erring(self.canary)
 
     def verdicts(self) -> set[Verdict]:
-        """What the operator's checks say."""
+        """The verdicts of the operator's checks."""
         one, other = self.canary.evidence(), self.stable.evidence()
         comparison = self.comparisons[0] if self.comparisons else None
         return {check(metric, one, other, ALPHA, comparison).verdict for metric in (SUCCESS, ERRORS)}
@@ -100,7 +100,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a rollout: its end, and whether a polled threshold would have rolled it back."""
+    """The outcome of a rollout: its end, and whether a polled threshold would have rolled it back."""
 
     rolled_back: bool
     promoted: bool
@@ -124,25 +124,25 @@ def pooled(subject: Arm, stable: Arm) -> bool:
 
 def rollout(source: random.Random, mean: float, errors: float, world: World = steady) -> Ended:
     """Four steps, then the guard; both arms play alike."""
-    found, polled, step, began = Rollout(), False, 0, 0
-    while step < len(WEIGHTS) and found.canary.n < MOST:
-        found.weight = WEIGHTS[step]
-        now = mean * world(found.canary.n)
-        found.canary.play(source, 1, now, errors)
-        found.stable.play(source, (100 - WEIGHTS[step]) // WEIGHTS[step], now, errors)
-        found.look()
-        polled |= pooled(found.canary, found.stable)
-        beyond = found.beyond()
-        if beyond and found.ratio is not None and Verdict.BREACH in found.verdicts():
+    result, polled, step, began = Rollout(), False, 0, 0
+    while step < len(WEIGHTS) and result.canary.n < MOST:
+        result.weight = WEIGHTS[step]
+        now = mean * world(result.canary.n)
+        result.canary.play(source, 1, now, errors)
+        result.stable.play(source, (100 - WEIGHTS[step]) // WEIGHTS[step], now, errors)
+        result.look()
+        polled |= pooled(result.canary, result.stable)
+        beyond = result.beyond()
+        if beyond and result.ratio is not None and Verdict.BREACH in result.verdicts():
             return Ended(True, False, polled)
-        if found.canary.n - began >= STEP and not beyond:
-            step, began = step + 1, found.canary.n
+        if result.canary.n - began >= STEP and not beyond:
+            step, began = step + 1, result.canary.n
     if step < len(WEIGHTS):
         return Ended(False, False, polled)
-    guarded, before = Arm(), found.canary.n
+    guarded, before = Arm(), result.canary.n
     for _ in range(GUARDED):
         guarded.play(source, 1, mean * world(before + guarded.n), errors)
-        polled |= pooled(guarded, found.stable)
+        polled |= pooled(guarded, result.stable)
         if erring(guarded) and check(ERRORS, guarded.evidence(), None, ALPHA).verdict is Verdict.BREACH:
             return Ended(True, True, polled)
     return Ended(False, True, polled)
@@ -152,15 +152,15 @@ def agreement(rollouts: int, seed: int) -> int:
     """Looks at which every number within its bounds passes and no other does, by the operator's own code."""
     source, looks = random.Random(seed), 0
     for _ in range(rollouts):
-        found = Rollout(weight=25)
+        model = Rollout(weight=25)
         for _ in range(STEP * len(WEIGHTS)):
-            found.canary.play(source, 1, 0.5, 0.03)
-            found.stable.play(source, 3, 0.5, 0.03)
-            found.look()
-            said = found.verdicts()
-            if found.ratio is not None and abs(found.ratio - (SUCCESS.min_ratio or 0.0)) < 1e-9:
+            model.canary.play(source, 1, 0.5, 0.03)
+            model.stable.play(source, 3, 0.5, 0.03)
+            model.look()
+            verdicts = model.verdicts()
+            if model.ratio is not None and abs(model.ratio - (SUCCESS.min_ratio or 0.0)) < 1e-9:
                 continue  # the last bits of a float decide
-            assert (said == {Verdict.PASS}) != found.beyond(), f"{found}: {said}"
+            assert (verdicts == {Verdict.PASS}) != model.beyond(), f"{model}: {verdicts}"
             looks += 1
     return looks
 
@@ -170,12 +170,12 @@ def drifting(rollouts: int) -> dict[str, object]:
     source, cases = random.Random(13), list(product(WORLDS, (0.95, 1.0)))
     each = -(-rollouts // len(cases))
     ended = {(name, mean): [rollout(source, mean, 0.01, WORLDS[name]) for _ in range(each)] for name, mean in cases}
-    everything = [one for found in ended.values() for one in found]
+    everything = [one for group in ended.values() for one in group]
     return {
         "drifting_default_rollouts": len(everything),
         "drifting_default_false_rollback_rate": _share(one.rolled_back for one in everything),
         "drifting_default_false_rollback_rate_worst_case": max(
-            _share(one.rolled_back for one in found) for found in ended.values()
+            _share(one.rolled_back for one in group) for group in ended.values()
         ),
         "drifting_default_promoted_rate": _share(one.promoted for one in everything),
         "drifting_polled_threshold_false_rollback_rate": _share(one.polled for one in everything),
@@ -184,24 +184,24 @@ def drifting(rollouts: int) -> dict[str, object]:
 
 def episodes_until_breach(source: random.Random, errors: float, mean: float = 0.9) -> int:
     """Episodes of a canary that begins to fail, or to return less than the 0.9 of stable, with its first one."""
-    found = Rollout(weight=10)
-    found.stable.play(source, 9 * STEP, 0.9, 0.0)
-    while found.canary.n < MOST:
-        found.canary.play(source, 1, mean, errors)
-        found.stable.play(source, 9, 0.9, 0.0)
-        found.look()
-        if Verdict.BREACH in found.verdicts():
-            return found.canary.n
+    model = Rollout(weight=10)
+    model.stable.play(source, 9 * STEP, 0.9, 0.0)
+    while model.canary.n < MOST:
+        model.canary.play(source, 1, mean, errors)
+        model.stable.play(source, 9, 0.9, 0.0)
+        model.look()
+        if Verdict.BREACH in model.verdicts():
+            return model.canary.n
     return MOST
 
 
 def figures(rollouts: int, others: int) -> dict[str, object]:
-    """Identical models behind the analysis that nobody wrote, the same numbers compared as they stand, and `others`
+    """Identical models behind the default analysis, the same numbers compared as they stand, and `others`
     canaries each of which half or all episodes fail."""
     source, cases = random.Random(11), list(product(MEANS, ERROR_RATES))
     ended = [[rollout(source, *case) for _ in range(-(-rollouts // len(cases)))] for case in cases]
-    everything = [one for found in ended for one in found]
-    found: dict[str, object] = {
+    everything = [one for group in ended for one in group]
+    report: dict[str, object] = {
         "default_rollouts": len(everything),
         "default_mean_returns": list(MEANS),
         "default_error_rates": list(ERROR_RATES),
@@ -213,15 +213,15 @@ def figures(rollouts: int, others: int) -> dict[str, object]:
     }
     for name, errors in (("half", 0.5), ("all", 1.0)):
         needed = [episodes_until_breach(source, errors) for _ in range(others)]
-        found[f"default_{name}_failing_episodes_p50"] = median(needed)
-        found[f"default_{name}_failing_episodes_p95"] = quantiles(needed, n=20)[-1]
+        report[f"default_{name}_failing_episodes_p50"] = median(needed)
+        report[f"default_{name}_failing_episodes_p95"] = quantiles(needed, n=20)[-1]
     for name, mean in (("half", 0.45), ("none", 0.0)):
         needed = [episodes_until_breach(source, 0.0, mean) for _ in range(others // 10)]
-        found[f"default_{name}_of_the_return_episodes_p50"] = median(needed)
-        found[f"default_{name}_of_the_return_episodes_p95"] = quantiles(needed, n=20)[-1]
-    return found | drifting(rollouts)
+        report[f"default_{name}_of_the_return_episodes_p50"] = median(needed)
+        report[f"default_{name}_of_the_return_episodes_p95"] = quantiles(needed, n=20)[-1]
+    return report | drifting(rollouts)
 
 
 def _share(which: Iterable[bool]) -> float:
-    found = list(which)
-    return round(sum(found) / len(found), 5)
+    flags = list(which)
+    return round(sum(flags) / len(flags), 5)

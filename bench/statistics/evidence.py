@@ -1,4 +1,4 @@
-"""The operator's `comparison.look` for thousands of rollouts at once.
+"""The operator's `comparison.look` for thousands of rollouts as arrays.
 
 The same formulas on arrays and nothing else; `agreement` proves on whole rollouts that they give the same numbers.
 """
@@ -22,9 +22,9 @@ Feared = Callable[[Floats, float], tuple[Floats, Floats]]
 
 @dataclass(slots=True)
 class Memories:
-    """`comparison.Memory` of each rollout; `seen` and `judged` have the shape [4, rollouts]."""
+    """`comparison.Memory` of each rollout; `counted` and `judged` have the shape [4, rollouts]."""
 
-    seen: Floats
+    counted: Floats
     judged: Floats
     worse: Floats
     fine: Floats
@@ -46,10 +46,10 @@ def feared(judged: Floats, max_drop: float) -> tuple[Floats, Floats]:
 
 
 def look(
-    memories: Memories, seen: Floats, max_drop: float, bar: Bars, concurrent: Bools, fear: Feared = feared
+    memories: Memories, counts: Floats, max_drop: float, bar: Bars, concurrent: Bools, fear: Feared = feared
 ) -> None:
     """One look of every rollout, in place; `fear`: what is bet on against "as good as stable"."""
-    batch = seen - memories.seen
+    batch = counts - memories.counted
     enough = np.maximum(comparison.BATCH, comparison.GROWTH * memories.judged[CANARY_N])
     due = np.flatnonzero(concurrent & (batch[CANARY_N] >= enough) & (batch[STABLE_N] >= 1.0))
     if due.size == 0:
@@ -61,7 +61,7 @@ def look(
     fine = memories.fine[due] + _log_e(new[:2], new[2:], canary, stable, -max_drop)
     memories.fine[due] = np.minimum(fine, bar.fine + comparison.CREDIT)
     memories.judged[:, due] = judged + new
-    memories.seen[:, due] = seen[:, due]
+    memories.counted[:, due] = counts[:, due]
 
 
 def _expected(judged: Floats) -> tuple[Floats, Floats]:
@@ -74,8 +74,8 @@ def _pooled(judged: Floats) -> Floats:
     return pooled
 
 
-def _drawn(seen: Floats, rate: Floats, weight: float) -> Floats:
-    drawn: Floats = (seen[1] + weight * rate) / (seen[0] + weight)
+def _drawn(counts: Floats, rate: Floats, weight: float) -> Floats:
+    drawn: Floats = (counts[1] + weight * rate) / (counts[0] + weight)
     return drawn
 
 
@@ -101,6 +101,6 @@ def _nearest(n_a: Floats, n_b: Floats, p_a: Floats, p_b: Floats, margin: float) 
     return q + margin, q
 
 
-def _gain(seen: Floats, p: Floats, q: Floats) -> Floats:
-    gain: Floats = seen[1] * np.log(p / q) + (seen[0] - seen[1]) * np.log((1.0 - p) / (1.0 - q))
+def _gain(counts: Floats, p: Floats, q: Floats) -> Floats:
+    gain: Floats = counts[1] * np.log(p / q) + (counts[0] - counts[1]) * np.log((1.0 - p) / (1.0 - q))
     return gain

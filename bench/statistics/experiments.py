@@ -26,10 +26,10 @@ def race(chances: list[float], alpha: float, episodes: int, seed: int) -> Race:
     played, won = np.zeros(size), np.zeros(size)
     share = np.full(size, 1.0 / size)
     for done in range(0, episodes, PER_LOOK):
-        seen = tuple(
+        counts = tuple(
             Counts(n, total) if arm in racing else None for arm, (n, total) in enumerate(zip(played, won, strict=True))
         )
-        tallies = look(tallies, seen)
+        tallies = look(tallies, counts)
         racing -= frozenset(beaten_by(tallies, racing, bar(size, alpha), MIN_EPISODES))
         if len(racing) <= 1:
             return Race(next(iter(racing), None), done)
@@ -40,12 +40,12 @@ def race(chances: list[float], alpha: float, episodes: int, seed: int) -> Race:
 
 def false_winners(arms: int, alpha: float, runs: int, episodes: int) -> float:
     """Share of experiments with `arms` identical arms that name a winner."""
-    found = [race([0.7] * arms, alpha, episodes, seed) for seed in range(runs)]
-    return sum(one.winner is not None for one in found) / runs
+    races = [race([0.7] * arms, alpha, episodes, seed) for seed in range(runs)]
+    return sum(one.winner is not None for one in races) / runs
 
 
 def right_winners(chances: list[float], alpha: float, runs: int, episodes: int) -> tuple[float, float | None]:
     """Share of experiments that name the best arm, and the median episodes of all arms until they did."""
     best = int(np.argmax(chances))
-    found = [one for seed in range(runs) if (one := race(chances, alpha, episodes, 10_000 + seed)).winner == best]
-    return len(found) / runs, float(np.median([one.episodes for one in found])) if found else None
+    wins = [one for seed in range(runs) if (one := race(chances, alpha, episodes, 10_000 + seed)).winner == best]
+    return len(wins) / runs, float(np.median([one.episodes for one in wins])) if wins else None

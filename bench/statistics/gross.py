@@ -1,4 +1,4 @@
-"""The fast lane's alarms, thousands at once: how often they are false at the very bar, and how soon they are right."""
+"""The fast lane's alarms, in thousands: how often they are false at the very bar, and how soon they are right."""
 
 import math
 
@@ -32,8 +32,8 @@ class Alarms:
     @property
     def evidence(self) -> Floats:
         """Log e-values."""
-        found: Floats = np.logaddexp.reduce(self.worth, axis=0) - math.log(len(BETS))
-        return found
+        mixture: Floats = np.logaddexp.reduce(self.worth, axis=0) - math.log(len(BETS))
+        return mixture
 
 
 def false_rollbacks(rollouts: int, seconds: int, per_second: int, seed: int) -> float:
@@ -55,12 +55,12 @@ def requests_until_right(rollouts: int, good_seconds: int, per_second: int, shar
     nothing, n = np.zeros(rollouts), np.full(rollouts, float(per_second))
     for moment in range(1, good_seconds + 1):
         alarms.hear(n, nothing, moment)
-    needed, asked = np.full(rollouts, np.inf), 0
+    needed, total = np.full(rollouts, np.inf), 0
     while np.isinf(needed).any():
-        asked += 1
+        total += 1
         failed = source.binomial(1, share, rollouts).astype(float)
-        alarms.hear(np.ones(rollouts), failed, good_seconds + 1 + asked // per_second)
-        needed[np.isinf(needed) & (alarms.evidence >= NEEDED)] = asked
+        alarms.hear(np.ones(rollouts), failed, good_seconds + 1 + total // per_second)
+        needed[np.isinf(needed) & (alarms.evidence >= NEEDED)] = total
     return needed
 
 

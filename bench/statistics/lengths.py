@@ -25,25 +25,25 @@ DEADLINE = 60
 def rolled_back(metric: dict[str, Any], lengths: str, seeds: Sequence[int]) -> list[bool]:
     """Of identical models, by seed; two Prometheus servers see every second rollout in turn, and every fourth has
     overrides."""
-    found = []
+    times = []
     for seed in seeds:
         cluster = rollout(metric, LENGTHS[lengths], seed, mode=MODES[seed % 2])
         cluster.replicas, cluster.ordered_every = seed % 4 < 2, 0 if seed % 4 else 600
-        found.append(ended(cluster) == "RolledBack")
-    return found
+        times.append(ended(cluster) == "RolledBack")
+    return times
 
 
 def beaten(lengths: str, seeds: Sequence[int]) -> list[bool]:
     """Whether an arm of an experiment of two identical models loses, by seed."""
-    found = []
+    times = []
     for seed in seeds:
         cluster = LengthsExperiment((0.9, 0.9), (50,)).by(MODES[seed % 2])
         cluster.lengths, cluster.per_second = LENGTHS[lengths], 10
         cluster.random.seed(seed)
         cluster.run(190)
         cluster.start().run(EXPERIMENT_SECONDS)
-        found.append(any(arm["standing"] == "beaten" for arm in cluster.status["experiment"]["arms"]))
-    return found
+        times.append(any(arm["standing"] == "beaten" for arm in cluster.status["experiment"]["arms"]))
+    return times
 
 
 def episodes_until_a_hang_is_found(mode: str, seeds: Sequence[int]) -> float:

@@ -37,7 +37,7 @@ EXPERIMENT_EPISODES = 10_000
 
 
 def a_a() -> Figures:
-    """Identical arms: as the operator runs them, and held at 10 % for ever, where alarms have the longest time."""
+    """Identical arms: as the operator runs them, and held at 10 % forever, where alarms have the longest time."""
     rates = np.resize(RATES, A_A_ROLLOUTS)
     real = simulate(rates, rates, max_drop=MAX_DROP, seconds=SECONDS, seed=1, record=RECORDED)
     held = simulate(rates, rates, max_drop=MAX_DROP, seconds=SECONDS, seed=2, climbs=False)
@@ -65,17 +65,17 @@ def drifting_a_a() -> Figures:
     """Identical arms in a world that falls to half after 30 s, and in one that goes up and down every two minutes."""
     rates = np.resize(RATES, A_A_ROLLOUTS // 2)
     worlds = (lambda second: 1.0 if second < 30 else 0.5, lambda second: 0.7 + 0.3 * math.sin(second / 19.0))
-    found = [
+    results = [
         simulate(rates, rates, max_drop=MAX_DROP, seconds=SECONDS, seed=3, world=world).rolled_back for world in worlds
     ]
     return {
-        "drifting_a_a_rollouts": sum(one.size for one in found),
-        "drifting_false_rollback_rate": _share(np.concatenate(found)),
+        "drifting_a_a_rollouts": sum(one.size for one in results),
+        "drifting_false_rollback_rate": _share(np.concatenate(results)),
     }
 
 
 def drops() -> Figures:
-    """Ten points at six base rates, each beside the floor: a bet that knows both rates and has nothing to learn.
+    """Ten points at six base rates, each with its floor: a bet that knows both rates and has nothing to learn.
     Twenty points; two where five are tolerated, and where one is."""
     figures: Figures = {"drop_rollouts_each": OTHERS}
     tens = {f"drop10_from_{base * 100:.0f}": base for base in BASES}
@@ -85,18 +85,18 @@ def drops() -> Figures:
         ("drop2_from_95", 0.95, 0.93, MAX_DROP, SECONDS),
         ("drop2_from_95_max_drop_1", 0.95, 0.93, 0.01, 3 * SECONDS),
     ):
-        found = _arms(canary, stable, tolerated, seconds)
+        outcome = _arms(canary, stable, tolerated, seconds)
         figures |= {
-            f"{name}_rolled_back_rate": _share(found.rolled_back),
-            f"{name}_episodes_p50": _quantile(found.rolled_back_at, 0.5),
-            f"{name}_episodes_p95": _quantile(found.rolled_back_at, 0.95),
-            f"{name}_promoted_rate": _share(found.promoted),
-            f"peer_{name}_rolled_back_rate": _share(np.isfinite(found.ttest_rolled_back_at)),
-            f"peer_{name}_episodes_p50": _quantile(found.ttest_rolled_back_at, 0.5),
+            f"{name}_rolled_back_rate": _share(outcome.rolled_back),
+            f"{name}_episodes_p50": _quantile(outcome.rolled_back_at, 0.5),
+            f"{name}_episodes_p95": _quantile(outcome.rolled_back_at, 0.95),
+            f"{name}_promoted_rate": _share(outcome.promoted),
+            f"peer_{name}_rolled_back_rate": _share(np.isfinite(outcome.ttest_rolled_back_at)),
+            f"peer_{name}_episodes_p50": _quantile(outcome.ttest_rolled_back_at, 0.5),
         }
     for name, base in tens.items():
-        found = _arms(base - 0.1, base, MAX_DROP, SECONDS, fear=_knowing(base - 0.1, base))
-        figures[f"{name}_episodes_p50_floor"] = _quantile(found.rolled_back_at, 0.5)
+        outcome = _arms(base - 0.1, base, MAX_DROP, SECONDS, fear=_knowing(base - 0.1, base))
+        figures[f"{name}_episodes_p50_floor"] = _quantile(outcome.rolled_back_at, 0.5)
     edge = _arms(0.85, 0.90, MAX_DROP, SECONDS)
     return figures | {
         "drop_median_episodes": figures["drop10_from_80_episodes_p50"],
@@ -116,12 +116,12 @@ def other_streams() -> Figures:
         ("latency_p99", 0.99, 0.95, 0.03, prompt_requests(REQUESTS)),
     ):
         same = _arms(stable, stable, tolerated, SECONDS, draw)
-        found = _arms(worse, stable, tolerated, SECONDS, draw)
+        outcome = _arms(worse, stable, tolerated, SECONDS, draw)
         figures |= {
             f"{name}_false_rollback_rate": _share(same.rolled_back),
             f"{name}_promoted_rate": _share(same.promoted),
-            f"{name}_drop_to_{worse:g}_power": _share(found.rolled_back),
-            f"{name}_drop_to_{worse:g}_median_episodes": _quantile(found.rolled_back_at, 0.5),
+            f"{name}_drop_to_{worse:g}_power": _share(outcome.rolled_back),
+            f"{name}_drop_to_{worse:g}_median_episodes": _quantile(outcome.rolled_back_at, 0.5),
         }
     return figures
 
@@ -130,18 +130,18 @@ def simulation() -> Figures:
     """Long histories of rollouts through every decision, on all cores."""
     blind = walk_sabotaged(1.0)
     assert blind.wrong, "the oracle does not notice a judge that says yes to everything"
-    found, processes = walk_on_all_cores(SIMULATED_SECONDS)
-    for sentence in found.wrong[:5]:
+    walks, processes = walk_on_all_cores(SIMULATED_SECONDS)
+    for sentence in walks.wrong[:5]:
         print(sentence, file=sys.stderr)
     return {
-        "simulated_decisions": found.steps,
-        "simulated_tables": found.tables,
-        "simulated_rollouts": found.rollouts,
-        "simulated_ends": dict(found.ends),
-        "simulated_broken_promises": len(found.wrong),
+        "simulated_decisions": walks.steps,
+        "simulated_tables": walks.tables,
+        "simulated_rollouts": walks.rollouts,
+        "simulated_ends": dict(walks.ends),
+        "simulated_broken_promises": len(walks.wrong),
         "simulator_processes": processes,
-        "decisions_per_minute": round(found.steps * 60.0 / SIMULATED_SECONDS),
-        "decisions_per_minute_of_one_core": round(found.steps * 60.0 / found.cpu_seconds),
+        "decisions_per_minute": round(walks.steps * 60.0 / SIMULATED_SECONDS),
+        "decisions_per_minute_of_one_core": round(walks.steps * 60.0 / walks.cpu_seconds),
     }
 
 
@@ -200,12 +200,12 @@ def _worst(medians: list[object]) -> object:
 
 
 def _quantile(values: Floats, share: float) -> float | None:
-    found = float(np.quantile(values, share, method="higher"))
-    return found if np.isfinite(found) else None
+    value = float(np.quantile(values, share, method="higher"))
+    return value if np.isfinite(value) else None
 
 
 def default_part() -> Figures:
-    """The analysis that nobody wrote."""
+    """The default analysis."""
     return default_analysis(A_A_ROLLOUTS, OTHERS)
 
 

@@ -25,12 +25,12 @@ PROMPT = 0.01
 
 def rolled_back(seeds: Sequence[int], pause: float = PAUSE, every: int = EVERY) -> list[str]:
     """The sentence of each half hour in which the fast lane rolls the canary back."""
-    return [said for said in (_half_hour(random.Random(seed), pause, every) for seed in seeds) if said]
+    return [message for message in (_half_hour(random.Random(seed), pause, every) for seed in seeds) if message]
 
 
 def _half_hour(source: random.Random, pause: float, every: int) -> str:
     """The fast lane reads the pod each second. Requests that arrive in a pause wait for its end."""
-    asked = of_episodes(SPEC, 10)
+    spec = of_episodes(SPEC, 10)
     direct = PodEvidence("1" * 8, stamp(START), 10, steady=True)
     counters = {"requests": 0.0, "failed": 0.0, "ended/success": 0.0} | {f"within/{bound!r}": 0.0 for bound in BOUNDS}
     first = source.uniform(0.0, every)
@@ -42,8 +42,8 @@ def _half_hour(source: random.Random, pause: float, every: int) -> str:
                 counters[f"within/{bound!r}"] += took <= bound
         counters["ended/success"] += 1.0
         now = START + timedelta(seconds=second + 1)
-        direct = looked(direct, {"pod": Reading(1.0, dict(counters))}, asked, now, second + 1)
-        if why := breach(asked, direct.alarms, "the canary"):
+        direct = looked(direct, {"pod": Reading(1.0, dict(counters))}, spec, now, second + 1)
+        if why := breach(spec, direct.alarms, "the canary"):
             return why
     return ""
 

@@ -1,4 +1,4 @@
-"""Whole rollouts, thousands at once: episodes arrive, the evidence is looked at every second, the weight moves."""
+"""Whole rollouts, in thousands: episodes arrive, the evidence is looked at every second, the weight moves."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ def successes(source: np.random.Generator, n: NDArray[np.int64], mean: Floats) -
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of each rollout; episodes are the canary's own when it was decided, infinity if it was not."""
+    """The outcome of each rollout; episodes are the canary's own when it was decided, infinity if it was not."""
 
     rolled_back_at: Floats
     promoted: Bools
@@ -64,14 +64,14 @@ def simulate(
 ) -> Outcome:
     """One rollout for each pair of success rates, looked at every second for `seconds` seconds at the most.
 
-    `climbs`: steps are passed as the operator does; without it the canary stays at the first step for ever, which gives
-    false alarms the longest time to happen. `draw` makes the outcomes; the t-test beside is meant for 0 and 1. `fear`
+    `climbs`: steps are passed as the operator does; without it the canary stays at the first step forever, which gives
+    false alarms the longest time to happen. `draw` makes the outcomes; the t-test is meant for 0 and 1. `fear`
     is what is bet on against "as good as stable", the operator's own bet when left out. `world` is what the means of
     both arms are multiplied with in each second. The paths of the first
     `record` rollouts are kept for `agreement`.
     """
     rollouts, source, bar = canary.size, np.random.default_rng(seed), bars(ALPHA)
-    memories, seen = Memories.fresh(rollouts), np.zeros((4, rollouts))
+    memories, counts = Memories.fresh(rollouts), np.zeros((4, rollouts))
     step, base = np.zeros(rollouts, dtype=int), np.zeros(rollouts)
     never = np.full(rollouts, np.inf)
     result = Outcome(never, np.zeros(rollouts, bool), np.zeros(rollouts, bool), never.copy(), 0)
@@ -81,41 +81,41 @@ def simulate(
         if not running.any():
             break
         weight = WEIGHTS[step]
-        _play(source, seen, weight, canary * world(second), stable * world(second), running, draw)
+        _play(source, counts, weight, canary * world(second), stable * world(second), running, draw)
         concurrent = running & (weight < 1.0)
-        look(memories, seen, max_drop, bar, concurrent, fear)
+        look(memories, counts, max_drop, bar, concurrent, fear)
         result.looks += int(running.sum())
-        _poll(result, seen, running)
+        _poll(result, counts, running)
         for index, path in enumerate(result.paths):
             if running[index]:
-                now = (seen[:, index].copy(), bool(concurrent[index]))
+                now = (counts[:, index].copy(), bool(concurrent[index]))
                 path.append((*now, float(memories.worse[index]), float(memories.fine[index])))
         fine, worse = memories.fine >= bar.fine, memories.worse >= bar.worse
-        _note(result.rolled_back_at, running & worse & ~fine, seen)
+        _note(result.rolled_back_at, running & worse & ~fine, counts)
         if climbs:
-            passed = running & fine & (seen[CANARY_N] - base >= MIN_EPISODES)
+            passed = running & fine & (counts[CANARY_N] - base >= MIN_EPISODES)
             result.promoted |= passed & (step == WEIGHTS.size - 1)
-            base = np.where(passed, seen[CANARY_N], base)
+            base = np.where(passed, counts[CANARY_N], base)
             step = np.minimum(step + passed, WEIGHTS.size - 1)
     return result
 
 
 def _play(
-    source: np.random.Generator, seen: Floats, weight: Floats, canary: Floats, stable: Floats, on: Bools, draw: Draw
+    source: np.random.Generator, counts: Floats, weight: Floats, canary: Floats, stable: Floats, on: Bools, draw: Draw
 ) -> None:
-    mine = source.binomial(PER_SECOND, weight) * on
-    other = (PER_SECOND - mine) * on
-    seen += np.stack([mine, draw(source, mine, canary), other, draw(source, other, stable)])
+    canary_n = source.binomial(PER_SECOND, weight) * on
+    other = (PER_SECOND - canary_n) * on
+    counts += np.stack([canary_n, draw(source, canary_n, canary), other, draw(source, other, stable)])
 
 
-def _poll(result: Outcome, seen: Floats, running: Bools) -> None:
-    fires, against = significant(seen, MIN_EPISODES)
+def _poll(result: Outcome, counts: Floats, running: Bools) -> None:
+    fires, against = significant(counts, MIN_EPISODES)
     result.ttest_fired |= fires & running
-    _note(result.ttest_rolled_back_at, against & running & np.isinf(result.ttest_rolled_back_at), seen)
+    _note(result.ttest_rolled_back_at, against & running & np.isinf(result.ttest_rolled_back_at), counts)
 
 
-def _note(at: Floats, where: Bools, seen: Floats) -> None:
-    at[where] = seen[CANARY_N][where]
+def _note(at: Floats, where: Bools, counts: Floats) -> None:
+    at[where] = counts[CANARY_N][where]
 
 
 def agreement(result: Outcome, max_drop: float) -> tuple[int, float]:

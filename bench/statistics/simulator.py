@@ -123,10 +123,10 @@ class World:
         if after.state.rollout_started_at != self.state.rollout_started_at:
             self.counters.clear()
         self.state = after.state
-        told = data_condition(after, 1)
-        if (told["status"], told["reason"]) != (self.data.status, self.data.reason):
-            since = self.data.last_transition_time if told["status"] == self.data.status else stamp(self.now)
-            new = {"status": told["status"], "reason": told["reason"], "last_transition_time": since}
+        condition = data_condition(after, 1)
+        if (condition["status"], condition["reason"]) != (self.data.status, self.data.reason):
+            since = self.data.last_transition_time if condition["status"] == self.data.status else stamp(self.now)
+            new = {"status": condition["status"], "reason": condition["reason"], "last_transition_time": since}
             self.data = self.data.model_copy(update=new)
             self.status = self.status.model_copy(update={"conditions": [self.data]})
 
@@ -136,15 +136,15 @@ DEFAULTS, RUNNING = Defaults("image", "http://data"), LiveArm(1, 1)
 
 def walk(seed: int, seconds: float, sequential: bool) -> Walked:
     """Rollouts one after the other until `seconds` of wall clock are over, judged by a test or by a threshold."""
-    found, source, spec = Walked(), random.Random(seed), _spec(sequential)
+    walked, source, spec = Walked(), random.Random(seed), _spec(sequential)
     began, cpu = time.perf_counter(), time.process_time()
     while time.perf_counter() - began < seconds:
-        _rollout(found, source, spec)
-    found.cpu_seconds = time.process_time() - cpu
-    return found
+        _rollout(walked, source, spec)
+    walked.cpu_seconds = time.process_time() - cpu
+    return walked
 
 
-def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) -> None:
+def _rollout(record: Walked, source: random.Random, spec: ModelDeploymentSpec) -> None:
     """One model is asked for, anything happens, and then nothing more does: the rollout must end."""
     stable = source.uniform(0.75, 0.98)
     world = World(
@@ -154,27 +154,27 @@ def _rollout(found: Walked, source: random.Random, spec: ModelDeploymentSpec) ->
     for model in MODELS:
         world.quality[model.revision] = max(0.05, min(0.99, stable + source.choice((-0.4, -0.15, 0.0, 0.02))))
     world.desired = source.choice(MODELS)
-    found.rollouts += 1
+    record.rollouts += 1
     for fault in _faults(source):
         _meddle(world, source, fault)
         snapshot = world.look(fault)
         before = world.state
         after = move(snapshot, before.as_seen(snapshot.arms, snapshot.now))
-        found.steps += 1
-        found.wrong += _broken(world, fault, before, after)
+        record.steps += 1
+        record.wrong += _broken(world, fault, before, after)
         if shares(after.state) != shares(before):
-            found.tables += 1
-            found.wrong += unfair(table_for(snapshot, after.state), STEPS[after.state.step or 0])
+            record.tables += 1
+            record.wrong += unfair(table_for(snapshot, after.state), STEPS[after.state.step or 0])
         world.take(after)
         if fault == "calm" and not (world.state.canary or world.state.previous):
-            found.ends[after.phase] += 1
+            record.ends[after.phase] += 1
             return
         world.play(0 if after.again_after == 0.0 else source.choice((1, 5, 20)), fault)
     if _near_its_bar(world):
-        found.ends["undecided"] += 1
+        record.ends["undecided"] += 1
         return
-    found.ends["never"] += 1
-    found.wrong.append(f"no end after {MOST_LOOKS} looks: {world.state.step} at {world.state.weight} %")
+    record.ends["never"] += 1
+    record.wrong.append(f"no end after {MOST_LOOKS} looks: {world.state.step} at {world.state.weight} %")
 
 
 def _near_its_bar(world: World) -> bool:
@@ -203,7 +203,7 @@ def _faults(source: random.Random) -> Iterator[str]:
 
 
 def _meddle(world: World, source: random.Random, fault: str) -> None:
-    """What people do to a rollout while it runs."""
+    """The acts of people on a rollout while it runs."""
     if fault == "calm" or source.random() > 0.03:
         return
     arm = world.state.canary
@@ -238,23 +238,23 @@ def _broken(world: World, fault: str, old: State, after: NextState) -> list[str]
 
 
 def _missing(world: World, fault: str, old: State, after: NextState) -> list[str]:
-    """What a passed step lacks."""
+    """The flaws of a passed step."""
     assert old.canary is not None
     assert old.stable is not None
     n, good = world.counters.get(old.canary.revision, (0, 0))
-    mine, theirs = _compared(after.state if after.state.comparisons else old)
+    canary_ratio, stable_ratio = _compared(after.state if after.state.comparisons else old)
     passed = n - (old.step_base if old.step_base is not None else n)
     trials = after.state.comparisons or old.comparisons
     tested = any(item.test == "sequential" for item in world.spec.analysis.metrics)
     proven = bool(trials) and trials[0].memory.fine >= math.log(1.0 / ALPHA) - 1e-9
-    said = (
+    lacks = (
         (fault in (MUTE - {"no stable"} if old.weight == 100 else MUTE), f"without evidence at this look ({fault})"),
         (passed < MIN_EPISODES, f"on {passed} of {MIN_EPISODES} episodes"),
         (bool(n) and (1.0 - good / n) / 4.0 > MOST_ERRORS, "with too many errors"),
         (tested and not proven, "without proof"),
-        (not tested and mine < LEAST_RATIO * theirs - 1e-9, "below the bar"),
+        (not tested and canary_ratio < LEAST_RATIO * stable_ratio - 1e-9, "below the bar"),
     )
-    return [f"step {old.step} was passed {text}" for broken, text in said if broken]
+    return [f"step {old.step} was passed {text}" for broken, text in lacks if broken]
 
 
 def _spec(sequential: bool) -> ModelDeploymentSpec:

@@ -23,7 +23,7 @@ def prompt_requests(counted_as: float) -> Draw:
 
     def draw(source: np.random.Generator, n: NDArray[np.int64], mean: Floats) -> Floats:
         whole = source.binomial(n, TOGETHER)
-        found = REQUESTS * source.binomial(whole, mean) + source.binomial(REQUESTS * (n - whole), mean)
-        return np.asarray(found / counted_as)
+        requests = REQUESTS * source.binomial(whole, mean) + source.binomial(REQUESTS * (n - whole), mean)
+        return np.asarray(requests / counted_as)
 
     return draw

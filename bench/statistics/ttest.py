@@ -8,15 +8,15 @@ Z = 1.959963984540054
 """Two-sided 5 % quantile of the normal distribution."""
 
 
-def significant(seen: Floats, least: float) -> tuple[Bools, Bools]:
+def significant(counts: Floats, least: float) -> tuple[Bools, Bools]:
     """For counts [4, rollouts]: whether the test fires, and whether it fires against the canary.
 
     Student's test with pooled variance; for outcomes 0 and 1 the counts say all of it. `least`: episodes an arm needs.
     """
-    n, m = seen[CANARY_N], seen[STABLE_N]
+    n, m = counts[CANARY_N], counts[STABLE_N]
     enough = (n >= least) & (m >= least)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean, other = seen[CANARY_SUM] / n, seen[STABLE_SUM] / m
+        mean, other = counts[CANARY_SUM] / n, counts[STABLE_SUM] / m
         freedom = n + m - 2.0
         variance = (n * mean * (1.0 - mean) + m * other * (1.0 - other)) / freedom
         t = (mean - other) / np.sqrt(variance * (1.0 / n + 1.0 / m))

@@ -1,4 +1,4 @@
-"""What a simulated walk came upon."""
+"""The result of a simulated walk."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Walked:
-    """What the walk came upon. `wrong`: sentences about broken promises, none if all is well."""
+    """The result of a walk. `wrong`: sentences about broken promises, none if all is well."""
 
     steps: int = 0
     tables: int = 0

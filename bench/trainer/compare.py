@@ -23,7 +23,7 @@ from bench.trainer.statistics_of import quality, ratios
 from bench.trainer.tasks import SOLVE, WORK, Task
 
 PROGRAMS = {"ours": "ours.py", "sb3": "sb3.py"}
-# Its time is spent in matrix products, the peer's in Python: beside another lane the two would not suffer alike.
+# Its time is spent in matrix products, the peer's in Python: next to another lane the two would not suffer alike.
 ALONE = {("work", "sac")}
 PEERS = ("stable-baselines3", "torch", "numpy", "gymnasium")
 Pairs = list[dict[str, Outcome]]

@@ -1,6 +1,6 @@
 """Runs of the sides, each a process of its own, pinned to one core and one thread; the sides take turns.
 
-With two lanes two pairs run at once, each on its own core. Both lanes hold runs of all sides in turns, and which side
+With two lanes two pairs run together, each on its own core. Both lanes hold runs of all sides in turns, and which side
 goes first alternates by seed, so whatever else the machine does hits the sides alike.
 """
 
@@ -37,7 +37,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Lanes:
-    """As many rounds at once as there are cores."""
+    """As many rounds in parallel as there are cores."""
 
     cores: Sequence[int]
 
@@ -63,13 +63,13 @@ class Lanes:
     def _round(self, one: Round, core: int) -> dict[str, Outcome]:
         order = list(one.sides) if one.seed % 2 == 0 else list(reversed(one.sides))
         outcomes = {side: _process(core, *one.sides[side]) for side in order}
-        shown = "; ".join(f"{side} {_told(outcomes[side])}" for side in one.sides)
+        shown = "; ".join(f"{side} {_summary(outcomes[side])}" for side in one.sides)
         minutes, seconds = divmod(int(time.monotonic() - BEGAN), 60)
         print(f"{minutes:02d}:{seconds:02d} {one.part} {one.name} seed {one.seed}: {shown}", flush=True)
         return outcomes
 
 
-def _told(outcome: Outcome) -> str:
+def _summary(outcome: Outcome) -> str:
     text = f"{outcome['steps'] / outcome['wall_s']:,.0f} steps/s"
     if outcome.get("solved_s"):
         text += f", solved after {outcome['solved_s']:.1f} s"

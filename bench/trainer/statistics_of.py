@@ -32,13 +32,13 @@ def quality(ours: Returns, peer: Returns, name: str) -> dict[str, object]:
     """
     random = np.random.default_rng(0)
     draws = [(resampled(ours, random), resampled(peer, random)) for _ in range(RESAMPLES)]
-    mine, others = (iqm([value for run in side for value in run]) for side in (ours, peer))
+    ours_iqm, others = (iqm([value for run in side for value in run]) for side in (ours, peer))
     return {
-        "iqm": round(mine, 1),
+        "iqm": round(ours_iqm, 1),
         "iqm_ci": interval([our for our, _ in draws]),
         f"iqm_{name}": round(others, 1),
         f"iqm_{name}_ci": interval([other for _, other in draws]),
-        f"iqm_minus_{name}": round(mine - others, 1),
+        f"iqm_minus_{name}": round(ours_iqm - others, 1),
         f"iqm_minus_{name}_ci": interval([our - other for our, other in draws]),
         f"iqm_not_below_{name}_share": round(sum(our >= other for our, other in draws) / RESAMPLES, 3),
     }

@@ -1,4 +1,4 @@
-"""What is compared. "work": the same environments, network, batches, updates and steps on all sides; "solve": each
+"""The tasks to compare. "work": the same environments, network, batches, updates and steps on all sides; "solve": each
 side with hyperparameters tuned for it (the peer's from RL Baselines3 Zoo, ours the product's defaults).
 """
 

@@ -23,7 +23,7 @@ _WITHOUT_VECTOR = "SELECT count(*) FROM memory_index WHERE embedder IS NULL"
 _NOT_LISTED = "SELECT count(*) FROM memory_index WHERE NOT listed"
 
 
-class Asked:
+class Service:
     """A running service with these conversations in it."""
 
     def __init__(
@@ -52,13 +52,13 @@ class Asked:
             }
             for turn in conversation.turns
         ]
-        found: dict[str, str] = {}
+        turns_of: dict[str, str] = {}
         for start in range(0, len(memories), BATCH):
             ids = self.product.post(STORE, {"memories": memories[start : start + BATCH]})["ids"]
             turns = conversation.turns[start : start + BATCH]
-            found |= {identity: turn.id for identity, turn in zip(ids, turns, strict=True)}
-        self.turn_of |= found
-        return found
+            turns_of |= {identity: turn.id for identity, turn in zip(ids, turns, strict=True)}
+        self.turn_of |= turns_of
+        return turns_of
 
     def without_vector(self) -> int:
         """How many memories have no vector yet."""
@@ -76,7 +76,7 @@ class Asked:
     def retrieve(self, queries: Sequence[Mapping[str, Any]]) -> list[Any]:
         """The answers to these queries.
 
-        What the service found without its embedder is no answer of that embedder's: such a question is asked again.
+        An answer without the embedder does not count as the embedder's: such a question is asked again.
 
         Raises:
             SystemExit: it stays so.
@@ -92,7 +92,7 @@ class Asked:
             time.sleep(PAUSE_SECONDS)
         raise SystemExit(
             f"{len(left)} of {len(queries)} questions are answered without {answers[left[0]]['degraded']}, "
-            f"{TRIES} times: these are no figures of this embedder; give it more of the processor"
+            f"{TRIES} times: these figures are not this embedder's; give it more of the processor"
         )
 
     def ask(self, conversations: Sequence[Conversation] | None = None) -> dict[str, list[list[str]]]:
@@ -101,17 +101,17 @@ class Asked:
         Raises:
             SystemExit: an answer was found without the embedder.
         """
-        found = {}
+        answers_of = {}
         for conversation in self.conversations if conversations is None else conversations:
             queries = [
                 {"agent_id": conversation.name, "context": question.text, "k": K} for question in conversation.questions
             ]
             answers = self.retrieve(queries)
-            orders = ([self._said(conversation, hit) for hit in answer["memories"]] for answer in answers)
-            found[conversation.name] = list(orders)
-        return found
+            orders = ([self._turn(conversation, hit) for hit in answer["memories"]] for answer in answers)
+            answers_of[conversation.name] = list(orders)
+        return answers_of
 
-    def _said(self, conversation: Conversation, hit: Mapping[str, Any]) -> str:
+    def _turn(self, conversation: Conversation, hit: Mapping[str, Any]) -> str:
         """The turn; of another conversation, one by a name that no evidence has."""
         turn = self.turn_of[hit["id"]]
         return turn if hit["agent_id"] == conversation.name else f"{hit['agent_id']}/{turn}"
@@ -160,7 +160,7 @@ def gone(left: Callable[[], int], what: str) -> None:
 
 
 @contextmanager
-def service(conversations: Sequence[Conversation], **settings: str) -> Iterator[Asked]:
+def service(conversations: Sequence[Conversation], **settings: str) -> Iterator[Service]:
     """One with a database of its own and these settings, after everything is stored and indexed."""
     with postgres() as server, tempfile.TemporaryDirectory() as directory:
         server.psql("CREATE DATABASE ours;")
@@ -171,4 +171,4 @@ def service(conversations: Sequence[Conversation], **settings: str) -> Iterator[
                 file=sys.stderr,
                 flush=True,
             )
-            yield Asked(product, server.get_uri("ours"), conversations, embeds="EMBEDDER" in settings)
+            yield Service(product, server.get_uri("ours"), conversations, embeds="EMBEDDER" in settings)
