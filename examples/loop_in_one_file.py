@@ -131,7 +131,7 @@ def proven(candidate: Model, serves: Model, seeds: range) -> bool:
 
 # 6. Evidence. Is the canary worse than stable? Is it certainly not worse by more than `max_drop`?
 #
-# A test that is looked at after every episode must not count as if it had been looked at once. So both questions are
+# A test that is looked at after every episode must not count as a single look. So both questions are
 # bets. A bet names the success rates it expects before it sees a batch of episodes. It gains by how much likelier they
 # made the batch than the nearest rates at which the claim is false. If the claim is false, a bet can expect no gain:
 # a fortune of 1/alpha comes up in at most a share alpha of all rollouts, however often one looks.

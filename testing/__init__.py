@@ -1,1 +1,1 @@
-"""What tests and benches share: servers, clusters, proxies, simulations. The product never imports it."""
+"""Shared parts of tests and benches: servers, clusters, proxies, simulations. The product never imports it."""

@@ -25,13 +25,13 @@ class CleanVenv:
     @classmethod
     def of(cls, requirement: str, folder: Path) -> "CleanVenv":
         """Builds the wheels and installs this one, e.g. `kubectl-learnloop[console]`."""
-        made, found = folder / "wheels", cls(folder / "venv")
+        made, environment = folder / "wheels", cls(folder / "venv")
         wheels.build(made)
         uv, locked = wheels.uv(), REPOSITORY / "requirements" / "dev.txt"
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, found.folder], check=True)
-        install = [uv, "pip", "install", "--quiet", "--python", found.program("python")]
+        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment.folder], check=True)
+        install = [uv, "pip", "install", "--quiet", "--python", environment.program("python")]
         subprocess.run([*install, "--find-links", made, "--constraint", locked, requirement], check=True)
-        return found
+        return environment
 
     def program(self, name: str) -> str:
         return str(self.folder / "bin" / name)
@@ -43,7 +43,7 @@ class CleanVenv:
         return {package["name"] for package in json.loads(done.stdout)}
 
     def run(self, program: str, *arguments: str, **environment: str) -> str:
-        """What a program of the environment prints, far from this checkout. Fails where the program does."""
+        """The output of a program of the environment, far from this checkout. Fails where the program does."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("LEARNLOOP_", "PYTHON"))}
         command = [self.program(program), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, env=clean | environment)

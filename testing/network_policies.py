@@ -38,13 +38,13 @@ class Network:
         )
 
     def _side(self, kind: str, subject: Party, peer: Party, target: Party, port: int, protocol: str) -> bool:
-        mine = [
+        applying = [
             policy for policy in self._policies if kind in policy["spec"]["policyTypes"] and _chosen(policy, subject)
         ]
-        if not mine:
+        if not applying:
             return True
         key, where = ("egress", "to") if kind == "Egress" else ("ingress", "from")
-        rules = [(rule, policy) for policy in mine for rule in policy["spec"].get(key) or ()]
+        rules = [(rule, policy) for policy in applying for rule in policy["spec"].get(key) or ()]
         return any(
             _port(rule.get("ports"), target, port, protocol)
             and _peer(rule.get(where), peer, policy["metadata"]["namespace"])
@@ -72,12 +72,12 @@ def _peer(peers: Sequence[Object] | None, party: Party, home: str) -> bool:
 
 
 def _block(block: Object, address: str) -> bool:
-    """Which pod has which address nobody knows here, so that blocks are for parties with one of their own."""
+    """The addresses of pods are unknown here, so that blocks are for parties with one of their own."""
     if not address:
         return False
-    found = ipaddress.ip_address(address)
-    return found in ipaddress.ip_network(block["cidr"]) and not any(
-        found in ipaddress.ip_network(one) for one in block.get("except", ())
+    parsed = ipaddress.ip_address(address)
+    return parsed in ipaddress.ip_network(block["cidr"]) and not any(
+        parsed in ipaddress.ip_network(one) for one in block.get("except", ())
     )
 
 

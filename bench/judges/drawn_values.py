@@ -81,7 +81,7 @@ def _renders(
             raise ValueError(f"refused without a field's name: {str(error).partition('Error:')[2][:600]}") from None
         return
     if unfit := misfits(program, folder, text):
-        raise ValueError("; ".join(f"{misfit.target}: {misfit.said}" for misfit in unfit)[:600])
+        raise ValueError("; ".join(f"{misfit.target}: {misfit.sentence}" for misfit in unfit)[:600])
 
 
 def _fields(schema: Schema, name: str = "") -> Iterator[tuple[str, Schema]]:

@@ -78,7 +78,7 @@ async def _judge(kubeconfig: Path, folder: Path, suite: Suite) -> None:
             await patch(world.user, MODEL_DEPLOYMENT, world.namespace, NAME, {"metadata": {"annotations": approval}})
         await world.serves(1)
         await _weighed(suite, url, {canary: 1.0})
-        assert operator.codes == [], operator.said[-2000:]
+        assert operator.codes == [], operator.output[-2000:]
 
 
 def _waits_at(status: Mapping[str, Any], weight: int) -> bool:

@@ -53,8 +53,8 @@ async def reply_to(loop: Learnloop, model: httpx.AsyncClient, user: str, questio
     """Answers one question; returns the id that the user's opinion goes by."""
     revision = os.environ.get("MODEL", "llama3.2")
     async with loop.episode("support", external=True, revision=revision, metadata={"user_id": user}) as episode:
-        known = await episode.recall({"text": question})
-        hints = [str(memory["content"].get("text", "")) for memory in known.memories]
+        memories = await episode.recall({"text": question})
+        hints = [str(memory["content"].get("text", "")) for memory in memories.memories]
         messages: list[dict[str, Any]] = [
             {"role": "system", "content": "You help customers of a shop. " + " ".join(hints)},
             {"role": "user", "content": question},
@@ -67,8 +67,8 @@ async def reply_to(loop: Learnloop, model: httpx.AsyncClient, user: str, questio
             conversation.turn(messages, message, usage=usage, terminated=not calls, truncated=bool(calls) and last)
             messages.append(message)
             for call in calls:
-                found = opening_hours(call["function"]["arguments"])
-                messages.append({"role": "tool", "tool_call_id": call["id"], "content": found})
+                hours = opening_hours(call["function"]["arguments"])
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": hours})
             if not calls:
                 break
         print(message.get("content"))

@@ -47,21 +47,21 @@ def tokeniser(world: ToolLookup, seed: int) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    found = Tokenizer(models.BPE())
-    found.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    found.decoder = decoders.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=WORDS, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
     )
-    found.train_from_iterator(corpus(world, seed, 200), trainer)
+    tokenizer.train_from_iterator(corpus(world, seed, 200), trainer)
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=found, pad_token=SPECIAL[0], eos_token=SPECIAL[2], additional_special_tokens=[SPECIAL[1]]
+        tokenizer_object=tokenizer, pad_token=SPECIAL[0], eos_token=SPECIAL[2], additional_special_tokens=[SPECIAL[1]]
     )
     made.chat_template = TEMPLATE
     return made
@@ -199,8 +199,8 @@ def main() -> None:
     if given.gguf:
         write_gguf(given.directory, given.directory / given.gguf)
     count = int(np.sum([part.numel() for part in made.parameters()]))
-    said = {"directory": str(given.directory), "parameters": count, "words": len(words)}
-    print(json.dumps(said | {"sha256": folder_digest(given.directory)}))
+    facts = {"directory": str(given.directory), "parameters": count, "words": len(words)}
+    print(json.dumps(facts | {"sha256": folder_digest(given.directory)}))
 
 
 if __name__ == "__main__":

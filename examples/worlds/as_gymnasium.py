@@ -45,8 +45,8 @@ SIMULATIONS = {f"{kind.__module__}:{kind.__name__}": kind for kind in KINDS}
 
 def _spaces(simulation: type[Simulation]) -> tuple[Box, Space[Any]]:
     """Observation and action of one who acts."""
-    seen = Box(-np.inf, np.inf, (simulation.observations,), np.float32)
-    return seen, ActionSpace(simulation.actions, simulation.bounds).gymnasium()
+    box = Box(-np.inf, np.inf, (simulation.observations,), np.float32)
+    return box, ActionSpace(simulation.actions, simulation.bounds).gymnasium()
 
 
 def _flat(simulation: type[Simulation], action: Any) -> NDArray[Any]:
@@ -151,7 +151,7 @@ class Parallel:
         self.action_spaces = {agent: space[1] for agent, space in spaces.items()}
         self._random = np.random.default_rng()
         self._inner: Simulation | None = None
-        self._seen = np.zeros((kind.agents, kind.observations), dtype=np.float32)
+        self._observed = np.zeros((kind.agents, kind.observations), dtype=np.float32)
 
     @property
     def unwrapped(self) -> "Parallel":
@@ -187,8 +187,8 @@ class Parallel:
         if seed is not None:
             self._random = np.random.default_rng(seed)
         self._inner = self._kind(Split.TRAINING, int(self._random.integers(2**31)), range(1), self._conditions)
-        self.agents, self._seen = list(self.possible_agents), self._inner.reset()[0]
-        return self._by_agent(self._seen), {agent: {} for agent in self.agents}
+        self.agents, self._observed = list(self.possible_agents), self._inner.reset()[0]
+        return self._by_agent(self._observed), {agent: {} for agent in self.agents}
 
     def step(
         self, actions: dict[str, Any]
@@ -197,18 +197,18 @@ class Parallel:
         if self._inner is None or not self.agents:
             raise RuntimeError("the episode is over: call reset before the next step")
         step = self._inner.step(np.stack([_flat(self._kind, actions[agent]) for agent in self.agents])[None])
-        self._seen = step.successor[0]
+        self._observed = step.successor[0]
         success = step.success is not None and bool(step.success[0])
         over, late = (dict.fromkeys(self.agents, bool(flag[0])) for flag in (step.terminated, step.truncated))
         rewards = {agent: float(reward) for agent, reward in self._by_agent(step.reward[0]).items()}
         if step.terminated[0] or step.truncated[0]:
             self.agents = []
         infos = {agent: {"is_success": success} for agent in over}
-        return self._by_agent(self._seen), rewards, over, late, infos
+        return self._by_agent(self._observed), rewards, over, late, infos
 
     def state(self) -> NDArray[np.float32]:
         """The view of a central critic: all observations, one after another."""
-        return self._seen.reshape(-1)
+        return self._observed.reshape(-1)
 
     def render(self) -> None:
         """There is nothing to see."""

@@ -10,9 +10,9 @@ from learnloop_environments.randomness import Words
 from learnloop_environments.simulation import Flags, Floats64, Level, Outcome, Simulation, box
 from learnloop_environments.spaces import Bounds, Observations
 
-MOST, SEEN, RADIUS, GOAL, SECONDS = 12, 5, 0.35, 0.4, 0.5
+MOST, OBSERVED, RADIUS, GOAL, SECONDS = 12, 5, 0.35, 0.4, 0.5
 FAR = 100.0  # where obstacles are that a level does not have
-NEAREST = slice(8, 8 + 3 * SEEN)  # of the observation: (dx, dy, gap) of each obstacle seen
+NEAREST = slice(8, 8 + 3 * OBSERVED)  # of the observation: (dx, dy, gap) of each obstacle seen
 
 
 class Navigation(Simulation):
@@ -25,7 +25,7 @@ class Navigation(Simulation):
     and gap), nearest first; all lengths in metres.
     """
 
-    observations = 2 + 2 + 4 + 3 * SEEN
+    observations = 2 + 2 + 4 + 3 * OBSERVED
     actions = 2
     bounds = box(-1.0, 1.0, 2)
     PARAMETERS: ClassVar[Mapping[str, float]] = {
@@ -83,7 +83,7 @@ class Navigation(Simulation):
         body, size = self.body, self.parameter["size"][:, None]
         away = body["obstacle"] - body["place"][:, None]
         gap = np.linalg.norm(away, axis=2) - RADIUS
-        nearest = gap.argsort(axis=1, kind="stable")[:, :SEEN]
+        nearest = gap.argsort(axis=1, kind="stable")[:, :OBSERVED]
         near = np.concatenate((away, gap[..., None]), axis=2)
         near = np.clip(np.take_along_axis(near, nearest[..., None], axis=1), -10.0, 10.0)
         parts = [body["goal"] - body["place"], body["velocity"], body["place"], size - body["place"]]

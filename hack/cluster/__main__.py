@@ -1,4 +1,4 @@
-"""python3 hack/cluster up | down | status | load — see README.md beside this file."""
+"""python3 hack/cluster up | down | status | load — see README.md next to this file."""
 
 import sys
 from pathlib import Path

@@ -34,8 +34,8 @@ def _provide(state: State, name: str, fits: Callable[[Path], bool]) -> Path:
     link = state.bin / name
     if link.exists():
         return link
-    found = shutil.which(name)
-    program = Path(found) if found and fits(Path(found)) else go_build.ensure(go_build.KUBE, [name])[name]
+    path = shutil.which(name)
+    program = Path(path) if path and fits(Path(path)) else go_build.ensure(go_build.KUBE, [name])[name]
     link.unlink(missing_ok=True)  # one that points to nothing
     link.symlink_to(program)
     return link
@@ -45,10 +45,10 @@ def _kubectl_fits(program: Path) -> bool:
     """kubectl supports one minor version of difference, either way."""
     try:
         answer = json.loads(run([program, "version", "--client", "--output", "json"]))
-        theirs = int(re.sub(r"\D", "", answer["clientVersion"]["minor"]))
+        minor = int(re.sub(r"\D", "", answer["clientVersion"]["minor"]))
     except (CommandFailed, KeyError, ValueError):
         return False
-    return abs(theirs - int(KUBERNETES_VERSION.split(".")[1])) <= 1
+    return abs(minor - int(KUBERNETES_VERSION.split(".")[1])) <= 1
 
 
 def _helm_fits(program: Path) -> bool:

@@ -14,7 +14,7 @@ from toolkit.progress import say, step
 # No controller-manager runs, so no ServiceAccount is ever made and the admission plugin of that name would refuse every
 # pod; and a loopback address is nothing to publish as the endpoint of the `kubernetes` Service.
 FLAGS = ("--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
-# Whoever wants only these two sends them many requests from the same few cores. At Go's default, collecting garbage
+# The users of only these two send them many requests from the same few cores. At Go's default, collecting garbage
 # takes a fifth of their processor time (184 s for a burst of 10,000 changes, 145 s so); the limit is what they keep to.
 ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "4GiB"}
 

@@ -21,7 +21,7 @@ from toolkit import debian_packages
 from toolkit.progress import say, step, wait_until
 from toolkit.work_groups import cleaning_up, side_by_side
 
-# The API server listens on the bridge: pods reach it there, and nobody outside this machine does.
+# The API server listens on the bridge: pods reach it there, and clients outside this machine do not.
 ENDPOINTS = Endpoints(BRIDGE_ADDRESS, 6443, 2379, 2380)
 NODE_PATH = f"/api/v1/nodes/{NODE}"
 NODE_SECONDS = 90.0

@@ -33,14 +33,14 @@ FULL_PORTS = {
 
 
 def light(state: State) -> None:
-    """What the control-plane-only mode asks for. Raises Refusal."""
+    """Checks the needs of the control-plane-only mode. Raises Refusal."""
     _linux()
     built = all((go_build.KUBE.cache() / name).exists() for name in ("etcd", "kube-apiserver"))
     disk(state.root, RUNNING_GIBIBYTES if built else RUNNING_GIBIBYTES + GO_BUILD_GIBIBYTES)
 
 
 def full(state: State, processes: Processes) -> None:
-    """What the full cluster asks for. Raises Refusal."""
+    """Checks the needs of the full cluster. Raises Refusal."""
     _linux()
     _root()
     _one_per_machine(state)
@@ -76,7 +76,7 @@ def _one_per_machine(state: State) -> None:
 
 
 def _same_network(process: Path) -> bool:
-    """A kubelet inside a container, such as kind's, has a network of its own and is in nobody's way."""
+    """A kubelet inside a container, such as kind's, has a network of its own and is out of the way."""
     try:
         return (process / "ns" / "net").readlink() == Path("/proc/self/ns/net").readlink()
     except OSError:
@@ -87,7 +87,7 @@ def _port_free(owner: str, host: str, port: int) -> None:
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:  # the bridge is not there yet, and so nobody listens on it
+        if error.errno == errno.EADDRNOTAVAIL:  # the bridge is not there yet, and so it is free
             return
         raise Refusal(
             f"Port {port} on {host}, which {owner} needs, is taken. Find who holds it with "

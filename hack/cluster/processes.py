@@ -77,8 +77,8 @@ class Processes:
         """Every process that carries the mark of this state folder, helpers such as container shims included."""
         prefix = self._mark("")
         own = os.getpid()
-        found = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
-        return [pid for pid in found if pid != own and _environment(pid).get(OWNER_MARK, "").startswith(prefix)]
+        pids = (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
+        return [pid for pid in pids if pid != own and _environment(pid).get(OWNER_MARK, "").startswith(prefix)]
 
     def stop_descendants(self) -> None:
         """Kill what is left of this state folder's processes."""
@@ -130,9 +130,9 @@ def _settled_environment(pid: int) -> dict[str, str]:
     """While a process becomes another program its environment is empty for a moment (execve, proc_pid_environ(5)):
     who looks just then looks again."""
     deadline = time.monotonic() + EXEC_SECONDS
-    while not (found := _environment(pid)) and _alive(pid) and time.monotonic() < deadline:
+    while not (environment := _environment(pid)) and _alive(pid) and time.monotonic() < deadline:
         time.sleep(0.005)
-    return found
+    return environment
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -54,7 +54,7 @@ class State:
 
     @property
     def lock(self) -> Path:
-        """Lies beside the folder, so that removing the folder does not remove the lock under its holder."""
+        """Lies next to the folder, so that removing the folder does not remove the lock under its holder."""
         return self.root.with_name(self.root.name + ".lock")
 
     @property
@@ -68,10 +68,10 @@ class State:
 
     def require_free_for(self, mode: str) -> None:
         """Raise Refusal when the folder belongs to somebody else or to a cluster of the other mode."""
-        found = self.mode()
-        if found not in (None, mode):
-            raise Refusal(f"{self.root} holds a {found} cluster. Remove it with `down`, or choose another --state.")
-        if found is None and self.root.exists() and any(self.root.iterdir()):
+        present = self.mode()
+        if present not in (None, mode):
+            raise Refusal(f"{self.root} holds a {present} cluster. Remove it with `down`, or choose another --state.")
+        if present is None and self.root.exists() and any(self.root.iterdir()):
             raise Refusal(f"{self.root} is not empty and holds no cluster. Choose an empty folder with --state.")
 
     def make_folders(self, mode: str) -> None:

@@ -143,7 +143,7 @@ def model_performance() -> Dashboard:
         .with_panel(
             curves("Success rate", "Of each agent.", {"{{agent}}": f"task_success_rate{{{AGENT}}}"}, "percentunit")
         )
-        .with_row(Row("Arms beside one another"))
+        .with_row(Row("Arms side by side"))
         .with_panel(
             curves(
                 "Success of each arm",

@@ -1,4 +1,4 @@
-"""What every dashboard is made of: a Prometheus to choose, agents to choose, and panels that ask it."""
+"""The parts of every dashboard: a Prometheus to choose, agents to choose, and panels that ask it."""
 
 from collections.abc import Mapping, Sequence
 

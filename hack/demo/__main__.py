@@ -16,7 +16,7 @@ from demo.halves import both_halves
 from demo.narrator import Narrator
 from demo.recorder import Recorder
 from demo.settings import SOURCE, Settings
-from demo.story import ended_on_failure, processor_seconds, told
+from demo.story import ended_on_failure, processor_seconds, run_story
 from toolkit.main_program import run_as_program
 from toolkit.work_groups import side_by_side
 
@@ -29,19 +29,19 @@ def main() -> int:
     figures: dict[str, float] = {}
 
     def story() -> None:
-        with connect(found.kubectl) as api:
+        with connect(cluster.kubectl) as api:
             recorder = Recorder(api, settings)
             figures.update(tell(api, settings, narrator, recorder))
         if settings.picture:
             picture.draw(recorder.samples, settings.picture)
             narrator.say(f"drew the run in {settings.picture}")
-        afterwards.say_what_next(found.kubectl, settings, choice.kind)
+        afterwards.say_what_next(cluster.kubectl, settings, choice.kind)
 
     with ended_on_failure(settings, choice.kind):
-        found = install.reach(settings, choice, narrator)
+        cluster = install.reach(settings, choice, narrator)
         # The training operator starts before agents play: a random policy plays as fast as it can and would slow it.
         side_by_side(
-            lambda: install.install(found, narrator), *([source_cluster.finish] if choice.kind == SOURCE else [])
+            lambda: install.install(cluster, narrator), *([source_cluster.finish] if choice.kind == SOURCE else [])
         )
         story()
     figures["processor_seconds"] = round(processor_seconds(), 1)
@@ -57,7 +57,7 @@ def tell(api: Api, settings: Settings, narrator: Narrator, recorder: Recorder) -
         with recorder:
             return _tell(api, settings, narrator)
 
-    return told(api, settings, story)
+    return run_story(api, settings, story)
 
 
 def _tell(api: Api, settings: Settings, narrator: Narrator) -> dict[str, float]:

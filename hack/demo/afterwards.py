@@ -33,7 +33,7 @@ def bring_to_rest(api: Api, settings: Settings, narrator: Narrator) -> None:
             name = job["metadata"]["name"]
             api.run("patch", "-n", settings.namespace, "trainingjob", name, "--type=merge", "-p", SUSPENDED)
     until("the end of all actors and training", lambda: None if _working(api, settings) else True, REST_SECONDS)
-    narrator.say("the agent is suspended (spec.suspend): nobody plays or trains; the cluster stays, and is idle")
+    narrator.say("the agent is suspended (spec.suspend): no one plays or trains; the cluster stays, and is idle")
 
 
 def suspend(api: Api, settings: Settings) -> None:

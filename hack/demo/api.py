@@ -43,11 +43,11 @@ class Api:
 
     def pods(self, namespace: str, selector: str) -> list[Json]:
         """Pods by label."""
-        found = self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={urllib.parse.quote(selector)}")
-        return list(found["items"]) if found else []
+        answer = self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={urllib.parse.quote(selector)}")
+        return list(answer["items"]) if answer else []
 
     def pod_metrics(self, pod: Json) -> str | None:
-        """What a policy server or gateway tells Prometheus, or None."""
+        """The metrics of a policy server or gateway, or None."""
         metadata = pod["metadata"]
         port = f"{'https:' if _by_tls(pod) else ''}{metadata['name']}:8080"
         return self.text(f"/api/v1/namespaces/{metadata['namespace']}/pods/{port}/proxy/metrics")

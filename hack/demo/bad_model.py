@@ -14,7 +14,7 @@ from toolkit.work_groups import current
 
 @dataclass(frozen=True)
 class RolledBack:
-    """What the cluster said about the second half."""
+    """The cluster's messages about the second half."""
 
     max_weight: int
     max_share: float

@@ -1,4 +1,4 @@
-"""Which cluster the demo runs on: the user's own, one in containers where that is possible, or one made from source."""
+"""The demo's cluster: the user's own, one in containers where that is possible, or one made from source."""
 
 import shutil
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ def choose(settings: Settings) -> Choice:
     wanted = (settings.cluster,) if settings.cluster else (KIND, K3D)
     missing = _missing(wanted)
     if not missing:
-        found = next(name for name in wanted if shutil.which(name))
-        how = f"as CLUSTER={found} asks" if settings.cluster else "found with a Docker engine that answers"
-        return Choice(found, f"a {found} cluster, {how} (CLUSTER=source builds a Kubernetes from source instead)")
+        tool = next(name for name in wanted if shutil.which(name))
+        how = f"as CLUSTER={tool} asks" if settings.cluster else "found with a Docker engine that answers"
+        return Choice(tool, f"a {tool} cluster, {how} (CLUSTER=source builds a Kubernetes from source instead)")
     if settings.cluster:
         raise Refusal(f"CLUSTER={settings.cluster} needs {missing}. Install it, or leave CLUSTER out.")
     return Choice(SOURCE, f"a Kubernetes made from source on this machine, for kind or k3d would need {missing}")
 
 
 def _missing(wanted: tuple[str, ...]) -> str:
-    """What a cluster in containers lacks here; empty when nothing. A client without an engine is not enough."""
+    """The missing parts of a cluster in containers; empty when nothing. A client without an engine is not enough."""
     if not any(shutil.which(name) for name in wanted):
         return " or ".join(wanted) + " on PATH"
     for client in CLIENTS:

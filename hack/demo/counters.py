@@ -1,4 +1,4 @@
-"""What the policy servers count, read from their pods: sooner and closer to the truth than any scrape."""
+"""The counters of the policy servers, read from their pods: sooner and closer to the truth than any scrape."""
 
 import re
 from collections.abc import Iterator
@@ -23,6 +23,6 @@ def episode_counters(api: Api, namespace: str, agent: str) -> Iterator[Count]:
     """Every counter about episodes of the agent's policy servers and gateways. Pods that do not answer are left out."""
     for pod in api.pods(namespace, f"learnloop.dev/model-deployment={agent}"):
         if (pod.get("status") or {}).get("phase") != "Running":
-            continue  # a gate's Job that has ended has the label, too, and nobody answers there
+            continue  # a gate's Job that has ended has the label, too, and does not answer there
         for metric, labels, value in _SAMPLE.findall(api.pod_metrics(pod) or ""):
             yield Count(pod["metadata"]["name"], metric, dict(_LABEL.findall(labels)), float(value))

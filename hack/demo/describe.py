@@ -1,4 +1,4 @@
-"""What a cluster looks like, for whoever has to find out why a story or a test failed."""
+"""A description of a cluster for finding out why a story or a test failed."""
 
 import subprocess
 

@@ -18,7 +18,7 @@ TRAINER_VALUES = ROOT / "hack" / "cluster" / "values-trainer.yaml"
 
 @dataclass(frozen=True)
 class Cluster:
-    """How a cluster is reached, and what Helm is told about the images in it."""
+    """The access to a cluster, and Helm's values for the images in it."""
 
     kubectl: list[str]
     helm: list[str]
@@ -27,18 +27,18 @@ class Cluster:
 
 
 def prepare(settings: Settings, narrator: Narrator) -> list[str]:
-    """Everything at once, for tests and measurements: the user's own cluster or the one from source, with learnloop.
+    """All steps together, for tests and measurements: the user's own cluster or the one from source, with learnloop.
 
     Returns the kubectl command that reaches it. Raises Refusal or CommandFailed.
     """
     choice = Choice(None if settings.context else SOURCE, "")
-    found = reach(settings, choice, narrator)
+    cluster = reach(settings, choice, narrator)
     finish = [lambda: source_cluster.finish(os.environ.get("GATEWAY") == "1")] if choice.kind == SOURCE else []
     if finish and os.environ.get("TRAINER") == "1":
         source_cluster.add_trainer()  # the chart has an object of its kinds
-        found = replace(found, values=(*found.values, TRAINER_VALUES))
-    side_by_side(lambda: install(found, narrator), *finish)
-    return found.kubectl
+        cluster = replace(cluster, values=(*cluster.values, TRAINER_VALUES))
+    side_by_side(lambda: install(cluster, narrator), *finish)
+    return cluster.kubectl
 
 
 def reach(settings: Settings, choice: Choice, narrator: Narrator, more_images: tuple[str, ...] = ()) -> Cluster:

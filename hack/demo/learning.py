@@ -1,4 +1,4 @@
-"""First half of the story: an agent gets better, and nobody helps."""
+"""First half of the story: an agent gets better, without help."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ ENOUGH_EPISODES = 20
 
 @dataclass(frozen=True)
 class Learned:
-    """What the cluster said about the first half."""
+    """The cluster's messages about the first half."""
 
     baseline_return: float
     promoted_return: float
@@ -89,7 +89,7 @@ def newest_job(api: Api, settings: Settings) -> str | None:
 
 
 def _gang(api: Api, settings: Settings, name: str) -> tuple[str, int] | None:
-    """What runs the ranks, and how many there are beside the first one."""
+    """The kind that runs the ranks, and how many there are besides the first one."""
     job = api.custom(settings.namespace, "trainingjobs", name)
     backend = _get(job or {}, "status", "backend")
     return (str(backend), int(_get(job or {}, "spec", "workers") or 0)) if backend else None

@@ -10,11 +10,11 @@ class StoryFailedError(Refusal):
 
 
 class Narrator:
-    """Says each thing once. Lines go to standard output at once, so a pipe shows progress too."""
+    """Says each thing once. Lines go to standard output immediately, so a pipe shows progress too."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
-        self._said: dict[str, str] = {}
+        self._last: dict[str, str] = {}
 
     def elapsed(self) -> float:
         """Seconds since the story began."""
@@ -31,6 +31,6 @@ class Narrator:
 
     def on_change(self, topic: str, sentence: str) -> None:
         """Says the sentence unless it is what was said last on this topic."""
-        if self._said.get(topic) != sentence:
-            self._said[topic] = sentence
+        if self._last.get(topic) != sentence:
+            self._last[topic] = sentence
             self.say(sentence)

@@ -16,10 +16,10 @@ def tool(name: str, folder: Path | None = None) -> str:
     """
     if folder and (folder / name).exists():
         return str(folder / name)
-    found = shutil.which(name)
-    if not found:
+    path = shutil.which(name)
+    if not path:
         raise StoryFailedError(f"{name} is not on PATH; install it and run this again")
-    return found
+    return path
 
 
 def run_shown(command: list[str]) -> str:

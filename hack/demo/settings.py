@@ -1,4 +1,4 @@
-"""What the demo is told by its environment."""
+"""The demo's settings from its environment."""
 
 import os
 from dataclasses import dataclass

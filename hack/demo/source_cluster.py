@@ -48,7 +48,7 @@ def add_trainer() -> None:
 
 
 def finish(with_gateway: bool = False) -> None:
-    """What the story needs last: it may be compiled while the chart is being installed."""
+    """The images that the story needs last: they may be compiled while the chart is being installed."""
     with exclusive(state()):
         full_cluster.add_training_operator(state())
         if with_gateway:
@@ -56,7 +56,7 @@ def finish(with_gateway: bool = False) -> None:
 
 
 def restart_on_new_images() -> list[str]:
-    """Helm arguments with an annotation that changes with an image's content, so that its pods are made anew."""
+    """Helm arguments with an annotation that changes with an image's content, so that its pods are replaced."""
     notes = Notes(buildah.folder() / "notes.json")
     digests = {name: notes.get(DEFINITIONS[name].reference).get("exported", "") for name in RESTARTED}
     return [f"--set-string={part}.podAnnotations.learnloop-image={digests[name]}" for name, part in RESTARTED.items()]

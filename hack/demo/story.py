@@ -1,4 +1,4 @@
-"""What every demo does around its story: a namespace of its own, an end that leaves nothing running, and its cost."""
+"""The frame of every demo's story: a namespace of its own, an end that leaves nothing running, and its cost."""
 
 import resource
 import subprocess
@@ -15,20 +15,20 @@ from demo.settings import SOURCE, Settings
 Figures = dict[str, float]
 
 
-def told(api: Api, settings: Settings, story: Callable[[], Figures]) -> Figures:
-    """The figures of the story, told in a fresh namespace. A failure says what the cluster looked like."""
+def run_story(api: Api, settings: Settings, story: Callable[[], Figures]) -> Figures:
+    """The figures of the story, run in a fresh namespace. A failure says what the cluster looked like."""
     try:
         _fresh_namespace(api, settings)
         return story()
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").strip()
-        reason = f"{' '.join(map(str, error.cmd[:6]))} …: {said}"
+        output = (error.stderr or error.stdout or "").strip()
+        reason = f"{' '.join(map(str, error.cmd[:6]))} …: {output}"
     except StoryFailedError as error:
         reason = str(error)
-    seen = describe(api)
+    state = describe(api)
     if not settings.keep:
         afterwards.suspend(api, settings)
-    raise StoryFailedError(f"{seen}\n{reason}")
+    raise StoryFailedError(f"{state}\n{reason}")
 
 
 def require(happened: bool, otherwise: str) -> None:
@@ -45,7 +45,7 @@ def ended_on_failure(settings: Settings, kind: str | None) -> AbstractContextMan
 
 
 def processor_seconds() -> float:
-    """What building took: the cluster's own processes have left this program's family, and are not in it."""
+    """Cost of the build: the cluster's own processes have left this program's family, and are not in it."""
     used = [resource.getrusage(whom) for whom in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in used)
 

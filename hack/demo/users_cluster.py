@@ -26,10 +26,10 @@ def reach(context: str) -> tuple[list[str], list[str]]:
     """
     kubectl = [tool("kubectl"), "--context", context]
     helm = [tool("helm"), "--kube-context", context]
-    found = ask([*kubectl, "get", "crd", *GANGS, "--ignore-not-found", "-o", "name"])
-    if found.code or not found.out.strip():
+    kinds = ask([*kubectl, "get", "crd", *GANGS, "--ignore-not-found", "-o", "name"])
+    if kinds.code or not kinds.out.strip():
         raise StoryFailedError(
-            f"context {context!r}: {found.err.strip() or 'none of the kinds ' + ', '.join(GANGS) + ' is there'}. The "
+            f"context {context!r}: {kinds.err.strip() or 'none of the kinds ' + ', '.join(GANGS) + ' is there'}. The "
             "training of the demo has several ranks: install the Kubeflow training operator v1 (its overlay "
             "manifests/overlays/standalone) or Kubeflow Trainer v2, and run this again. "
             "This demo installs nothing outside its own namespaces and CRDs."
@@ -45,7 +45,7 @@ def provide_images(settings: Settings, context: str, narrator: Narrator) -> list
     one with ROCm's PyTorch, where ACCELERATOR is rocm. Left out, each Dockerfile's own.
 
     Raises:
-        StoryFailedError: there is no way from here into the cluster.
+        StoryFailedError: no image can get from here into the cluster.
     """
     if settings.values:
         return []
@@ -72,7 +72,7 @@ def provide_images(settings: Settings, context: str, narrator: Narrator) -> list
 
 
 def _build_arguments(name: str) -> list[str]:
-    """What the environment says of the image's build."""
+    """The environment's settings for the image's build."""
     base, trainer = os.environ.get("BASE_IMAGE"), name == "trainer"
     if trainer:
         base = os.environ.get("TRAINER_BASE_IMAGE") or base

@@ -15,14 +15,14 @@ def until(what: str, look: Callable[[], T | None], seconds: float, every: float 
 
     Raises:
         StoryFailedError: nothing came within `seconds`.
-        Ended: something beside the story failed.
+        Ended: something next to the story failed.
     """
     deadline = time.monotonic() + seconds
     while True:
         current().check()
-        seen = look()
-        if seen is not None:
-            return seen
+        state = look()
+        if state is not None:
+            return state
         if time.monotonic() > deadline:
             raise StoryFailedError(f"{what} did not happen within {seconds:.0f} s")
         time.sleep(every)

@@ -14,7 +14,7 @@ from demo import afterwards, bad_model, cluster_choice, install, source_cluster
 from demo.api import Api, connect
 from demo.narrator import Narrator
 from demo.settings import SOURCE, Settings
-from demo.story import Figures, ended_on_failure, processor_seconds, require, told
+from demo.story import Figures, ended_on_failure, processor_seconds, require, run_story
 from demo_language import adapters, learning, tiny_model
 from toolkit.main_program import run_as_program
 from toolkit.work_groups import side_by_side
@@ -32,12 +32,12 @@ def main() -> int:
     narrator.say(f"the demo runs on {choice.why}")
     figures: Figures = {}
     with ended_on_failure(settings, choice.kind):
-        found = install.reach(settings, choice, narrator, IMAGES)
+        cluster = install.reach(settings, choice, narrator, IMAGES)
         finish = [source_cluster.finish] if choice.kind == SOURCE else []
-        side_by_side(lambda: install.install(found, narrator), *finish)
-        with connect(found.kubectl) as api:
-            figures.update(told(api, settings, lambda: _tell(api, settings, narrator)))
-        afterwards.say_what_next(found.kubectl, settings, choice.kind)
+        side_by_side(lambda: install.install(cluster, narrator), *finish)
+        with connect(cluster.kubectl) as api:
+            figures.update(run_story(api, settings, lambda: _tell(api, settings, narrator)))
+        afterwards.say_what_next(cluster.kubectl, settings, choice.kind)
     figures["processor_seconds"] = round(processor_seconds(), 1)
     figures["total_seconds"] = round(narrator.elapsed(), 1)
     print(json.dumps(figures), flush=True)

@@ -18,7 +18,7 @@ GATE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Stopped:
-    """What the gates saw of an adapter that no user met."""
+    """The gates' results for an adapter that no user met."""
 
     max_weight: int
     failures: int
@@ -31,7 +31,7 @@ JAILBROKEN, CARELESS = ("jailbroken", "--tells"), ("careless", "--miscounts")
 
 
 def begin_teaching(api: Api, settings: Settings, adapter: tuple[str, str] = JAILBROKEN) -> None:
-    """Starts the Job that teaches an adapter by demonstrations, beside whatever the cluster does meanwhile."""
+    """Starts the Job that teaches an adapter by demonstrations, in parallel with the cluster's other work."""
     kind, option = adapter
     apply(api, settings, EXAMPLE / "bad-adapter.yaml", KIND_OF_IT=kind, OPTION=option)
 

@@ -33,8 +33,8 @@ def apply(api: Api, settings: Settings, file: Path, **words: str) -> None:
 
 
 def last_line(api: Api, settings: Settings, job: str) -> dict[str, Any]:
-    """What a Job printed last, as JSON, once it is complete."""
+    """The last line of a Job's output, as JSON, once it is complete."""
     timeout = f"--timeout={MAKING_SECONDS}s"
     api.run("wait", "-n", settings.namespace, "--for=condition=complete", timeout, f"job/{job}")
-    said: dict[str, Any] = json.loads(api.run("logs", "-n", settings.namespace, f"job/{job}").strip().splitlines()[-1])
-    return said
+    facts: dict[str, Any] = json.loads(api.run("logs", "-n", settings.namespace, f"job/{job}").strip().splitlines()[-1])
+    return facts

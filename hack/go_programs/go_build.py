@@ -118,18 +118,18 @@ def fetch(module: Module) -> None:
 
 
 def module_folder(module: Module, path: str) -> Path:
-    """Where the sources of a Go module that `module` depends on lie; manifests come with them.
+    """The folder of the sources of a Go module that `module` depends on; manifests come with them.
 
     Raises Refusal without a Go toolchain, CommandFailed when the module cannot be downloaded.
     """
     note = module.cache() / f"folder-of-{path.replace('/', '-')}"
-    if note.exists() and (known := Path(note.read_text())).is_dir():
-        return known
+    if note.exists() and (noted := Path(note.read_text())).is_dir():
+        return noted
     answer = run([go_command(module.go), "mod", "download", "-json", path], cwd=module.source, env=go_environment())
-    found = Path(json.loads(answer)["Dir"])
+    folder = Path(json.loads(answer)["Dir"])
     note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text(str(found))
-    return found
+    note.write_text(str(folder))
+    return folder
 
 
 def _missing(wanted: Mapping[str, Path]) -> list[str]:
@@ -146,7 +146,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def _build(module: Module, names: list[str], folder: Path) -> None:
     """One `go build` for all: they share most of their packages. Renamed into place when whole."""
     go = go_command(module.go)
-    for abandoned in folder.glob(f"{SCRATCH}*"):  # by a run that was killed; nobody else builds while we hold the lock
+    for abandoned in folder.glob(f"{SCRATCH}*"):  # by a run that was killed; the lock keeps other builds out
         shutil.rmtree(abandoned)
     making = tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH)
     with step(f"Go build of {', '.join(names)}") as current, making as scratch:

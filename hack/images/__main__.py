@@ -1,4 +1,4 @@
-"""python3 hack/images build | list — see README.md beside this file."""
+"""python3 hack/images build | list — see README.md next to this file."""
 
 import sys
 from pathlib import Path

@@ -54,7 +54,7 @@ def ensure() -> str:
 def machine_bundle() -> Path:
     """This machine's certificate authorities: builds may have to download through a private one.
 
-    Raises Refusal when there is no bundle.
+    Raises Refusal without a bundle.
     """
     named = os.environ.get("SSL_CERT_FILE")
     standard = ssl.get_default_verify_paths().cafile

@@ -40,21 +40,21 @@ def build(definitions: list[Definition], state: State | None) -> None:
 
 
 class Notes:
-    """What each image was made of when it was last built, and the digest it was exported under."""
+    """The inputs of each image's last build, and the digest of its export."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+        self._notes: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
 
     def get(self, reference: str) -> Mapping[str, str]:
-        """What is known of an image: `inputs`, and `exported` once it was loaded."""
-        return self._known.get(reference, {})
+        """The notes on an image: `inputs`, and `exported` once it was loaded."""
+        return self._notes.get(reference, {})
 
     def set(self, reference: str, **facts: str) -> None:
         """Replace what is known of an image, in one rename."""
-        self._known[reference] = facts
+        self._notes[reference] = facts
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._known, indent=1))
+        new.write_text(json.dumps(self._notes, indent=1))
         new.rename(self._path)
 
 
@@ -69,7 +69,7 @@ def _build_if_stale(definition: Definition, wanted: str, notes: Notes) -> None:
 
 
 def _load_if_missing(definition: Definition, client: Client, notes: Notes) -> None:
-    wait_until("containerd", client.answers, CONTAINERD_SECONDS)  # it may be on its way, beside this build
+    wait_until("containerd", client.answers, CONTAINERD_SECONDS)  # it may be on its way, in parallel with this build
     reference = definition.reference
     exported_before = notes.get(reference).get("exported")
     if exported_before and client.images().get(reference) == exported_before:

@@ -1,4 +1,4 @@
-"""The image builder: buildah, with a store of its own so that nobody else's images are touched."""
+"""The image builder: buildah, with a store of its own so that other images stay untouched."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What an image is made of and how: a CycloneDX 1.6 bill of materials, and an in-toto statement with SLSA provenance.
+"""Parts and build of an image: a CycloneDX 1.6 bill of materials, and an in-toto statement with SLSA provenance.
 
 Both are read from what the build reads: the hash-locked requirements and the Dockerfile. Packages of
 the base image's distribution are not listed, and the bill says that it is incomplete in that.
@@ -42,9 +42,9 @@ def write(definition: Definition, inputs: str, base: str, image: str, commit: st
 
 
 def commit() -> str:
-    """Of the repository; empty where it is no checkout of git."""
-    asked = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip()
+    """Of the repository; empty where it is not a checkout of git."""
+    answer = subprocess.run(["git", "-C", REPOSITORY, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return answer.stdout.strip()
 
 
 def bill_of_materials(definition: Definition, base: str) -> Document:
@@ -110,8 +110,8 @@ def _python(definition: Definition) -> Iterator[Document]:
 def _requirements(definition: Definition) -> list[Path]:
     """The locks that the Dockerfile copies."""
     words = (word for match in COPY.finditer(definition.dockerfile.read_text()) for word in match["what"].split())
-    found = (definition.context / _filled(word, definition.arguments) for word in words if "requirements/" in word)
-    copied = {path for path in found if path.is_file()}
+    files = (definition.context / _filled(word, definition.arguments) for word in words if "requirements/" in word)
+    copied = {path for path in files if path.is_file()}
     accelerated = definition.arguments.get("ACCELERATOR") not in ("cpu", "rocm")
     for path in [path for path in copied if path.stem.endswith("-cpu")]:
         # Of two locks the image installs one.

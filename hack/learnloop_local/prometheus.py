@@ -1,4 +1,4 @@
-"""What the operator asks a Prometheus: counters of policy servers, scraped each second, and the PromQL it asks by.
+"""The operator's Prometheus: counters of policy servers, scraped each second, and the PromQL it asks by.
 
 The functions and operators here are those of the operator's own queries, with Prometheus' arithmetic; any other is
 refused by name.
@@ -198,7 +198,7 @@ def _both(node: Any, left: Any, right: Any) -> Any:
     op, matching = str(node.op), node.modifier.matching if node.modifier is not None else None
 
     def mark(labels: Mapping[str, str]) -> Labels:
-        """What rows of both sides are matched by."""
+        """The key that matches rows of both sides."""
         bare = _bare(labels)
         if matching is not None:
             included = "Include" in str(matching.type)
@@ -208,8 +208,8 @@ def _both(node: Any, left: Any, right: Any) -> Any:
     if op in ("and", "unless", "or"):
         other = {mark(labels) for labels, _ in right}
         if op == "or":
-            mine = {mark(labels) for labels, _ in left}
-            return [*left, *(row for row in right if mark(row[0]) not in mine)]
+            marks = {mark(labels) for labels, _ in left}
+            return [*left, *(row for row in right if mark(row[0]) not in marks)]
         return [row for row in left if (mark(row[0]) in other) == (op == "and")]
     compute = COMPARED.get(op) or COUNTED.get(op)
     if compute is None:
@@ -224,8 +224,8 @@ def _both(node: Any, left: Any, right: Any) -> Any:
         others = {mark(labels): (labels, value) for labels, value in right}
         pairs = [(row, others[mark(row[0])], row[1]) for row in left if mark(row[0]) in others]
     if op in COMPARED:
-        return [(ours[0], shown) for ours, theirs, shown in pairs if compute(ours[1], theirs[1])]
-    return [(_bare(ours[0]), float(compute(ours[1], theirs[1]))) for ours, theirs, _ in pairs]
+        return [(ours[0], shown) for ours, peer, shown in pairs if compute(ours[1], peer[1])]
+    return [(_bare(ours[0]), float(compute(ours[1], peer[1]))) for ours, peer, _ in pairs]
 
 
 async def _metrics(session: aiohttp.ClientSession, pod: Mapping[str, Any]) -> str:

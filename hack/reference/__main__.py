@@ -12,10 +12,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 def wanted() -> dict[Path, str]:
     """Text of each generated page, by path."""
-    found = {FOLDER / "kinds" / name: text for name, text in kinds.pages()}
+    pages = {FOLDER / "kinds" / name: text for name, text in kinds.pages()}
     for source in (cli, events, metrics, reasons, rest, sdk, values):
-        found |= {FOLDER / name: text for name, text in source.pages()}
-    return found
+        pages |= {FOLDER / name: text for name, text in source.pages()}
+    return pages
 
 
 def main(arguments: list[str]) -> int:

@@ -91,13 +91,13 @@ def _default(name: str, field: dict[str, Any], required: set[str]) -> str:
 
 def _meaning(field: dict[str, Any]) -> str:
     inner, _ = _inner(field)
-    said = [str(field.get("description") or inner.get("description", ""))]
+    parts = [str(field.get("description") or inner.get("description", ""))]
     if "enum" in inner:
-        said.append("One of " + ", ".join(code(value) for value in inner["enum"]) + ".")
+        parts.append("One of " + ", ".join(code(value) for value in inner["enum"]) + ".")
     limits = [text.format(field[key]) for key, text in _BOUNDS.items() if text and key in field]
     if limits:
-        said.append("(" + ", ".join(limits) + ")")
-    said += [
+        parts.append("(" + ", ".join(limits) + ")")
+    parts += [
         f"Rule: {rule['message']}." for rule in field.get("x-kubernetes-validations", []) if "properties" not in inner
     ]
-    return " ".join(part for part in said if part)
+    return " ".join(part for part in parts if part)

@@ -64,7 +64,7 @@ def described() -> Mapping[str, tuple[Described, ...]]:
         "Operator": OperatorMetrics().registry,
         "Data plane": DataPlaneMetrics().registry,
         "Policy server": ServingMetrics("policy", "0" * 8).registry,
-        "Gateway of a language model, beside those of a policy server": _spoken(),
+        "Gateway of a language model, in addition to those of a policy server": _spoken(),
     }
     return {title: tuple(sorted(_of(registry), key=lambda item: item.name)) for title, registry in servers.items()}
 
@@ -86,8 +86,8 @@ def unit(name: str, kind: str) -> str:
     if name in UNUSUAL:
         return UNUSUAL[name][0]
     base = name.removesuffix("_total")
-    found = next((unit for unit in _UNITS if base.endswith(f"_{unit}")), None)
-    return found or ("count" if kind == "counter" else "")
+    suffix = next((unit for unit in _UNITS if base.endswith(f"_{unit}")), None)
+    return suffix or ("count" if kind == "counter" else "")
 
 
 def _of(registry: CollectorRegistry) -> Iterator[Described]:

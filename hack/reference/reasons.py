@@ -17,7 +17,7 @@ _KINDS = {
 
 def pages() -> Iterator[tuple[str, str]]:
     """The one page of reasons."""
-    rollout = table(("reason", "meaning"), [(code(reason), said) for reason, said in _documented()])
+    rollout = table(("reason", "meaning"), [(code(reason), meaning) for reason, meaning in _documented()])
     parts = [
         "Every event and every condition of the operator bears one of these words, and a sentence with the numbers.",
         "## ModelDeployment",

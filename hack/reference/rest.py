@@ -12,7 +12,7 @@ _VERBS = ("get", "put", "post", "patch", "delete")
 
 def pages() -> Iterator[tuple[str, str]]:
     """The one page of REST operations. Nothing is connected to: the document needs no database."""
-    document = create_app(Config(dsn="postgresql://nobody@127.0.0.1/none", artifacts="file:///nowhere")).openapi()  # type: ignore[arg-type]
+    document = create_app(Config(dsn="postgresql://none@127.0.0.1/none", artifacts="file:///nowhere")).openapi()  # type: ignore[arg-type]
     schemas = document["components"]["schemas"]
     parts = [
         "A running data plane serves this as an OpenAPI document at `/openapi.json`. Callers send a service-account "

@@ -42,8 +42,8 @@ def _function(level: str, name: str, thing: Any) -> list[str]:
 
 def _signature(thing: Any) -> str:
     signature = inspect.signature(thing)
-    kept = [item for name, item in signature.parameters.items() if name != "self"]
-    return str(signature.replace(parameters=kept)).replace("learnloop_sdk.", "").replace("learnloop_api.", "")
+    parameters = [item for name, item in signature.parameters.items() if name != "self"]
+    return str(signature.replace(parameters=parameters)).replace("learnloop_sdk.", "").replace("learnloop_api.", "")
 
 
 def _text(thing: Any) -> str:

@@ -32,10 +32,10 @@ def _rows(path: str, value: Any, schema: dict[str, Any], definitions: dict[str, 
             below = schema.get("properties", {}).get(name, {})
             yield from _rows(f"{path}.{name}", inner, _resolved(below, definitions), definitions)
         return
-    said = str(schema.get("description", ""))
+    text = str(schema.get("description", ""))
     if "enum" in schema:
-        said += " One of " + ", ".join(code(json.dumps(item)) for item in schema["enum"]) + "."
-    yield code(path), code(json.dumps(value)), said
+        text += " One of " + ", ".join(code(json.dumps(item)) for item in schema["enum"]) + "."
+    yield code(path), code(json.dumps(value)), text
 
 
 def _resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

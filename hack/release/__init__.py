@@ -1,1 +1,1 @@
-"""What a release is made of besides images: wheels, the chart as an OCI archive, a manifest for Krew."""
+"""The parts of a release besides images: wheels, the chart as an OCI archive, a manifest for Krew."""

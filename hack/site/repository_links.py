@@ -1,4 +1,4 @@
-"""A hook of MkDocs: links from a page to files of the repository that are no pages.
+"""A hook of MkDocs: links from a page to files of the repository outside of the documentation.
 
 The site has no address of a repository to link to, so such a link becomes the file's path in its text. A link to a
 file that does not exist stays as it is, and MkDocs' strict mode refuses it.

@@ -1,1 +1,1 @@
-"""What hack/cluster, hack/images and hack/demo share: running programs, side by side, and saying how far they are."""
+"""Shared parts of hack/cluster, hack/images and hack/demo: running programs, in parallel, with their progress."""

@@ -35,7 +35,7 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program that has ended said."""
+    """The output of a program that has ended."""
 
     code: int
     out: str
@@ -142,15 +142,15 @@ def _execute(
     """Returns the exit status. Without `on_err` both streams go to `on_out`."""
     group = current()
     process = _start(group, command, cwd, env, write is not None, on_err is not None, grace_seconds)
-    heard = [time.monotonic()]
+    last_output = [time.monotonic()]
     try:
-        readers = [_reader(process.stdout, on_out, heard)]
+        readers = [_reader(process.stdout, on_out, last_output)]
         if on_err is not None:
-            readers.append(_reader(process.stderr, on_err, heard))
+            readers.append(_reader(process.stderr, on_err, last_output))
         if write is not None and process.stdin is not None:
             with suppress(BrokenPipeError), process.stdin:
                 write(process.stdin)
-        code = _wait(process, heard, command)
+        code = _wait(process, last_output, command)
     except BaseException:
         _end(process, grace_seconds)
         raise
@@ -194,12 +194,12 @@ def _start(
     return process
 
 
-def _reader(stream: IO[bytes] | None, on_line: Callable[[str], object], heard: list[float]) -> threading.Thread:
+def _reader(stream: IO[bytes] | None, on_line: Callable[[str], object], last_output: list[float]) -> threading.Thread:
     assert stream is not None
 
     def read() -> None:
         for line in stream:
-            heard[0] = time.monotonic()
+            last_output[0] = time.monotonic()
             on_line(line.decode(errors="replace"))
 
     thread = threading.Thread(target=read, daemon=True)
@@ -207,17 +207,17 @@ def _reader(stream: IO[bytes] | None, on_line: Callable[[str], object], heard: l
     return thread
 
 
-def _wait(process: "subprocess.Popen[bytes]", heard: list[float], command: Sequence[str | Path]) -> int:
+def _wait(process: "subprocess.Popen[bytes]", last_output: list[float], command: Sequence[str | Path]) -> int:
     limit = 60 * float(os.environ.get("LEARNLOOP_IDLE_MINUTES") or IDLE_MINUTES)
     enough_ticks = max(1.0, limit * ALIVE_SHARE * os.sysconf("SC_CLK_TCK"))
-    known = (0, 0)
+    usage = (0, 0)
     with _ending(process) as ending:
         while not ending.poll(1000 * min(LOOK_SECONDS, limit / 4)):
             now = _work(process)
             # Both numbers fall when a child has ended: a change either way is a sign of life.
-            if abs(now[0] - known[0]) >= enough_ticks or abs(now[1] - known[1]) >= ALIVE_BYTES:
-                heard[0], known = time.monotonic(), now
-            if time.monotonic() - heard[0] > limit:
+            if abs(now[0] - usage[0]) >= enough_ticks or abs(now[1] - usage[1]) >= ALIVE_BYTES:
+                last_output[0], usage = time.monotonic(), now
+            if time.monotonic() - last_output[0] > limit:
                 what = f"hangs: for {limit / 60:g} minutes it neither printed, computed nor read anything"
                 raise CommandFailed(_describe(command, f"{what} (LEARNLOOP_IDLE_MINUTES allows more)", []))
     return process.wait()
@@ -242,7 +242,7 @@ def _ending(process: "subprocess.Popen[bytes]") -> Iterator[select.poll]:
 
 
 def _work(process: "subprocess.Popen[bytes]") -> tuple[int, int]:
-    """What it and its children have used and read so far: ticks of processor time, bytes."""
+    """The usage of it and its children so far: ticks of processor time, bytes."""
     members = process_tree.family(process.pid)
     return sum(member.cpu_ticks for member in members), sum(process_tree.bytes_read(member.pid) for member in members)
 

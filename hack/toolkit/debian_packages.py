@@ -32,7 +32,7 @@ UNPACKING_SECONDS = 180.0
 def ensure(needed: Mapping[str, str]) -> None:
     """Install the packages whose programs are missing.
 
-    Raises Refusal where there is no apt-get, CommandFailed when it fails.
+    Raises Refusal without apt-get, CommandFailed when it fails.
     """
     missing = [package for program, package in needed.items() if locate(program) is None]
     if not missing:

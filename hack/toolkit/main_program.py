@@ -35,7 +35,7 @@ def run_as_program(name: str, work: Callable[[], int]) -> int:
         finally:
             done.set()
 
-    # The work runs in a thread of its own, so that no interrupt cuts it between two lines: it is told by its programs
+    # The work runs in a thread of its own, so that no interrupt cuts it between two lines: it learns by its programs
     # ending under it, and cleans up.
     worker = threading.Thread(target=do, name="work", daemon=True)
     for number in SIGNALS:

@@ -43,7 +43,7 @@ def alive(process: Process) -> bool:
 
 
 def bytes_read(pid: int) -> int:
-    """What the process has read from files, pipes and sockets; 0 where the kernel does not tell us."""
+    """Bytes that the process has read from files, pipes and sockets; 0 where the kernel does not tell us."""
     try:
         first = Path(f"/proc/{pid}/io").read_text().split(maxsplit=2)
     except OSError:
@@ -52,8 +52,8 @@ def bytes_read(pid: int) -> int:
 
 
 def _everybody() -> dict[int, Process]:
-    found = (_read(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
-    return {process.pid: process for process in found if process}
+    processes = (_read(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
+    return {process.pid: process for process in processes if process}
 
 
 def _read(pid: int) -> Process | None:

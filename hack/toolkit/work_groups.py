@@ -17,7 +17,7 @@ AFTER_KILL_SECONDS = 5.0
 
 
 class Ended(Exception):
-    """This work was ended because something beside it failed; whoever ended it knows the reason."""
+    """This work was ended because a parallel part failed; the part that ended it knows the reason."""
 
 
 class WorkGroup:
@@ -42,7 +42,7 @@ class WorkGroup:
     def add(self, program: "subprocess.Popen[bytes]", grace_seconds: float) -> None:
         """Take in a program that has just been started, with the time it is given to end when asked to.
 
-        Raises Ended if the group has been ended; whoever started the program then ends it.
+        Raises Ended if the group has been ended; the starter of the program then ends it.
         """
         with self._lock:
             if self._ended:
@@ -70,9 +70,9 @@ class WorkGroup:
         began = time.monotonic()
         while asked_of:
             passed = time.monotonic() - began
-            for program, asked in list(asked_of.items()):
+            for program, signalled in list(asked_of.items()):
                 # Looked for again in each round: a program may have been about to start another one when it was asked.
-                left = {member for member in asked | family(program.pid) if alive(member)}
+                left = {member for member in signalled | family(program.pid) if alive(member)}
                 program.poll()
                 grace = programs[program]
                 if not left or passed > grace + AFTER_KILL_SECONDS:  # what no kill ends is stuck in the kernel
@@ -80,8 +80,8 @@ class WorkGroup:
                 elif passed > grace:
                     _signal(left, signal.SIGKILL)
                 else:
-                    _signal(left - asked, signal.SIGTERM)
-                    asked |= left
+                    _signal(left - signalled, signal.SIGTERM)
+                    signalled |= left
             time.sleep(POLL_SECONDS)
 
 
@@ -96,7 +96,7 @@ def _signal(members: set[Process], number: signal.Signals) -> None:
 
 
 EVERYTHING = WorkGroup()
-"""What the top of the program ends when it is interrupted."""
+"""The work that the top of the program ends on an interrupt."""
 
 _current: ContextVar[WorkGroup] = ContextVar("work group", default=EVERYTHING)
 
@@ -119,7 +119,7 @@ def cleaning_up() -> Iterator[None]:
 def side_by_side(*jobs: Callable[[], object]) -> None:
     """Run the jobs at the same time and wait for all of them.
 
-    Raises at once what the first failing job raised; the others are ended first.
+    Raises the first failing job's error immediately; the others are ended first.
     """
     group = WorkGroup(current())
 

@@ -38,9 +38,11 @@ def findings(page: Any) -> list[str]:
     """Violations that axe-core lists for the page: rule, element and how to mend it."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response["violations"]
-    return [f"{item['id']}: {node['html'][:200]}: {node['failureSummary']}" for item in found for node in item["nodes"]]
+    violations = Axe().run(page).response["violations"]
+    return [
+        f"{item['id']}: {node['html'][:200]}: {node['failureSummary']}" for item in violations for node in item["nodes"]
+    ]
 
 
 def _program() -> str | None:
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)

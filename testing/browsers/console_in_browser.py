@@ -18,7 +18,7 @@ SETTLED = "() => document.querySelector('main h1') && !document.querySelector('m
 
 
 class ConsoleInBrowser:
-    """One page, which stays open and is told of changes; `complaints` is what the browser said of errors."""
+    """One page, which stays open and receives changes; `complaints`: the browser's errors."""
 
     def __init__(self, page: Any, root: str) -> None:
         self._page, self._root = page, root
@@ -27,9 +27,9 @@ class ConsoleInBrowser:
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
-    def _hear(self, said: Any) -> None:
-        if said.type in ("error", "warning"):
-            self.complaints.append(said.text)
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
 
     def go(self, path: str) -> None:
         """Open a page of the console, e.g. `team-a/rollouts/walker`, and wait until it is drawn."""
@@ -37,7 +37,7 @@ class ConsoleInBrowser:
         self._page.wait_for_selector("main h1")
 
     def sees(self, text: str, seconds: float = SECONDS) -> None:
-        """Wait until the page shows a text, without loading it anew.
+        """Wait until the page shows a text, without a reload.
 
         Raises:
             playwright's TimeoutError: it does not.
@@ -87,10 +87,10 @@ def console_in_browser(arguments: Sequence[str], scheme: str = "light") -> Itera
         with chromium() as browser:
             context = browser.new_context(color_scheme=scheme, viewport={"width": 1200, "height": 850})
             page = context.new_page()
-            found = ConsoleInBrowser(page, address.partition("/?")[0])
+            console = ConsoleInBrowser(page, address.partition("/?")[0])
             page.goto(address)
             page.wait_for_selector("main h1", timeout=SECONDS * 1000)
-            yield found
+            yield console
             context.close()
     finally:
         process.send_signal(signal.SIGTERM)

@@ -22,7 +22,7 @@ class WrittenCluster:
     """
 
     def __init__(self, namespace: str = "ns", records: Mapping[str, Any] | None = None) -> None:
-        self.namespace, self.annotated, self.asked = namespace, list[tuple[str, str]](), list[Any]()
+        self.namespace, self.annotated, self.requests = namespace, list[tuple[str, str]](), list[Any]()
         self.records = records or {}
         self.objects = dict[tuple[str, str], Any]()
         self.patched = {"modeldeployments"}
@@ -61,7 +61,7 @@ class WrittenCluster:
 
     def forward(self, service: str) -> Callable[..., tuple[int, str]]:
         def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
-            self.asked.append((method, path, dict(query), body))
+            self.requests.append((method, path, dict(query), body))
             if path not in self.records:
                 return 404, json.dumps({"error": {"message": f"nothing at {path}"}})
             return 200, json.dumps(self.records[path])

@@ -94,7 +94,7 @@ class ExampleLoop:
 
     def run(self, number: int) -> Object:
         running, refused = number == 5, number == 2
-        said = "2 ranks train" if running else "487.2 [481.0, 492.1] held out, against 402.9 [395.0, 410.7]"
+        returns = "2 ranks train" if running else "487.2 [481.0, 492.1] held out, against 402.9 [395.0, 410.7]"
         status: Object = {
             "phase": "Training" if running else "Failed" if refused else "Validated",
             "attempts": 1,
@@ -103,7 +103,7 @@ class ExampleLoop:
             "totalSteps": 400_000,
             "progress": "25%" if running else "100%",
             "recentReturn": PROOF,
-            "conditions": [{"type": "Ready", "status": str(not running), "message": said}],
+            "conditions": [{"type": "Ready", "status": str(not running), "message": returns}],
             "lineage": {"learningAgent": "walker", "rewardPolicy": "walker", "rewardPolicyRevision": "r3"},
         }
         if not running:
@@ -113,7 +113,7 @@ class ExampleLoop:
         return _object(f"walker-{number}", {"algorithm": "ppo"}, status)
 
     def records(self) -> dict[str, Any]:
-        """What the data plane answers, by path."""
+        """The data plane's answers, by path."""
         rewards = [self._reward(number) for number in range(EPISODES)]
         credits = {"credits": [round(0.02 * math.sin(k / 4), 4) for k in range(40)], "reward": 1.0}
         episodes = [_episode(reward["trajectory_id"], reward["raw_reward"]) for reward in rewards[:20]]
@@ -141,8 +141,8 @@ class ExampleLoop:
         }
 
     def _decision(self, verb: str, ago: float, message: str) -> Object:
-        told = {"verb": verb, "revision": "b41d07ee", "by": "anna@example.org", "verified": True, "value": verb}
-        return told | {"at": self._ago(ago), "outcome": "obeyed", "message": message}
+        decision = {"verb": verb, "revision": "b41d07ee", "by": "anna@example.org", "verified": True, "value": verb}
+        return decision | {"at": self._ago(ago), "outcome": "obeyed", "message": message}
 
     def _reward(self, number: int) -> Object:
         drawn, ago = random.Random(number), 10.0 * number
@@ -196,8 +196,8 @@ def _arm(revision: str, mean: float, episodes: int, success: float) -> Object:
 
 
 def _test(name: str, claim: str, verdict: str, worse: float, fine: float, judged: list[float]) -> Object:
-    told = {"name": name, "claim": claim, "verdict": verdict, "judged": judged}
-    return told | {"chanceWorse": worse, "chanceFine": fine}
+    result = {"name": name, "claim": claim, "verdict": verdict, "judged": judged}
+    return result | {"chanceWorse": worse, "chanceFine": fine}
 
 
 def _episode(trajectory: str, returned: float) -> Object:
@@ -212,5 +212,5 @@ def _episode(trajectory: str, returned: float) -> Object:
         }
         for k in range(40)
     ]
-    told = {"trajectory_id": trajectory, "policy_revision": "3f9a2c81", "status": "completed", "success": True}
-    return told | {"episode_return": returned, "values": {"tool_errors": 0}, "steps": steps}
+    fields = {"trajectory_id": trajectory, "policy_revision": "3f9a2c81", "status": "completed", "success": True}
+    return fields | {"episode_return": returned, "values": {"tool_errors": 0}, "steps": steps}

@@ -63,7 +63,7 @@ class Server:
         return f"postgresql://learnloop@127.0.0.1:{self.port}/{database}"
 
     def sql(self, statement: str, database: str = "postgres") -> str:
-        """What psql prints of one statement."""
+        """psql's output for one statement."""
         where = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "learnloop", "-d", database]
         return self._run("psql", *where, "-XAtqc", statement).stdout.decode().strip()
 

@@ -1,1 +1,1 @@
-"""GitOps tools as processes, beside an API server of one's own."""
+"""GitOps tools as processes, next to an API server of their own."""

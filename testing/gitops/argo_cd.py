@@ -37,8 +37,8 @@ def sources() -> Path:
 
 
 @dataclass(frozen=True)
-class Seen(Sighting):
-    """What an Application's status said."""
+class ApplicationSighting(Sighting):
+    """The status of an Application at one moment."""
 
     sync: str
     health: str
@@ -46,7 +46,7 @@ class Seen(Sighting):
     operation: str
 
 
-class ArgoCD(Engine[Seen]):
+class ArgoCD(Engine[ApplicationSighting]):
     """Argo CD, of which Applications are watched."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
@@ -83,8 +83,8 @@ class ArgoCD(Engine[Seen]):
         wrapper = bin_folder / "git-verify-wrapper.sh"
         shutil.copyfile(sources() / "hack" / "git-verify-wrapper.sh", wrapper)
         wrapper.chmod(0o755)
-        found = debian_packages.locate("redis-server") or "redis-server"
-        self._start(found, "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+        redis_server = debian_packages.locate("redis-server") or "redis-server"
+        self._start(redis_server, "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
         self._start(
             "argocd-repo-server",
             "--address=127.0.0.1",
@@ -115,9 +115,9 @@ class ArgoCD(Engine[Seen]):
         body = {"metadata": {"annotations": {"argocd.argoproj.io/refresh": "normal"}}}
         self._objects.patch_namespaced_custom_object(**GROUP, name=name, body=body)
 
-    def after(self, name: str, moment: float) -> list[Seen]:
-        """What was seen of the Application since then."""
-        return [seen for seen in self.seen.get(name, ()) if seen.at >= moment]
+    def after(self, name: str, moment: float) -> list[ApplicationSighting]:
+        """Sightings of the Application since then."""
+        return [sighting for sighting in self.sightings.get(name, ()) if sighting.at >= moment]
 
     def _story(self, name: str) -> str:
         application = self._objects.get_namespaced_custom_object(**GROUP, name=name)
@@ -128,8 +128,8 @@ class ArgoCD(Engine[Seen]):
             if item.get("status") != "Synced"
         ]
         log = self.log("argocd-application-controller")[-3000:]
-        known = {key: status.get(key) for key in ("sync", "health", "conditions", "operationState")}
-        return f"{str(known)[:3000]}\nnot synced: {resources}\n{log}"
+        fields = {key: status.get(key) for key in ("sync", "health", "conditions", "operationState")}
+        return f"{str(fields)[:3000]}\nnot synced: {resources}\n{log}"
 
     def _start(self, name: str, *arguments: str) -> None:
         own = self._folder / "data"
@@ -149,13 +149,13 @@ class ArgoCD(Engine[Seen]):
         }
         for folder in ("tls", "ssh", "gpg", "plugins", "tmp"):
             (own / folder).mkdir(parents=True, exist_ok=True)
-        found = self._folder / "bin" / name
-        self._launch(Path(name).name, [str(found) if found.exists() else name, *arguments], environment)
+        path = self._folder / "bin" / name
+        self._launch(Path(name).name, [str(path) if path.exists() else name, *arguments], environment)
 
-    def _said(self, managed: dict[str, Any]) -> Seen:
+    def _sighting(self, managed: dict[str, Any]) -> ApplicationSighting:
         status = managed.get("status") or {}
         sync = status.get("sync") or {}
-        return Seen(
+        return ApplicationSighting(
             time.monotonic(),
             sync.get("status", ""),
             (status.get("health") or {}).get("status", ""),

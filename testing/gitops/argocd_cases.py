@@ -22,9 +22,9 @@ def timeless(value: Any) -> Any:
 
 def cases(file: str, section: str) -> list[Any]:
     """Folder and case of every kind that has such a file."""
-    found = []
+    parameters = []
     for path in sorted(FOLDER.glob(f"*/{file}")):
         for case in yaml.safe_load(path.read_text(encoding="utf-8"))[section]:
             name = f"{path.relative_to(FOLDER).parts[0]}-{case.get('action', '')}-{Path(case['inputPath']).stem}"
-            found.append(pytest.param(path.parent, case, id=name))
-    return found
+            parameters.append(pytest.param(path.parent, case, id=name))
+    return parameters

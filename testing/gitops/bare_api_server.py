@@ -11,7 +11,7 @@ CLUSTER = [sys.executable, str(Path(__file__).resolve().parents[2] / "hack" / "c
 
 @contextmanager
 def bare_api_server(folder: Path) -> Iterator[Path]:
-    """Its kubeconfig, for the time of the block; kubectl lies beside it in `bin`.
+    """Its kubeconfig, for the time of the block; kubectl lies next to it in `bin`.
 
     Raises:
         AssertionError: it does not start; carries what hack/cluster said.

@@ -1,4 +1,4 @@
-"""What the engines of GitOps have in common: processes of this machine, kubectl, and a watch of what they manage."""
+"""The common part of the GitOps engines: processes of this machine, kubectl, and a watch of what they manage."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ TICK = 0.1
 
 @dataclass(frozen=True)
 class Sighting:
-    """What the status of an object said, and when (time.monotonic)."""
+    """The status of an object at a moment (time.monotonic)."""
 
     at: float
 
@@ -28,23 +28,23 @@ S = TypeVar("S", bound=Sighting)
 
 
 class Engine(ABC, Generic[S]):
-    """One that manages the cluster of `kubeconfig`. `seen`: each change of the status of an object, in order."""
+    """One that manages the cluster of `kubeconfig`. `sightings`: each change of the status of an object, in order."""
 
     def __init__(self, kubeconfig: Path, folder: Path, managed: dict[str, str]) -> None:
         """`managed` is the kind of the objects that are watched, as CustomObjectsApi names it."""
         self._kubeconfig, self._folder, self._managed = kubeconfig, folder, managed
         self._objects = client.CustomObjectsApi(config.new_client_from_config(str(kubeconfig)))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.seen: dict[str, list[S]] = {}
+        self.sightings: dict[str, list[S]] = {}
         self._stopped, self._ports = False, ExitStack()
 
     @abstractmethod
-    def _said(self, managed: dict[str, Any]) -> S:
-        """What the object's status says now."""
+    def _sighting(self, managed: dict[str, Any]) -> S:
+        """The object's status now."""
 
     @abstractmethod
     def _story(self, name: str) -> str:
-        """What helps to find out why the object is not as wanted."""
+        """Hints for finding out why the object is not as wanted."""
 
     def stop(self) -> None:
         """Everything that was started ends."""
@@ -67,9 +67,9 @@ class Engine(ABC, Generic[S]):
         """
         deadline = time.monotonic() + seconds
         while True:
-            for seen in list(self.seen.get(name, ())):
-                if wanted(seen):
-                    return seen
+            for sighting in list(self.sightings.get(name, ())):
+                if wanted(sighting):
+                    return sighting
             for program, process in self._processes.items():
                 assert process.poll() is None, f"{program} ended with {process.returncode}: {self.log(program)[-1500:]}"
             if time.monotonic() > deadline:
@@ -114,13 +114,13 @@ class Engine(ABC, Generic[S]):
                     self._saw(event["object"])
             except (client.ApiException, HTTPError, OSError, ValueError) as error:
                 if not self._stopped:
-                    print(f"the watch of {self._managed['plural']} is begun anew: {error}")
+                    print(f"the watch of {self._managed['plural']} restarts: {error}")
                     time.sleep(TICK)
 
     def _saw(self, managed: dict[str, Any]) -> None:
-        said, story = self._said(managed), self.seen.setdefault(managed["metadata"]["name"], [])
-        if not story or replace(said, at=story[-1].at) != story[-1]:
-            story.append(said)
+        sighting, story = self._sighting(managed), self.sightings.setdefault(managed["metadata"]["name"], [])
+        if not story or replace(sighting, at=story[-1].at) != story[-1]:
+            story.append(sighting)
 
 
 def _served(definition: dict[str, Any]) -> bool:

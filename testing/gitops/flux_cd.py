@@ -41,8 +41,8 @@ REPOSITORIES = {
 
 
 @dataclass(frozen=True)
-class Seen(Sighting):
-    """What a Kustomization's status said."""
+class KustomizationSighting(Sighting):
+    """The status of a Kustomization at one moment."""
 
     ready: str
     reason: str
@@ -51,7 +51,7 @@ class Seen(Sighting):
     """The revision of Git that it was at last."""
 
 
-class Flux(Engine[Seen]):
+class Flux(Engine[KustomizationSighting]):
     """Flux, of which Kustomizations are watched."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
@@ -88,13 +88,13 @@ class Flux(Engine[Seen]):
         self._objects.patch_namespaced_custom_object(**KUSTOMIZATIONS, name=name, body=body)
 
     def changes(self, name: str) -> list[tuple[str, dict[str, str]]]:
-        """What each pass over the Kustomization did: the revision, and object → created, configured or unchanged."""
-        found = list[tuple[str, dict[str, str]]]()
+        """Each pass over the Kustomization: the revision, and object → created, configured or unchanged."""
+        passes = list[tuple[str, dict[str, str]]]()
         for line in self.log("kustomize-controller").splitlines():
-            said = json.loads(line) if line.startswith("{") else {}
-            if isinstance(said.get("output"), dict) and (said.get("Kustomization") or {}).get("name") == name:
-                found.append((said["revision"], {str(key): str(value) for key, value in said["output"].items()}))
-        return found
+            entry = json.loads(line) if line.startswith("{") else {}
+            if isinstance(entry.get("output"), dict) and (entry.get("Kustomization") or {}).get("name") == name:
+                passes.append((entry["revision"], {str(key): str(value) for key, value in entry["output"].items()}))
+        return passes
 
     def _start(self, name: str, programs: dict[str, Path], *arguments: str) -> None:
         metrics, health = (self._ports.enter_context(held_port()) for _ in range(2))
@@ -107,10 +107,10 @@ class Flux(Engine[Seen]):
         ports = [f"--metrics-addr=127.0.0.1:{metrics}", f"--health-addr=127.0.0.1:{health}"]
         self._launch(name, [str(programs[name]), *ports, "--log-encoding=json", *arguments], environment)
 
-    def _said(self, managed: dict[str, Any]) -> Seen:
+    def _sighting(self, managed: dict[str, Any]) -> KustomizationSighting:
         status = managed.get("status") or {}
         ready: dict[str, Any] = next((item for item in status.get("conditions", ()) if item["type"] == "Ready"), {})
-        return Seen(
+        return KustomizationSighting(
             time.monotonic(),
             ready.get("status", ""),
             ready.get("reason", ""),
@@ -119,7 +119,7 @@ class Flux(Engine[Seen]):
         )
 
     def _story(self, name: str) -> str:
-        story = "\n".join(map(str, self.seen.get(name, ())))
+        story = "\n".join(map(str, self.sightings.get(name, ())))
         logs = "\n".join(self.log(program)[-2000:] for program in self._processes)
         return f"\n{story[-3000:]}\n{logs}"
 

@@ -18,7 +18,7 @@ class GitRepository:
 
     @property
     def url(self) -> str:
-        """What a clone is made from."""
+        """The source of clones."""
         return self.folder.as_uri()
 
     def copy(self, source: Path, path: str) -> None:

@@ -79,5 +79,5 @@ async def operator(kubectl: Callable[..., str], kubeconfig: Path, url: str, fold
 
 def holds(status: dict[str, Any], condition: str) -> bool:
     """The condition is True."""
-    found = status.get("conditions", ())
-    return any(item["type"] == condition and item["status"] == "True" for item in found)
+    conditions = status.get("conditions", ())
+    return any(item["type"] == condition and item["status"] == "True" for item in conditions)

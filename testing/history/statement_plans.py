@@ -1,4 +1,4 @@
-"""Which statements a part of the product sends to PostgreSQL, and how much each of them reads.
+"""The statements that a part of the product sends to PostgreSQL, and how much each of them reads.
 
 A statement is explained as the product's pool runs it: prepared, with the plan that its settings ask for, under the
 service's role and row-level security. Its effect is rolled back.
@@ -24,7 +24,7 @@ _EXPLAINED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run of a statement reads: rows that scans looked at, and pages."""
+    """The reads of one run of a statement: rows that scans looked at, and pages."""
 
     rows: int
     pages: int
@@ -33,9 +33,9 @@ class Cost:
 
 @dataclass
 class Statements:
-    """What was sent since `during` began, by name: each different statement once, with the arguments it came with."""
+    """The statements since `during` began, by name: each different statement once, with the arguments it came with."""
 
-    found: dict[str, dict[str, tuple[Any, ...]]] = field(default_factory=dict)
+    plans: dict[str, dict[str, tuple[Any, ...]]] = field(default_factory=dict)
     name: str = "background"
 
     @contextmanager
@@ -55,7 +55,7 @@ class Statements:
             if arguments and isinstance(arguments[0], tuple):  # the rows of executemany
                 arguments = list(arguments[0])
             if arguments or "$1" not in text:
-                self.found.setdefault(self.name, {}).setdefault(text, tuple(arguments))
+                self.plans.setdefault(self.name, {}).setdefault(text, tuple(arguments))
 
 
 def recorded(patch: pytest.MonkeyPatch) -> Statements:
@@ -86,10 +86,10 @@ async def cost(connection: Any, namespace: str, statement: str, arguments: tuple
         )
     finally:
         await transaction.rollback()
-    [found] = orjson.loads(answer)
-    plan = found["Plan"]
+    [explained] = orjson.loads(answer)
+    plan = explained["Plan"]
     pages = plan.get("Shared Hit Blocks", 0) + plan.get("Shared Read Blocks", 0)
-    return Cost(sum(_scanned(plan)), pages, _told(plan))
+    return Cost(sum(_scanned(plan)), pages, _summary(plan))
 
 
 async def _literal(connection: Any, kind: str, value: Any) -> str:
@@ -112,7 +112,7 @@ def _scanned(plan: dict[str, Any]) -> Iterator[int]:
     return _walk(plan, rows)
 
 
-def _told(plan: dict[str, Any]) -> str:
+def _summary(plan: dict[str, Any]) -> str:
     def line(node: dict[str, Any]) -> str:
         where = node.get("Index Name") or node.get("Relation Name") or ""
         removed = node.get("Rows Removed by Filter", 0)

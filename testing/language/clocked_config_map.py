@@ -43,11 +43,11 @@ class ClockedConfigMap:
         }
 
     def now(self) -> float:
-        """What its clock says."""
+        """The time by its clock."""
         return time.time() + self.ahead
 
     def write(self, text: str) -> None:
-        """Another table; who watches hears of it at once."""
+        """Another table; watchers hear of it immediately."""
         with self._changed:
             self._text, self._version = text, self._version + 1
             self._changed.notify_all()
@@ -76,12 +76,12 @@ class ClockedConfigMap:
                 self.send_response(200)
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
-                seen = -1
+                version = -1
                 while True:
                     with own._changed:
-                        while own._version == seen:
+                        while own._version == version:
                             own._changed.wait()
-                        seen = own._version
+                        version = own._version
                         line = json.dumps({"type": "MODIFIED", "object": own._object()}).encode() + b"\n"
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
 

@@ -18,8 +18,8 @@ ACCOUNT = "LEARNLOOP_TEST_ACCOUNT"
 
 def shift(seconds: float) -> None:
     """Set the time of day of all learnloop modules that are imported by now."""
-    told = time.time
-    time.time = lambda: told() + seconds
+    real_time = time.time
+    time.time = lambda: real_time() + seconds
 
     class Shifted(dates.datetime):
         @classmethod

@@ -26,7 +26,7 @@ class GatewayProcess:
         base: folder of the base model.
         port: it listens on.
         server: LEARNLOOP_UPSTREAM, as an object.
-        tls: whom a client of it trusts, where it has a certificate; None: it speaks plain HTTP.
+        tls: the authority that its clients trust, where it has a certificate; None: it speaks plain HTTP.
         ahead: seconds that its clock is ahead of ours.
     """
 
@@ -93,7 +93,7 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        """What it said so far."""
+        """Its output so far."""
         return self._log.read_text(errors="replace")
 
     def kill(self) -> None:
@@ -111,7 +111,7 @@ class GatewayProcess:
 
 
 def write_routing(folder: Path, *arms: tuple[str, str, int, str], generation: int = 1) -> Path:
-    """The routing table, and beside it the key that the arms share."""
+    """The routing table, and next to it the key that the arms share."""
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "episode.key"
     if not key.exists():

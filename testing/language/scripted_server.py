@@ -72,11 +72,11 @@ class ScriptedServer:
         return self.says.popleft() if self.says else "hello"
 
     def _ids(self, prompt: list[int], most: int) -> tuple[list[int], str]:
-        """Tokens of the next answer, and why there are no more."""
-        said = self._next(self.tokeniser.decode(prompt, skip_special_tokens=False))
+        """Tokens of the next answer, and the reason for their end."""
+        text = self._next(self.tokeniser.decode(prompt, skip_special_tokens=False))
         end = self.tokeniser.token_to_id(END)
         assert end is not None
-        ids: list[int] = [*self.tokeniser.encode(said).ids, end]
+        ids: list[int] = [*self.tokeniser.encode(text).ids, end]
         return ids[:most], "stop" if len(ids) <= most else "length"
 
     def _app(self) -> FastAPI:
@@ -90,7 +90,7 @@ class ScriptedServer:
             return JSONResponse({"data": [{"id": name} for name in ("base", *sorted(self.adapters))]})
 
         @app.post("/{path:path}")
-        async def asked(path: str, request: Request) -> Response:
+        async def answer(path: str, request: Request) -> Response:
             body = await request.json()
             self.requests.append((path, body))
             if self.broken:
@@ -126,16 +126,16 @@ class ScriptedServer:
             yield b"data: [DONE]\n\n"
 
     def _chat(self, body: dict[str, Any]) -> Response:
-        said = self._next(body["messages"][-1]["content"])
+        content = self._next(body["messages"][-1]["content"])
         head = {"id": "x", "created": 1, "model": body["model"]}
         if not body.get("stream"):
-            message = {"role": "assistant", "content": said}
+            message = {"role": "assistant", "content": content}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
             usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
             return JSONResponse(head | {"object": "chat.completion", "choices": [choice], "usage": usage})
         pieces = [
             head | {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": end}]}
-            for delta, end in (({"role": "assistant", "content": said}, None), ({}, "stop"))
+            for delta, end in (({"role": "assistant", "content": content}, None), ({}, "stop"))
         ]
         text = b"".join(b"data: %b\n\n" % json.dumps(piece).encode() for piece in pieces) + b"data: [DONE]\n\n"
         return Response(text, media_type="text/event-stream")
@@ -148,6 +148,6 @@ def _vllm(ids: list[int], place: int, finish: str | None, whole: bool) -> dict[s
 
 
 def _llama(ids: list[int], place: int, finish: str | None, whole: bool) -> dict[str, Any]:
-    found = [{"id": one, "logprob": log_prob(place + more)} for more, one in enumerate(ids)]
+    tokens = [{"id": one, "logprob": log_prob(place + more)} for more, one in enumerate(ids)]
     end = {"stop_type": "limit" if finish == "length" else "eos"} if finish else {}
-    return {"content": "", "tokens": ids, "stop": finish is not None, "completion_probabilities": found} | end
+    return {"content": "", "tokens": ids, "stop": finish is not None, "completion_probabilities": tokens} | end

@@ -26,15 +26,15 @@ def collecting(configuration: Mapping[str, Any], node_logs: Path, folder: Path) 
     assert all(pattern.startswith(NODE_LOGS) for pattern in settings["include"])
     there = [f"{node_logs}/{pattern.removeprefix(NODE_LOGS)}" for pattern in settings["include"]]
     quiet = {"telemetry": {"metrics": {"level": "none"}}}
-    [(place, kept)] = configuration["extensions"].items()
-    told = {
+    [(place, storage)] = configuration["extensions"].items()
+    overrides = {
         **configuration,
-        "extensions": {place: {**kept, "directory": str(folder / "read-so-far")}},
+        "extensions": {place: {**storage, "directory": str(folder / "read-so-far")}},
         "receivers": {receiver: {**settings, "include": there, "poll_interval": "100ms"}},
         "service": {**configuration["service"], **quiet},
     }
     file = folder / "collector.yaml"
-    file.write_text(yaml.safe_dump(told))
+    file.write_text(yaml.safe_dump(overrides))
     with running([str(collector_program()), "--config", str(file)], folder / "collector.log") as pid:
         yield pid
 
@@ -43,7 +43,7 @@ def collecting(configuration: Mapping[str, Any], node_logs: Path, folder: Path) 
 def forwarding(to: str, folder: Path) -> Iterator[str]:
     """The address of a collector that takes OTLP over HTTP and sends what it took to another address."""
     with held_port() as port:
-        told = {
+        settings = {
             "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
             "exporters": {"otlphttp": {"endpoint": to, "compression": "none"}},
             "service": {
@@ -52,7 +52,7 @@ def forwarding(to: str, folder: Path) -> Iterator[str]:
             },
         }
         file = folder / "forwarding.yaml"
-        file.write_text(yaml.safe_dump(told))
+        file.write_text(yaml.safe_dump(settings))
         with running([str(collector_program()), "--config", str(file)], folder / "forwarding.log"):
             answers(f"http://127.0.0.1:{port}/", (folder / "forwarding.log"))
             yield f"http://127.0.0.1:{port}"

@@ -18,7 +18,7 @@ from testing.servers.child_process import running
 from testing.servers.ports import held_port
 
 SINCE = "720h"
-"""As far back as Loki lets anybody ask at once."""
+"""The longest span that Loki permits in one query."""
 START_SECONDS = 300.0
 """Loki itself waits for a quarter of a minute before it is ready."""
 
@@ -37,20 +37,20 @@ class Loki:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def found(self, query: str, **more: str) -> list[Line]:
+    def lines(self, query: str, **more: str) -> list[Line]:
         """Lines that a LogQL query finds in the last 30 days; `more`: parameters of `query_range`."""
-        asked = {"query": query, "since": SINCE, "limit": "5000", **more}
-        body = json.loads(self.get(f"/loki/api/v1/query_range?{urllib.parse.urlencode(asked)}"))
+        parameters = {"query": query, "since": SINCE, "limit": "5000", **more}
+        body = json.loads(self.get(f"/loki/api/v1/query_range?{urllib.parse.urlencode(parameters)}"))
         return [Line(stream["stream"], text) for stream in body["data"]["result"] for _, text in stream["values"]]
 
     def label_names(self) -> set[str]:
-        """By which streams are told apart."""
+        """The labels of streams."""
         return set(json.loads(self.get(f"/loki/api/v1/labels?since={SINCE}")).get("data") or ())
 
     def configuration(self) -> dict[str, Any]:
-        """What it runs with, defaults included."""
-        found: dict[str, Any] = yaml.safe_load(self.get("/config"))
-        return found
+        """Its configuration, defaults included."""
+        lines: dict[str, Any] = yaml.safe_load(self.get("/config"))
+        return lines
 
     def get(self, path: str) -> str:
         """Raises OSError, with what Loki says of it."""
@@ -62,8 +62,8 @@ class Loki:
 
 
 @contextmanager
-def loki(told: Mapping[str, Any], folder: Path) -> Iterator[Loki]:
-    """Yields it when it takes lines. `told`: what the chart says is to be merged into Loki's configuration.
+def loki(values: Mapping[str, Any], folder: Path) -> Iterator[Loki]:
+    """Yields it when it takes lines. `values`: what the chart says is to be merged into Loki's configuration.
 
     Raises:
         AssertionError: it does not start, with the end of its log.
@@ -101,7 +101,7 @@ def loki(told: Mapping[str, Any], folder: Path) -> Iterator[Loki]:
             },
         }
         file, log = folder / "loki.yaml", folder / "loki.log"
-        file.write_text(yaml.safe_dump({**needed, **told}))
+        file.write_text(yaml.safe_dump({**needed, **values}))
         with running([str(loki_program()), f"-config.file={file}"], log):
             server = Loki(f"http://127.0.0.1:{http}")
             until_true(lambda: _ended(log) or _ready(server), START_SECONDS, lambda: log.read_text()[-3000:])

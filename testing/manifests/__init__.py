@@ -1,1 +1,1 @@
-"""What the chart and the operator make, for whoever checks it: linters, schemas, rules of hardening guides."""
+"""The manifests of the chart and the operator, for their checks: linters, schemas, rules of hardening guides."""

@@ -38,18 +38,18 @@ def written() -> Iterator[tuple[str, str]]:
 
 
 def all_findings(program: Path, helm: Path) -> dict[str, list[Finding]]:
-    """What kube-score criticises, by name."""
+    """kube-score's findings, by name."""
     return {name: findings(program, text) for name, text in documents(helm)}
 
 
 def all_misfits(program: Path, helm: Path) -> list[str]:
-    """What kubeconform says, a sentence each."""
+    """kubeconform's findings, a sentence each."""
     with TemporaryDirectory() as folder:
         write_schemas(Path(folder))
         return [
-            f"{name}: {found.target}: {found.said}"
+            f"{name}: {misfit.target}: {misfit.sentence}"
             for name, text in (*documents(helm), *written())
-            for found in misfits(program, Path(folder), text, others=frozenset(NOT_LOOKED_AT))
+            for misfit in misfits(program, Path(folder), text, others=frozenset(NOT_LOOKED_AT))
         ]
 
 
@@ -70,17 +70,19 @@ def main() -> int:
     helm = helm_program()
     unfit = all_misfits(programs["kubeconform"], helm)
     print("\n".join(unfit), end="\n" if unfit else "")
-    lines, found = accepted(), all_findings(programs["kube-score"], helm)
-    bad = {name: unaccepted(some, lines) for name, some in found.items()}
+    lines, problems = accepted(), all_findings(programs["kube-score"], helm)
+    bad = {name: unaccepted(some, lines) for name, some in problems.items()}
     for name, some in bad.items():
         for finding in some:
-            print(f"{name}: {finding.target}: {finding.check}: {finding.said}")
-    everywhere = [finding for some in found.values() for finding in some]
+            print(f"{name}: {finding.target}: {finding.check}: {finding.sentence}")
+    everywhere = [finding for some in problems.values() for finding in some]
     unused = [line for line in lines if not any(line.covers(finding) for finding in everywhere)]
     for line in unused:
         print(f"hack/manifests-accepted.txt: nothing is found that {line.check} {line.target} accepts: remove the line")
     count = len(everywhere)
-    print(f"{len(found)} renderings, {len(unfit)} misfits, {count} findings, {sum(map(len, bad.values()))} unexplained")
+    print(
+        f"{len(problems)} renderings, {len(unfit)} misfits, {count} findings, {sum(map(len, bad.values()))} unexplained"
+    )
     return 1 if unfit or unused or any(bad.values()) else 0
 
 

@@ -1,4 +1,4 @@
-"""Where the published definition of every kind lies that learnloop's manifests use, at the versions of our builds."""
+"""The published definition of every kind that learnloop's manifests use, at the versions of our builds."""
 
 import json
 import lzma
@@ -37,7 +37,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def schemas() -> Iterator[tuple[Kind, Schema]]:
-    """Each kind that Kubernetes, learnloop and the projects beside it define.
+    """Each kind that Kubernetes, learnloop and the neighbouring projects define.
 
     Raises Refusal without a Go toolchain, CommandFailed when a module cannot be downloaded.
     """
@@ -54,8 +54,8 @@ def _openapi() -> Path:
 
 @cache
 def _core() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((_openapi() / "api__v1_openapi.json").read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads((_openapi() / "api__v1_openapi.json").read_text(encoding="utf-8"))
+    return document
 
 
 def _custom() -> Iterator[dict[str, Any]]:

@@ -10,13 +10,13 @@ Schema = dict[str, Any]
 PREFIX = "#/components/schemas/"
 METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 SILENT = {"description", "default", "example", "externalDocs", "title"}
-"""What a schema says to people. It is left out: files become small, and a property of that name stays."""
+"""A schema's text for people. It is left out: files become small, and a property of that name stays."""
 BY_NAME = ("properties", "patternProperties", "definitions")
 LOGICAL = ("allOf", "anyOf", "oneOf", "not")
 
 
 class Kind(NamedTuple):
-    """What `apiVersion` and `kind` of an object say; `group` is "" for v1."""
+    """`apiVersion` and `kind` of an object; `group` is "" for v1."""
 
     group: str
     version: str
@@ -25,13 +25,13 @@ class Kind(NamedTuple):
 
 def of_kubernetes(document: Mapping[str, Any]) -> Iterator[tuple[Kind, Schema]]:
     """Each kind of one file of Kubernetes' `api/openapi-spec/v3`, with all that its schema refers to."""
-    known = {name: _closed(schema) for name, schema in document["components"]["schemas"].items()}
+    schemas = {name: _closed(schema) for name, schema in document["components"]["schemas"].items()}
     for name, schema in document["components"]["schemas"].items():
-        for said in schema.get("x-kubernetes-group-version-kind", ()):
-            kind = Kind(said["group"], said["version"], said["kind"])
+        for group_kind in schema.get("x-kubernetes-group-version-kind", ()):
+            kind = Kind(group_kind["group"], group_kind["version"], group_kind["kind"])
             properties = set(schema.get("properties", ()))
             if {"apiVersion", "kind", "metadata"} <= properties:
-                yield kind, _document(known[name], known)
+                yield kind, _document(schemas[name], schemas)
 
 
 def of_definition(definition: Mapping[str, Any], core: Mapping[str, Any]) -> Iterator[tuple[Kind, Schema]]:
@@ -41,34 +41,34 @@ def of_definition(definition: Mapping[str, Any], core: Mapping[str, Any]) -> Ite
         definition: apiextensions.k8s.io/v1 CustomResourceDefinition.
         core: Kubernetes' OpenAPI document of v1, which says what metadata may hold.
     """
-    known = {name: _closed(schema) for name, schema in core["components"]["schemas"].items()}
+    schemas = {name: _closed(schema) for name, schema in core["components"]["schemas"].items()}
     spec = definition["spec"]
     for version in spec["versions"]:
         if version["served"]:
             schema = _closed(version["schema"]["openAPIV3Schema"])
             if schema.get("additionalProperties", False) is False:
                 text = {"type": "string"}
-                said = {"apiVersion": text, "kind": text, "metadata": {"$ref": PREFIX + METADATA}}
-                schema = {**schema, "properties": {**schema.get("properties", {}), **said}}
-            yield Kind(spec["group"], version["name"], spec["names"]["kind"]), _document(schema, known)
+                properties = {"apiVersion": text, "kind": text, "metadata": {"$ref": PREFIX + METADATA}}
+                schema = {**schema, "properties": {**schema.get("properties", {}), **properties}}
+            yield Kind(spec["group"], version["name"], spec["names"]["kind"]), _document(schema, schemas)
 
 
-def _document(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+def _document(schema: Schema, schemas: Mapping[str, Schema]) -> Schema:
     """The schema with those that it refers to, and no others."""
-    found: dict[str, Schema] = {}
+    referred: dict[str, Schema] = {}
     waiting = list(_references(schema))
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found[name] = known[name]
-            waiting += _references(known[name])
-    return {**schema, "components": {"schemas": found}}
+        if name not in referred:
+            referred[name] = schemas[name]
+            waiting += _references(schemas[name])
+    return {**schema, "components": {"schemas": referred}}
 
 
 def _references(tree: Any) -> Iterator[str]:
     if isinstance(tree, dict):
-        if isinstance(said := tree.get("$ref"), str):
-            yield said.removeprefix(PREFIX)
+        if isinstance(reference := tree.get("$ref"), str):
+            yield reference.removeprefix(PREFIX)
         for item in tree.values():
             yield from _references(item)
     elif isinstance(tree, list):
@@ -84,17 +84,17 @@ def _closed(schema: Schema, *, constraint: bool = False) -> Schema:
     if schema.get("x-kubernetes-int-or-string"):
         return {"type": ["integer", "string"]}
     result: Schema = {}
-    for word, said in schema.items():
+    for word, entry in schema.items():
         if word in BY_NAME:
-            result[word] = {name: _closed(item, constraint=constraint) for name, item in said.items()}
-        elif word in ("items", "additionalProperties") and isinstance(said, dict):
-            result[word] = _closed(said, constraint=constraint)
+            result[word] = {name: _closed(item, constraint=constraint) for name, item in entry.items()}
+        elif word in ("items", "additionalProperties") and isinstance(entry, dict):
+            result[word] = _closed(entry, constraint=constraint)
         elif word == "not":
-            result[word] = _closed(said, constraint=True)
+            result[word] = _closed(entry, constraint=True)
         elif word in LOGICAL:
-            result[word] = [_closed(item, constraint=True) for item in said]
+            result[word] = [_closed(item, constraint=True) for item in entry]
         elif word not in SILENT and not word.startswith("x-kubernetes-") and word != "nullable":
-            result[word] = said
+            result[word] = entry
     open_ended = schema.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in schema
     if "properties" in schema and not open_ended and not constraint:
         result["additionalProperties"] = False

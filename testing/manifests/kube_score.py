@@ -15,12 +15,12 @@ GOOD = 10
 
 
 class Finding(NamedTuple):
-    """What one check says of one object."""
+    """One check's verdict on one object."""
 
     check: str
     target: str
     """KIND/NAME."""
-    said: str
+    sentence: str
 
 
 class Accepted(NamedTuple):
@@ -33,21 +33,21 @@ class Accepted(NamedTuple):
     def covers(self, finding: Finding) -> bool:
         """It is about this finding."""
         check, _, beginning = self.check.partition(":")
-        said = finding.said.partition(": ")[2] or finding.said
-        same = finding.check == check and said.startswith(beginning)
+        comment = finding.sentence.partition(": ")[2] or finding.sentence
+        same = finding.check == check and comment.startswith(beginning)
         return same and fnmatch.fnmatchcase(finding.target, self.target)
 
 
 def accepted() -> list[Accepted]:
     """The lines. Raises ValueError naming one without a reason."""
-    found = []
+    lines = []
     for line in ACCEPTED.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             words = line.split(" ", 2)
             if len(words) < 3 or not words[2].strip():
                 raise ValueError(f"hack/manifests-accepted.txt: {line!r} has no reason")
-            found.append(Accepted(*words))
-    return found
+            lines.append(Accepted(*words))
+    return lines
 
 
 def findings(program: Path, text: str) -> list[Finding]:
@@ -60,19 +60,19 @@ def findings(program: Path, text: str) -> list[Finding]:
     except ValueError:
         raise RuntimeError(f"kube-score ended with {done.returncode}: {done.stderr[-2000:]}") from None
     return [
-        Finding(check["check"]["id"], f"{item['type_meta']['kind']}/{item['object_meta']['name']}", said)
+        Finding(check["check"]["id"], f"{item['type_meta']['kind']}/{item['object_meta']['name']}", comment)
         for item in objects
         for check in item["checks"]
         if not check["skipped"] and check["grade"] < GOOD
-        for said in _said(check["comments"])
+        for comment in _sentences(check["comments"])
     ]
 
 
-def unaccepted(found: Iterable[Finding], lines: Sequence[Accepted]) -> list[Finding]:
+def unaccepted(every: Iterable[Finding], lines: Sequence[Accepted]) -> list[Finding]:
     """Those that no line covers, each once."""
-    return sorted({finding for finding in found if not any(line.covers(finding) for line in lines)})
+    return sorted({finding for finding in every if not any(line.covers(finding) for line in lines)})
 
 
-def _said(comments: Sequence[dict[str, str]] | None) -> list[str]:
-    said = [": ".join(filter(None, (one["path"], one["summary"]))) for one in comments or ()]
-    return said or [""]
+def _sentences(comments: Sequence[dict[str, str]] | None) -> list[str]:
+    sentence = [": ".join(filter(None, (one["path"], one["summary"]))) for one in comments or ()]
+    return sentence or [""]

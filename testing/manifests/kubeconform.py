@@ -16,17 +16,17 @@ NOT_LOOKED_AT = {
     "argoproj.io/v1alpha1/WorkflowTemplate": "Argo Workflows' definition comes with no module of ours",
     "source.toolkit.fluxcd.io/v1/GitRepository": "`make flux` applies the example by a real Flux",
     "kustomize.toolkit.fluxcd.io/v1/Kustomization": "the same",
-    "helm.toolkit.fluxcd.io/v2/HelmRelease": "Flux' helm-controller is no module of ours",
+    "helm.toolkit.fluxcd.io/v2/HelmRelease": "Flux' helm-controller is not a module of ours",
 }
 """Kinds of examples without a definition here → what looks at them instead, or why nothing does."""
 
 
 class Misfit(NamedTuple):
-    """What is wrong with one object."""
+    """One fault of one object."""
 
     target: str
     """KIND/NAME."""
-    said: str
+    sentence: str
 
 
 def write_schemas(folder: Path) -> int:
@@ -41,7 +41,7 @@ def write_schemas(folder: Path) -> int:
 
 
 def misfits(program: Path, folder: Path, text: str, *, others: frozenset[str] = frozenset()) -> list[Misfit]:
-    """What does not fit in these YAML documents, a kind without a schema in `folder` included.
+    """The misfits in these YAML documents, a kind without a schema in `folder` included.
 
     Args:
         others: kinds that are not looked at, as API-VERSION/KIND.
@@ -59,13 +59,13 @@ def misfits(program: Path, folder: Path, text: str, *, others: frozenset[str] = 
     except (ValueError, KeyError, TypeError):
         raise RuntimeError(f"kubeconform ended with {done.returncode}: {done.stderr[-2000:]}") from None
     return [
-        Misfit(f"{item['kind']}/{item['name']}", said)
+        Misfit(f"{item['kind']}/{item['name']}", sentence)
         for item in resources
         if item["status"] not in ("statusValid", "statusSkipped")
-        for said in _said(item)
+        for sentence in _sentences(item)
     ]
 
 
-def _said(item: dict[str, Any]) -> list[str]:
+def _sentences(item: dict[str, Any]) -> list[str]:
     errors = item.get("validationErrors") or ()
     return [f"{one['path']}: {one['msg']}" for one in errors] or [item["msg"]]

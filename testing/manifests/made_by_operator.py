@@ -90,8 +90,8 @@ def _training_jobs() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
         gang = {"workers": 0 if backend.name == "job" else 2}
         numbers = {"algorithm": "ppo", "data": {"environment": "Own-v1", "environmentConfigMap": {"name": "own"}}}
         spoken = {"algorithm": "rloo", "data": {"environment": "ToolLookup-v1", "languageModel": SPOKEN}}
-        for shape, said in (("numbers", numbers), ("language", spoken | QUEUED)):
-            spec = TrainingJobSpec.model_validate({"totalSteps": 1000, **gang, **said})
+        for shape, algorithm in (("numbers", numbers), ("language", spoken | QUEUED)):
+            spec = TrainingJobSpec.model_validate({"totalSteps": 1000, **gang, **algorithm})
             request = RunRequest(
                 job=_object("TrainingJob", "walker-1"),
                 spec=spec,
@@ -107,7 +107,7 @@ def _memory_services() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
     weaviate = {"url": "http://weaviate.vectors.svc:8080", "apiKeySecretRef": {"name": "vectors", "key": "api-key"}}
     own = {"dsnSecretRef": {"name": "db", "key": "dsn"}, "replicas": 2, "weaviate": weaviate}
     for shape, spec in (("own-database", own), ("embedded", {"storage": {"size": "1Gi"}})):
-        seen = MemoryServiceSnapshot(
+        snapshot = MemoryServiceSnapshot(
             now=NOW,
             object=_object("MemoryService", "memory"),
             spec=MemoryServiceSpec.model_validate(spec),
@@ -118,7 +118,7 @@ def _memory_services() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             network=NETWORK,
             fresh_password="p" * 32,
         )
-        yield f"memory/{shape}", tuple(decide_memory(seen).apply)
+        yield f"memory/{shape}", tuple(decide_memory(snapshot).apply)
 
 
 def _agents() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
@@ -134,7 +134,7 @@ def _agents() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             "training": {"triggers": {"episodes": 100}, "template": {"algorithm": algorithm, "totalSteps": 1000}},
         }
         serving = {"stable": {"revision": "11111111", "uri": "uniform://discrete/2?observations=4"}, "phase": "Healthy"}
-        seen = AgentSnapshot(
+        snapshot = AgentSnapshot(
             now=NOW,
             object=_object("LearningAgent", "walker"),
             spec=LearningAgentSpec.model_validate(spec),
@@ -145,7 +145,7 @@ def _agents() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             memory=MemoryHome(True, f"https://memory-memory.{NAMESPACE}.svc:8080"),
             defaults=AgentDefaults(IMAGES["serving"], DATA_URL, tls=(NAMESPACE,), network=NETWORK),
         )
-        yield f"agent/{shape}", tuple(decide_agent(seen).apply)
+        yield f"agent/{shape}", tuple(decide_agent(snapshot).apply)
 
 
 def _model_deployments() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
@@ -165,7 +165,7 @@ def _model_deployments() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
         ),
     ):
         spec = ModelDeploymentSpec.model_validate({"model": model, **more})
-        seen = Snapshot(
+        snapshot = Snapshot(
             now=NOW,
             object=_object("ModelDeployment", "walker"),
             spec=spec,
@@ -174,7 +174,7 @@ def _model_deployments() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             defaults=_defaults(),
             fresh_key="drawn",
         )
-        yield f"deployment/{shape}", tuple(decide_rollout(seen).apply)
+        yield f"deployment/{shape}", tuple(decide_rollout(snapshot).apply)
 
 
 def _defaults() -> Defaults:
@@ -189,18 +189,18 @@ def _defaults() -> Defaults:
 def _routes() -> tuple[Manifest, ...]:
     """mode: gateway, as a rollout begins: an arm alone, copies for an arm in shadow, weights."""
     cluster = ShadowCluster().by("gateway")
-    found: list[Manifest] = []
+    routes: list[Manifest] = []
 
     def play(seconds: int) -> None:
         for _ in range(seconds):
             cluster.run(1)
-            if cluster.route is not None and cluster.route not in found:
-                found.append(cluster.route)
+            if cluster.route is not None and cluster.route not in routes:
+                routes.append(cluster.route)
 
     play(8)
     cluster.wish(1, BETTER)
     play(40)
-    return tuple(found)
+    return tuple(routes)
 
 
 def _gates() -> tuple[Manifest, ...]:
@@ -219,11 +219,11 @@ def _gates() -> tuple[Manifest, ...]:
     refusal = {"name": "refusal", "builtin": "refusal", "data": {"configMap": "prompts"}}
     cluster.spec["gates"] = {"suites": [own, toxicity, refusal]}
     cluster.wish(1, BETTER)
-    found: dict[tuple[str, str], Manifest] = {}
+    gates: dict[tuple[str, str], Manifest] = {}
     for _ in range(40):
         for item in decide_rollout(replace(cluster.snapshot(), defaults=_defaults())).apply:
             if "gate" in item["metadata"]["name"]:
-                found[item["kind"], item["metadata"]["name"]] = item
+                gates[item["kind"], item["metadata"]["name"]] = item
         cluster.reconcile()
         cluster.tick(1)
-    return tuple(found.values())
+    return tuple(gates.values())

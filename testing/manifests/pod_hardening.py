@@ -1,4 +1,4 @@
-"""What the NSA/CISA Kubernetes Hardening Guide (1.2) and section 5 of the CIS Kubernetes Benchmark ask of a pod.
+"""Rules for a pod of the NSA/CISA Kubernetes Hardening Guide (1.2) and section 5 of the CIS Kubernetes Benchmark.
 
 One function for the chart's pods and for those that the operator makes. SECURITY.md has the table of the items.
 """

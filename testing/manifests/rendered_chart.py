@@ -63,12 +63,12 @@ VALUES: dict[str, dict[str, Any]] = {
 
 
 def rendered(helm: Path, values: Mapping[str, Any], *, definitions: bool = False) -> str:
-    """What `helm template` prints, for a cluster with the Prometheus operator.
+    """The output of `helm template`, for a cluster with the Prometheus operator.
 
     Raises:
         RuntimeError: with Helm's own words.
     """
-    said = {"crds": {"enabled": definitions}} | dict(values)
+    chart_values = {"crds": {"enabled": definitions}} | dict(values)
     command: list[str | Path] = [
         helm,
         "template",
@@ -82,7 +82,12 @@ def rendered(helm: Path, values: Mapping[str, Any], *, definitions: bool = False
         "-",
     ]
     done = subprocess.run(
-        command, input=json.dumps(said, ensure_ascii=False), capture_output=True, text=True, timeout=240, check=False
+        command,
+        input=json.dumps(chart_values, ensure_ascii=False),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError(done.stderr)

@@ -1,4 +1,4 @@
-"""Messages on a trajectory subject: some that are no trajectories, each wrong in its own way, and some in doubt."""
+"""Messages on a trajectory subject: some broken trajectories, each wrong in its own way, and some in doubt."""
 
 import json
 import random
@@ -64,7 +64,7 @@ _VALUES: tuple[Any, ...] = (
     + ("", "x", "1", "true", "a b", "a" * 129, "A", "a-", "ü", "completed", "\x00", *_TIMES)
     + ([], [1], [1, 2.5], ["x"], [True], [[1]], {}, {"a": 1}, {"a": "b"}, {"a": [None]})
 )
-# Written into the text itself: what no encoder of Python's library writes by itself, or what is no JSON.
+# Written into the text itself: values that Python's encoder never writes, or that are not JSON.
 _TEXTS = (b"NaN", b"-Infinity", b"1e999", b"1E2", b"-0.0", b"1.0", b"01", b'"\\ud800"', b'"\\u00e9"', b"[1,]", b" 1 ")
 
 

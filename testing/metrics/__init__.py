@@ -1,1 +1,1 @@
-"""What dashboards and alerts ask, compared with what the servers export."""
+"""The queries of dashboards and alerts, compared with the servers' metrics."""

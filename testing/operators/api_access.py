@@ -28,7 +28,7 @@ def find() -> Configuration:
 
 
 def tls_of(configuration: Configuration) -> ssl.SSLContext | bool:
-    """What an aiohttp connector takes as `ssl`."""
+    """The `ssl` argument of an aiohttp connector."""
     if not str(configuration.host).startswith("https://"):
         return True
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)

@@ -59,16 +59,16 @@ class Returns(Prometheus):
     async def query(self, promql: str, namespace: str = "") -> list[Sample]:
         if names.METRIC_SHADOW_COMPARED in promql:
             return [Sample({"learnloop_signal": signal}, value) for signal, value in self.copies.items()]
-        found = []
+        samples = []
         for revision, (episodes, mean) in self.arms.items():
             arm = {"revision": revision}
-            found.append(Sample({**arm, "learnloop_signal": "ended", "outcome": "success"}, float(episodes)))
-            found.append(Sample({**arm, "learnloop_signal": "gain"}, episodes * mean))
-            found.append(Sample({**arm, "learnloop_signal": "opened"}, float(episodes)))
+            samples.append(Sample({**arm, "learnloop_signal": "ended", "outcome": "success"}, float(episodes)))
+            samples.append(Sample({**arm, "learnloop_signal": "gain"}, episodes * mean))
+            samples.append(Sample({**arm, "learnloop_signal": "opened"}, float(episodes)))
             lasted = ({**arm, "learnloop_signal": "lasted", "le": bound} for bound in ("1.0", "+Inf"))
-            found += [Sample(labels, float(episodes)) for labels in lasted]
-            found.append(Sample({**arm, "learnloop_signal": "seen"}, self.clock().timestamp()))
-        return found
+            samples += [Sample(labels, float(episodes)) for labels in lasted]
+            samples.append(Sample({**arm, "learnloop_signal": "seen"}, self.clock().timestamp()))
+        return samples
 
 
 class Operator:

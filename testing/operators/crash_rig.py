@@ -156,7 +156,7 @@ class Rig:
     ) -> None:
         self.namespace = f"sweep-{uuid.uuid4().hex[:10]}"
         self.spec = ModelDeploymentSpec.model_validate(spec).to_kube()
-        self.asked, self._connection, self._provider = spec, through or connection, provider
+        self.spec_body, self._connection, self._provider = spec, through or connection, provider
         self.user = KubeClient(connection, timeout=60.0)
         self.traffic = provider.traffic[self.namespace] = Traffic()
         self.by_gateway = self.spec["routing"]["mode"] == "gateway"
@@ -172,7 +172,12 @@ class Rig:
         if self.by_gateway:
             await install(self.user)
         metadata = {"name": NAME, "namespace": self.namespace}
-        body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": metadata, "spec": self.asked}
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": "ModelDeployment",
+            "metadata": metadata,
+            "spec": self.spec_body,
+        }
         await self.user.create(body)
 
     async def end(self) -> None:
@@ -235,7 +240,7 @@ class Rig:
 
 
 async def start_pods(user: KubeClient, namespace: str) -> None:
-    """What kubelets and the Deployment controller do: every pod that is wanted is ready."""
+    """The work of kubelets and the Deployment controller: every pod that is wanted is ready."""
     for item in await user.list(DEPLOYMENT, namespace):
         count = item["spec"]["replicas"]
         if (item.get("status") or {}).get("readyReplicas", 0) != count:
@@ -247,12 +252,12 @@ async def start_pods(user: KubeClient, namespace: str) -> None:
 
 async def state_of(user: KubeClient, namespace: str, *more: ResourceKind) -> dict[str, Any]:
     """All there is in the namespace, without what depends on when it was made."""
-    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for kind in (MODEL_DEPLOYMENT, DEPLOYMENT, SERVICE, CONFIG_MAP, *more):
         for item in await user.list(kind, namespace):
             if item["metadata"]["name"] != "kube-root-ca.crt":
-                found[f"{kind.kind}/{item['metadata']['name']}"] = _timeless(item, namespace)
-    return found
+                state[f"{kind.kind}/{item['metadata']['name']}"] = _timeless(item, namespace)
+    return state
 
 
 _TIMES = {

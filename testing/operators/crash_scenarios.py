@@ -1,4 +1,4 @@
-"""What users do in the crash sweep, from the first model to the last, in both routing modes."""
+"""The users' acts in the crash sweep, from the first model to the last, in both routing modes."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,21 +12,21 @@ from testing.operators.crash_rig import NAME, STEPS, Rig, full_spec, model, revi
 SEQUENTIAL = {"name": "success", "type": "success", "test": "sequential", "maxDrop": 0.3}
 
 Act = Callable[[Rig], Awaitable[None]]
-Seen = Callable[[Rig], bool]
+Condition = Callable[[Rig], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the user does, each after the status shows that what was before is done."""
+    """The user's acts, each after the status shows that what was before is done."""
 
     name: str
-    chapters: tuple[tuple[Act, Seen], ...]
+    chapters: tuple[tuple[Act, Condition], ...]
     spec: dict[str, Any] = field(default_factory=full_spec)
     blind: float = 0.0
     """Seconds after a restart in which Prometheus does not answer."""
 
 
-def serves(number: int) -> Seen:
+def serves(number: int) -> Condition:
     """That model serves everybody, and nothing else is left."""
     return lambda rig: (
         rig.ledger.status.get("phase") == "Healthy"
@@ -35,12 +35,12 @@ def serves(number: int) -> Seen:
     )
 
 
-def phase(name: str, arms: int = 0) -> Seen:
+def phase(name: str, arms: int = 0) -> Condition:
     """The status says this phase; with `arms`, so many Deployments are left."""
     return lambda rig: rig.ledger.status.get("phase") == name and (not arms or len(rig.ledger.replicas) == arms)
 
 
-def weight(percent: int) -> Seen:
+def weight(percent: int) -> Condition:
     """The canary has this weight."""
     return lambda rig: rig.ledger.status.get("weight") == percent
 

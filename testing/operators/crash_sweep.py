@@ -2,7 +2,7 @@
 
     PYTHONPATH=hack python -m testing.operators.crash_sweep [--kubeconfig FILE] [--every N] [--only SCENARIO]
 
-Standard error says every half minute how far it is, and names each point that is not as it should be at once.
+Standard error says every half minute how far it is, and names each wrong point as soon as it is reached.
 
 A run that was killed once must end where the undisturbed run ends, and no write may break what protects users: the
 canary's weight within its step, stable with all its pods, the user's spec untouched.
@@ -149,7 +149,7 @@ async def sweep(path: Path, every: int = 1, names: Sequence[str] = ()) -> Sweep:
         await sweeping.one(item, first, some)
     saying.cancel()
     await provider.stop()
-    return sweeping.found
+    return sweeping.result
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class _Sweeping:
 
     connection: Configuration
     provider: Provider
-    found: Sweep
+    result: Sweep
     began: float
     wanted: int = 0
     turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -167,8 +167,8 @@ class _Sweeping:
     async def one(self, scenario: Scenario, undisturbed: Outcome, points: Sequence[tuple[int, str]]) -> None:
         """All these points of one scenario."""
         began, tally = time.monotonic(), Tally(undisturbed.writes)
-        self.found.scenarios[scenario.name] = tally
-        self._wrong(self.found.violations, *(f"{scenario.name}, undisturbed: {x}" for x in undisturbed.violations))
+        self.result.scenarios[scenario.name] = tally
+        self._wrong(self.result.violations, *(f"{scenario.name}, undisturbed: {x}" for x in undisturbed.violations))
         await asyncio.gather(*(self._point(scenario, undisturbed, point, tally) for point in points))
         tally.seconds = round(time.monotonic() - began, 1)
         print(json.dumps({"scenario": scenario.name, **asdict(tally)}), file=sys.stderr, flush=True)
@@ -179,21 +179,21 @@ class _Sweeping:
             try:
                 ended = await run(self.connection, self.provider, scenario, point)
             except Exception as error:  # the other points tell what they have to tell, whatever became of this one
-                self._wrong(self.found.different, f"{where}: {type(error).__name__}: {error}")
+                self._wrong(self.result.different, f"{where}: {type(error).__name__}: {error}")
                 tally.points += 1
                 return
             finally:
                 self.ended += 1
         if ended.deaths != 1:
-            self._wrong(self.found.missed, f"{where}: it died {ended.deaths} times")
+            self._wrong(self.result.missed, f"{where}: it died {ended.deaths} times")
             return
         tally.points += 1
-        self.found.contested += ended.contested
-        self._wrong(self.found.violations, *(f"{where}: {text}" for text in ended.violations))
+        self.result.contested += ended.contested
+        self._wrong(self.result.violations, *(f"{where}: {text}" for text in ended.violations))
         if ended.state == undisturbed.state:
             tally.converged += 1
         else:
-            self._wrong(self.found.different, f"{where}: {difference(undisturbed.state, ended.state)}")
+            self._wrong(self.result.different, f"{where}: {difference(undisturbed.state, ended.state)}")
 
     def _wrong(self, kind: list[str], *texts: str) -> None:
         kind += texts
@@ -204,26 +204,26 @@ class _Sweeping:
         """How far it is, again and again."""
         while True:
             await asyncio.sleep(SAYS_EVERY)
-            found, seconds = self.found, time.monotonic() - self.began
-            wrong = len(found.missed) + len(found.different) + len(found.violations)
+            result, seconds = self.result, time.monotonic() - self.began
+            wrong = len(result.missed) + len(result.different) + len(result.violations)
             left = (self.wanted - self.ended) * seconds / max(1, self.ended)
-            said = (
+            line = (
                 f"{self.ended} of {self.wanted} points, {wrong} things wrong, {seconds:.0f} s, about {left:.0f} s left"
             )
-            print(said, file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
 
 
-def difference(wanted: Any, found: Any, path: str = "") -> str:
+def difference(wanted: Any, actual: Any, path: str = "") -> str:
     """The first place where two states differ."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        for key in sorted({*wanted, *found}):
-            if wanted.get(key) != found.get(key):
-                return difference(wanted.get(key), found.get(key), f"{path}.{key}")
-    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for index, (ours, theirs) in enumerate(zip(wanted, found, strict=True)):
-            if ours != theirs:
-                return difference(ours, theirs, f"{path}[{index}]")
-    return f"{path}: {str(wanted)[:200]} became {str(found)[:200]}"
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        for key in sorted({*wanted, *actual}):
+            if wanted.get(key) != actual.get(key):
+                return difference(wanted.get(key), actual.get(key), f"{path}.{key}")
+    if isinstance(wanted, list) and isinstance(actual, list) and len(wanted) == len(actual):
+        for index, (ours, new) in enumerate(zip(wanted, actual, strict=True)):
+            if ours != new:
+                return difference(ours, new, f"{path}[{index}]")
+    return f"{path}: {str(wanted)[:200]} became {str(actual)[:200]}"
 
 
 def main() -> int:
@@ -234,23 +234,23 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="take each so many-th point only")
     choices = [item.name for item in SCENARIOS]
     parser.add_argument("--only", action="append", default=[], choices=choices, help="may be repeated")
-    asked = parser.parse_args()
-    with nullcontext(asked.kubeconfig) if asked.kubeconfig else api_server() as kubeconfig_file:
+    options = parser.parse_args()
+    with nullcontext(options.kubeconfig) if options.kubeconfig else api_server() as kubeconfig_file:
         began = time.monotonic()
-        found = asyncio.run(sweep(kubeconfig_file, asked.every, asked.only))
-    wanted = 0 if asked.only or asked.every > 1 else FEWEST
+        result = asyncio.run(sweep(kubeconfig_file, options.every, options.only))
+    wanted = 0 if options.only or options.every > 1 else FEWEST
     figures = {
-        "crash_points": found.points,
+        "crash_points": result.points,
         "crash_points_wanted_at_least": wanted,
-        "crash_points_never_reached": len(found.missed),
-        "crash_converged_share": round(found.converged / found.points, 4) if found.points else 0.0,
-        "two_decisions_for_one_generation": found.contested,
-        "violations": len(found.violations),
-        "scenarios": {name: asdict(item) for name, item in found.scenarios.items()},
+        "crash_points_never_reached": len(result.missed),
+        "crash_converged_share": round(result.converged / result.points, 4) if result.points else 0.0,
+        "two_decisions_for_one_generation": result.contested,
+        "violations": len(result.violations),
+        "scenarios": {name: asdict(item) for name, item in result.scenarios.items()},
         "seconds": round(time.monotonic() - began, 1),
     }
     print(json.dumps(figures))
-    return 0 if 0 < found.points >= wanted and found.good else 1
+    return 0 if 0 < result.points >= wanted and result.good else 1
 
 
 if __name__ == "__main__":

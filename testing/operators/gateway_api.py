@@ -37,7 +37,7 @@ def _established(definition: dict[str, Any]) -> bool:
 
 
 async def accept_routes(user: KubeClient, namespace: str) -> None:
-    """What a gateway's controller does: every route is accepted."""
+    """The work of a gateway's controller: every route is accepted."""
     for route in await user.list(HTTP_ROUTE, namespace):
         if (route.get("status") or {}).get("parents"):
             continue

@@ -1,4 +1,4 @@
-"""What a GitOps tool sees of a rollout."""
+"""A GitOps tool's view of a rollout."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from learnloop_api import names
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from testing.operators.crash_rig import NAME, Rig, model
 
-KEPT = ("labels", "annotations", "finalizers", "generation")
+KEPT_METADATA = ("labels", "annotations", "finalizers", "generation")
 """Of the metadata: what a user may set, and the number of changes to the spec."""
 
 
 async def differences(rig: Rig, number: int) -> dict[str, Any]:
     """Argo CD's server-side diff: the user's manifest for model `number`, applied by the server without being kept, and
     the live object, where they differ; empty while it would show Synced."""
-    spec = {**rig.asked, "model": model(number)}
+    spec = {**rig.spec_body, "model": model(number)}
     body = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment", "metadata": {"name": NAME}, "spec": spec}
     path = MODEL_DEPLOYMENT.path(rig.namespace, NAME)
     query = {"dryRun": "All", "fieldManager": "gitops", "force": "true"}
@@ -26,4 +26,4 @@ async def differences(rig: Rig, number: int) -> dict[str, Any]:
 
 def _compared(item: dict[str, Any]) -> dict[str, Any]:
     metadata = item["metadata"]
-    return {"spec": item["spec"], **{key: metadata.get(key) for key in KEPT}}
+    return {"spec": item["spec"], **{key: metadata.get(key) for key in KEPT_METADATA}}

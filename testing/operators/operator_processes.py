@@ -102,8 +102,8 @@ class Operator:
             self.begin()
 
     async def ask(self, path: str) -> str:
-        """What the probe server says; "" when nobody answers."""
-        ports = re.findall(r"probes and metrics on port (\d+)", self.said)
+        """The probe server's answer; "" without one."""
+        ports = re.findall(r"probes and metrics on port (\d+)", self.output)
         if not ports:
             return ""
         url, patience = f"http://127.0.0.1:{ports[-1]}{path}", aiohttp.ClientTimeout(total=5.0)
@@ -113,7 +113,7 @@ class Operator:
         return ""
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Its log."""
         return self.log.read_text()
 
@@ -134,7 +134,7 @@ class LiveRig:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def create(self) -> None:
-        """What the user applies."""
+        """The ModelDeployment as the user applies it."""
         await self._namespace(self.namespace)
         if self.by_gateway:
             await install(self.user)
@@ -153,7 +153,7 @@ class LiveRig:
         beside: Operator | None = None,
     ) -> Operator:
         """One more process with a proxy of its own: of another installation, with a system namespace of its own, or of
-        the one that the operator `beside` belongs to."""
+        the one of the operator `peer`."""
         proxy, name = StreamProxy(self.connection, seed), f"{self.namespace}-{len(self.operators)}"
         if beside is None:
             await self._namespace(name)
@@ -185,42 +185,42 @@ class LiveRig:
             ),
         )
 
-    async def until(self, what: str, seen: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    async def until(self, what: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait for a status; returns it. AssertionError when nothing has happened for PATIENCE, or after LIMIT.
 
         A process that ends and a status that changes have happened: each of twelve deaths costs the start of another
         process, which on a busy machine takes ten seconds, and no one patience fits any number of them.
         """
         began = last = time.monotonic()
-        known: object = None
-        while not seen(status := (await self.object()).get("status") or {}):
+        last_known: object = None
+        while not condition(status := (await self.object()).get("status") or {}):
             for task in self._tasks:
                 assert not task.done(), task.exception()
             now, happened = time.monotonic(), (status, [len(operator.codes) for operator in self.operators])
-            if happened != known:
-                known, last = happened, now
+            if happened != last_known:
+                last_known, last = happened, now
             if now - last >= PATIENCE or now - began >= LIMIT:
-                logs = "\n".join(operator.said[-1500:] for operator in self.operators)
+                logs = "\n".join(operator.output[-1500:] for operator in self.operators)
                 raise AssertionError(f"no {what} after {now - began:.0f} s: {status}\n{logs}")
             await asyncio.sleep(TICK)
         return status
 
-    async def until_asked(self, operator: Operator, path: str, said: str) -> None:
+    async def until_asked(self, operator: Operator, path: str, sentence: str) -> None:
         """Wait until its probe server says so. AssertionError after PATIENCE."""
         deadline, answer = time.monotonic() + PATIENCE, ""
-        while said not in answer:
-            assert time.monotonic() < deadline, f"{path} says {answer!r}, not {said!r}"
+        while sentence not in answer:
+            assert time.monotonic() < deadline, f"{path} says {answer!r}, not {sentence!r}"
             await asyncio.sleep(TICK)
             answer = await operator.ask(path)
 
     async def end_state(self) -> dict[str, Any]:
         """All there is, without what depends on when it was made, when it has stopped changing."""
         kinds = [HTTP_ROUTE] if self.by_gateway else []
-        before, found = None, await state_of(self.user, self.namespace, *kinds)
-        while before != found:
+        before, current = None, await state_of(self.user, self.namespace, *kinds)
+        while before != current:
             await asyncio.sleep(2.0)
-            before, found = found, await state_of(self.user, self.namespace, *kinds)
-        return found
+            before, current = current, await state_of(self.user, self.namespace, *kinds)
+        return current
 
     async def end(self) -> None:
         """Everybody goes; the namespaces go with the API server."""

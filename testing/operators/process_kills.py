@@ -77,8 +77,8 @@ async def compare(
 ) -> tuple[Outcome, str]:
     """A disturbed run, and where it ended differently from the undisturbed one ("" when it did not)."""
     undisturbed = await run(kubeconfig, folder / "undisturbed", 0, 1, mode)
-    found = await run(kubeconfig, folder / "killed", kills, every, mode)
-    return found, "" if found.state == undisturbed.state else difference(undisturbed.state, found.state)
+    killed = await run(kubeconfig, folder / "killed", kills, every, mode)
+    return killed, "" if killed.state == undisturbed.state else difference(undisturbed.state, killed.state)
 
 
 def main() -> int:
@@ -87,22 +87,22 @@ def main() -> int:
     parser.add_argument("--kubeconfig", type=Path, help="an API server with the CRDs; left out, one is made")
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--mode", choices=("service", "gateway"), default="service", help="who draws the arm")
-    asked, began = parser.parse_args(), time.monotonic()
-    made = nullcontext(asked.kubeconfig) if asked.kubeconfig else api_server()
+    options, began = parser.parse_args(), time.monotonic()
+    made = nullcontext(options.kubeconfig) if options.kubeconfig else api_server()
     with made as kubeconfig, tempfile.TemporaryDirectory(prefix="learnloop-kills-") as folder:
-        found, different = asyncio.run(compare(kubeconfig, Path(folder), asked.kills, mode=asked.mode))
-    for text in (*found.killed_at, different):
+        result, different = asyncio.run(compare(kubeconfig, Path(folder), options.kills, mode=options.mode))
+    for text in (*result.killed_at, different):
         print(text, file=sys.stderr)
     figures = {
-        "mode": asked.mode,
-        "kills": len(found.killed_at),
-        "kills_before_the_write": sum(text.startswith("before") for text in found.killed_at),
+        "mode": options.mode,
+        "kills": len(result.killed_at),
+        "kills_before_the_write": sum(text.startswith("before") for text in result.killed_at),
         "converged": not different,
-        "tables_in_order": found.generations == sorted(set(found.generations)),
+        "tables_in_order": result.generations == sorted(set(result.generations)),
         "seconds": round(time.monotonic() - began, 1),
     }
     print(json.dumps(figures))
-    return int(bool(different) or len(found.killed_at) < asked.kills)
+    return int(bool(different) or len(result.killed_at) < options.kills)
 
 
 if __name__ == "__main__":

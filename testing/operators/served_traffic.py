@@ -21,7 +21,7 @@ _COUNTED = re.compile(r'\[(\d+)s\](?: offset (\d+)s)?\)\), "learnloop_signal", "
 
 @dataclass(slots=True)
 class Traffic:
-    """What all arms of one ModelDeployment did, second by second. `quality`: success rate by revision, 0 to 1;
+    """The acts of all arms of one ModelDeployment, second by second. `quality`: success rate by revision, 0 to 1;
     `shares`: percent of new episodes by revision, as users get them now."""
 
     now: datetime = START
@@ -91,8 +91,8 @@ class Provider:
         if self.down:
             return web.Response(status=503, text="starting")
         promql = str((await request.post())["query"])
-        found = _NAMESPACE.search(promql)
-        traffic = self.traffic.get(found[1]) if found else None
+        namespace = _NAMESPACE.search(promql)
+        traffic = self.traffic.get(namespace[1]) if namespace else None
         if traffic and traffic.now < traffic.unknown_until:
             return web.Response(status=503, text="starting")
         rows = _rows(traffic, promql) if traffic else []
@@ -104,16 +104,16 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
     if names.METRIC_SHADOW_COMPARED in promql:
         return _copies(traffic, promql, int(_WINDOW.findall(promql)[0]))
     revisions = dict.fromkeys(_REVISIONS.findall(promql))
-    asked = {signal: (int(span), int(ago or 0)) for span, ago, signal in _COUNTED.findall(promql)}
-    if not revisions or "ended" not in asked:
+    spans = {signal: (int(span), int(ago or 0)) for span, ago, signal in _COUNTED.findall(promql)}
+    if not revisions or "ended" not in spans:
         return []
     now = traffic.now.timestamp()
     rows = [_row({"learnloop_signal": "clock"}, now, now)]
     for revision in revisions:
-        counted = {signal: _grown(traffic, revision, *when) for signal, when in asked.items()}
+        counted = {signal: _grown(traffic, revision, *when) for signal, when in spans.items()}
         if not (count := counted["ended"]):
             continue
-        quality = traffic.success_share(revision, *asked["ended"])
+        quality = traffic.success_share(revision, *spans["ended"])
         arm = {"revision": revision}
         rows += [
             _row({**arm, "learnloop_signal": "ended", "outcome": "success"}, now, count * quality),
@@ -134,14 +134,16 @@ def _grown(traffic: Traffic, revision: str, seconds: int, ago: int) -> float:
 
 
 def _copies(traffic: Traffic, promql: str, seconds: int) -> list[dict[str, Any]]:
-    """What an arm in shadow says: as many copies as stable has episodes, in which it agrees as often as it is good."""
-    asked, now = _REVISIONS.search(promql), traffic.now.timestamp()
+    """The counters of an arm in shadow: as many copies as stable has episodes, and it agrees as often as it is good."""
+    revisions, now = _REVISIONS.search(promql), traffic.now.timestamp()
     stable = max(traffic.shares().items(), key=lambda item: item[1], default=("", 0))[0]
-    if asked is None or not (count := traffic.growth(stable, seconds)):
+    if revisions is None or not (count := traffic.growth(stable, seconds)):
         return []
-    agreed = count * traffic.quality.get(asked[1], 1.0)
-    said = {"compared": count, "agreed": agreed, "errors": 0.0, "seen": now, "clock": now}
-    return [_row({"revision": asked[1], "learnloop_signal": signal}, now, value) for signal, value in said.items()]
+    agreed = count * traffic.quality.get(revisions[1], 1.0)
+    figures = {"compared": count, "agreed": agreed, "errors": 0.0, "seen": now, "clock": now}
+    return [
+        _row({"revision": revisions[1], "learnloop_signal": signal}, now, value) for signal, value in figures.items()
+    ]
 
 
 def _row(labels: Mapping[str, str], now: float, value: float) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Write:
 
 @dataclass(slots=True)
 class Stops:
-    """Stops whoever writes, `every` so many writes after the last change of leaders, in turns at each of POINTS."""
+    """Stops the writer, `every` so many writes after the last change of leaders, in turns at each of POINTS."""
 
     rig: LiveRig
     wanted: int
@@ -96,12 +96,12 @@ class Stops:
 
     def returned(self) -> list[str]:
         """Writes of processes that came back after another one had written; none is what must be."""
-        found, led = [], list[int]()
+        versions, led = [], list[int]()
         for process, group in itertools.groupby(self.writes, key=lambda write: write.process):
             if process in led:
-                found += [write.what for write in group]
+                versions += [write.what for write in group]
             led.append(process)
-        return found
+        return versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ async def _change_hands(stops: Stops) -> None:
     while True:
         stops.arm()
         operator, process = await stops.stopped.get()
-        await _until(partial(stops.next_writer, process), "nobody took over")
+        await _until(partial(stops.next_writer, process), "no leader took over")
         # Without evidence the rollout waits until there is a standby again.
         traffic, stops.rig.traffic.per_second = stops.rig.traffic.per_second, 0.0
         assert operator.process is not None
@@ -134,9 +134,9 @@ def _anew(operator: Operator, process: int) -> bool:
     return operator.process is not None and operator.process.pid != process
 
 
-async def _until(seen: Callable[[], bool], otherwise: str) -> None:
+async def _until(condition: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not seen():
+    while not condition():
         assert time.monotonic() < deadline, otherwise
         await asyncio.sleep(0.02)
 
@@ -159,7 +159,7 @@ async def stopped_rollout(kubeconfig: Path, folder: Path, stops_wanted: int, *, 
             await rig.serves(1)
             state = await rig.end_state()
             # The rollout may be over before the last who was stopped has read that it is replaced.
-            await _until(lambda: len(first.codes + second.codes) >= len(stops.done), "who was stopped goes on for ever")
+            await _until(lambda: len(first.codes + second.codes) >= len(stops.done), "the stopped process never ends")
             assert not changing.done(), changing.exception()
         finally:
             changing.cancel()

@@ -1,4 +1,4 @@
-"""What makes pods of Jobs, JobSets and TrainJobs, as processes beside an API server of the tests: Kubernetes' own Job
+"""The controllers of Jobs, JobSets and TrainJobs as processes at an API server of the tests: Kubernetes' own Job
 controller and garbage collector, JobSet and Kubeflow Trainer v2 with their webhooks. Only kubelets are missing."""
 
 import base64
@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def sources(module: str) -> Path:
-    """Where the manifests of JobSet or Trainer lie."""
+    """The folder of the manifests of JobSet or Trainer."""
     return go_build.module_folder(go_build.TRAINER, module)
 
 
@@ -123,8 +123,8 @@ def _ready(port: int, log: Path) -> None:
 
 def _call_back(kubeconfig: Path, source: Path, port: int, bundle: bytes, folder: Path) -> None:
     """The webhooks of a project, as it defines them, at a process of this machine instead of behind a Service."""
-    found = [item for item in yaml.safe_load_all(_kubectl(kubeconfig, "kustomize", str(source))) if item]
-    made = [item for item in found if item["kind"].endswith("WebhookConfiguration")]
+    objects = [item for item in yaml.safe_load_all(_kubectl(kubeconfig, "kustomize", str(source))) if item]
+    made = [item for item in objects if item["kind"].endswith("WebhookConfiguration")]
     for item in made:
         item["metadata"]["name"] += f"-{port}"  # both projects give theirs the same name
         for hook in item["webhooks"]:

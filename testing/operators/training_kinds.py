@@ -46,7 +46,7 @@ SOURCES: tuple[Source, ...] = (
 
 
 def files(sources: Sequence[Source] = SOURCES) -> Iterator[Path]:
-    """Where the definitions lie."""
+    """The folder of the definitions."""
     for module, path, file in sources:
         yield go_build.module_folder(module, path) / file
 

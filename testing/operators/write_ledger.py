@@ -25,7 +25,7 @@ class Killed(BaseException):
 
 @dataclass(slots=True)
 class Ledger:
-    """What was written, by whomever; `kill` is armed with the number of a write and the side it dies on."""
+    """All writes, of all writers; `kill` is armed with the number of a write and the side it dies on."""
 
     name: str
     spec: Mapping[str, Any]

@@ -16,7 +16,7 @@ THRESHOLD = {"name": "success", "type": "success", "minRatio": 0.9}
 
 
 async def nobody(_: Rig) -> None:
-    """Nobody looks."""
+    """Has no effect."""
 
 
 async def rollout_log(

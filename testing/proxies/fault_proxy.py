@@ -100,7 +100,7 @@ class FaultProxy:
 
 
 def _broken(request: web.Request) -> web.StreamResponse:
-    """The connection is gone; what is returned reaches nobody."""
+    """The connection is gone; the response is lost."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

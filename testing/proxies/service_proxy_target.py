@@ -16,7 +16,7 @@ def behind_service(kube: Any, namespace: str, name: str, address: str, port: int
     """A Service whose one endpoint is this server: NAMESPACE/NAME:PORT, once the proxy gets an answer at `ready`."""
     metadata, ports = {"name": name, "namespace": namespace}, [{"name": "http", "port": port}]
     kube.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}})
-    # The proxy goes to addresses of pods only: one that has this address, on a node that nobody runs.
+    # The proxy goes to addresses of pods only: one that has this address, on a node without a kubelet.
     kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**metadata, "name": "default"}})
     spec = {"nodeName": "none", "containers": [{"name": name, "image": "none"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
@@ -36,6 +36,6 @@ def _reached(kube: Any, path: str) -> None:
             kube.call("GET", path)
             return
         except kube.Refused as error:
-            said = error
+            outcome = error
         time.sleep(0.1)
-    raise said
+    raise outcome

@@ -20,7 +20,7 @@ HELD_BACK_SECONDS = 0.3
 PASSING = ("dropped", "gone", "twice", "reordered")
 """Faults of a watch that Kopf lives with by itself."""
 BROKEN = ("truncated", "garbled", "failed")
-"""Half a line and then a proper end; a line that is no event; an error of the server's that is not 410."""
+"""Half a line and then a proper end; a line that is not an event; an error of the server's that is not 410."""
 FAILED = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcdserver: leader changed"}
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
 
@@ -42,7 +42,7 @@ class StreamProxy:
     def __init__(self, behind: Configuration, seed: int = 0) -> None:
         self._behind, self._random = behind, random.Random(seed)
         self.faults: tuple[str, ...] = ()
-        """What watches meet in turns, each after one to three events."""
+        """The faults that watches meet in turns, each after one to three events."""
         self.once: dict[str, str] = {}
         """By plural: the fault that the next event of that kind meets."""
         self._stalled: dict[str, asyncio.Event] = {}
@@ -53,7 +53,7 @@ class StreamProxy:
         """HTTP status by number of the write."""
         self.on_write: Write = let_pass
         self.on_read: Write = let_pass
-        """As `on_write`, before a read that is no watch; the number is that of the last write."""
+        """As `on_write`, before a read other than a watch; the number is that of the last write."""
         self._met_in_turn = 0
         self._reads: dict[str, tuple[int, bytes]] = {}
         self._past: dict[str, tuple[int, bytes]] = {}
@@ -76,8 +76,8 @@ class StreamProxy:
             "kind": "Config",
             "current-context": "proxy",
             "clusters": [{"name": "proxy", "cluster": {"server": server}}],
-            "users": [{"name": "nobody", "user": {}}],
-            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+            "users": [{"name": "anonymous", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "anonymous"}}],
         }
         kubeconfig.write_text(yaml.safe_dump(config))
 
@@ -145,8 +145,8 @@ class StreamProxy:
         assert self._session is not None, "start() comes first"
         url, data = f"{self._behind.host}{request.path_qs}", await request.read() or None
         async with self._session.request(request.method, url, data=data, headers=_headers(request)) as answer:
-            kept = {key: value for key, value in answer.headers.items() if key in ("Content-Type", "Retry-After")}
-            return web.Response(status=answer.status, body=await answer.read(), headers=kept)
+            passed_on = {key: value for key, value in answer.headers.items() if key in ("Content-Type", "Retry-After")}
+            return web.Response(status=answer.status, body=await answer.read(), headers=passed_on)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         assert self._session is not None, "start() comes first"

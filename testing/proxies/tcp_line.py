@@ -1,4 +1,4 @@
-"""A line to a server that falls silent, as where a network drops everything, or is cut, as where nobody listens."""
+"""A line to a server that falls silent, as where a network drops everything, or is cut, as where no server listens."""
 
 import socket
 import threading

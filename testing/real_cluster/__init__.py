@@ -1,1 +1,1 @@
-"""What tests on a real cluster do, and the agents that play there."""
+"""The acts of tests on a real cluster, and the agents that play there."""

@@ -17,8 +17,8 @@ Json = dict[str, Any]
 
 
 @dataclass
-class Seen:
-    """What a watcher noticed while a test did something else."""
+class WatchedWeights:
+    """A watcher's observations while a test does something else."""
 
     weights: list[int] = field(default_factory=list)
 
@@ -55,9 +55,9 @@ class Rig:
         """Polls until `look` returns something true; AssertionError otherwise."""
         deadline = time.monotonic() + seconds
         while True:
-            seen = look()
-            if seen:
-                return seen  # type: ignore[return-value]
+            state = look()
+            if state:
+                return state  # type: ignore[return-value]
             assert time.monotonic() < deadline, f"{what} did not happen within {seconds:.0f} s"
             time.sleep(every)
 
@@ -104,33 +104,33 @@ class Rig:
 
     def canary_weight(self, namespace: str, deployment: str) -> int:
         """Percent of new episodes for the canary, from the routing table the policy servers obey."""
-        found = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/{deployment}-routing") or {}
-        table = json.loads(found.get("data", {}).get("routing.json", '{"arms": []}'))
+        routing = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/{deployment}-routing") or {}
+        table = json.loads(routing.get("data", {}).get("routing.json", '{"arms": []}'))
         return sum(arm["weight"] for arm in table["arms"] if arm["role"] == "canary")
 
     def expire_routing(self, namespace: str, deployment: str) -> None:
         """The routing table's time is up, as it is ten minutes after the operator's last sign of life."""
         name = f"{deployment}-routing"
-        found = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
-        assert found, f"no ConfigMap {name}"
-        table = json.loads(found["data"]["routing.json"]) | {"expires_at": "2020-01-01T00:00:00Z"}
+        routing = self.api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+        assert routing, f"no ConfigMap {name}"
+        table = json.loads(routing["data"]["routing.json"]) | {"expires_at": "2020-01-01T00:00:00Z"}
         self.patch(namespace, "configmap", name, {"data": {"routing.json": json.dumps(table)}})
 
     @contextmanager
-    def watching_weights(self, namespace: str, deployment: str) -> Iterator[Seen]:
+    def watching_weights(self, namespace: str, deployment: str) -> Iterator[WatchedWeights]:
         """Notes the canary's weight several times a second for the time of the block."""
-        seen, stop = Seen(), threading.Event()
+        weights, stop = WatchedWeights(), threading.Event()
 
         def watch() -> None:
             while not stop.wait(0.3):
                 weight = self.canary_weight(namespace, deployment)
-                if not seen.weights or seen.weights[-1] != weight:
-                    seen.weights.append(weight)
+                if not weights.weights or weights.weights[-1] != weight:
+                    weights.weights.append(weight)
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:
-            yield seen
+            yield weights
         finally:
             stop.set()
             thread.join()

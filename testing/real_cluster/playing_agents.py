@@ -62,7 +62,7 @@ print(json.dumps({"opened": opened, "inferred": inferred, "gave_up": gave_up, "m
 
 @dataclass(frozen=True)
 class Door:
-    """Where agents knock: an address inside the cluster, and the host name that a gateway knows the policy by."""
+    """The door for agents: an address inside the cluster, and the host name that a gateway knows the policy by."""
 
     url: str = ""
     """Without one it is the Service's, by TLS where the parts speak it."""
@@ -81,7 +81,7 @@ def gateway_door(namespace: str) -> Door:
 
 @dataclass
 class Played:
-    """What agents saw: the revisions of their episodes and of their requests that know no episodes, why they gave up
+    """The agents' view: the revisions of their episodes and of their requests that know no episodes, why they gave up
     and how often, an answer that took ten seconds included, and answers by another arm than the episode's."""
 
     opened: Counter[str] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class Played:
         return self.gave_up.total()
 
     def add(self, other: "Played") -> None:
-        """What another player saw."""
+        """Adds another player's observations."""
         self.opened.update(other.opened)
         self.inferred.update(other.inferred)
         self.gave_up.update(other.gave_up)
@@ -127,10 +127,10 @@ def play(
     """One agent's play from a pod of the cluster, until the time or the episodes are over. CalledProcessError when the
     pod is gone."""
     service = f"{'https' if rig.by_tls else 'http'}://policy.{namespace}.svc:8080"
-    told = {**asdict(habits), "url": door.url or service, "host": door.host, "seconds": seconds, "episodes": episodes}
-    out = rig.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, json.dumps(told))
-    said = json.loads(out.strip().splitlines()[-1])
-    return Played(Counter(said["opened"]), Counter(said["inferred"]), Counter(said["gave_up"]), said["mixed"])
+    order = {**asdict(habits), "url": door.url or service, "host": door.host, "seconds": seconds, "episodes": episodes}
+    out = rig.api.run("exec", "-n", namespace, pod, "--", "python3", "-c", PLAYER, json.dumps(order))
+    report = json.loads(out.strip().splitlines()[-1])
+    return Played(Counter(report["opened"]), Counter(report["inferred"]), Counter(report["gave_up"]), report["mixed"])
 
 
 @contextmanager
@@ -144,12 +144,12 @@ def players(
     def again() -> None:
         while not stop.is_set():
             try:
-                found = play(rig, namespace, pod, door or Door(), habits or Habits(), seconds=3)
+                outcome = play(rig, namespace, pod, door or Door(), habits or Habits(), seconds=3)
             except subprocess.CalledProcessError:
                 # A new Service has no name for a moment, and at the end the pod goes with its arm: agents try again.
                 stop.wait(0.5)
                 continue
-            played.add(found)
+            played.add(outcome)
 
     thread = threading.Thread(target=again, daemon=True)
     thread.start()

@@ -12,8 +12,8 @@ PATIENCE_SECONDS = 10.0
 @contextmanager
 def running(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[int]:
     """Yields its pid; what it prints is added to `log`. `environment` None: this process's own."""
-    with log.open("ab") as said:
-        process = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:
         yield process.pid
     finally:

@@ -52,7 +52,7 @@ _CODE = re.compile(r"Code: (\d+)\.")
 
 @dataclass
 class Statement:
-    """What one request asks for."""
+    """The statement of one request."""
 
     text: bytes
     parameters: dict[str, str] = field(default_factory=dict)
@@ -81,16 +81,16 @@ def statement_of(address: str, body: bytes, content_type: str) -> Statement:
             given[str(name)] = bytes(part.get_payload(decode=True)).decode()
         body = b""
     start = given.get("query", "").encode()
-    found = Statement(start + b"\n" + body if start and body else start or body)
-    found.database = given.get("database") or found.database
+    result = Statement(start + b"\n" + body if start and body else start or body)
+    result.database = given.get("database") or result.database
     for name, value in given.items():
         if name.startswith("param_"):
-            found.parameters[name.removeprefix("param_")] = value
+            result.parameters[name.removeprefix("param_")] = value
         elif name not in OF_THE_INTERFACE:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"Code: 115. DB::Exception: Unknown setting {name!r}. (UNKNOWN_SETTING)")
-            found.settings[name] = value
-    return found
+            result.settings[name] = value
+    return result
 
 
 class Interface(BaseHTTPRequestHandler):
@@ -119,7 +119,7 @@ class Interface(BaseHTTPRequestHandler):
             statement = statement_of(self.path, body, self.headers.get("content-type", ""))
             answer, form = self.server.run(statement)
         except (chdb.ChdbError, RuntimeError, ValueError) as error:
-            code = found[1] if (found := _CODE.search(str(error))) else "1002"
+            code = match[1] if (match := _CODE.search(str(error))) else "1002"
             return self._answer(500, str(error).encode(), {"X-ClickHouse-Exception-Code": code})
         self._answer(200, answer, {"X-ClickHouse-Format": form} if form else {})
 
@@ -169,7 +169,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Interface)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news; anything else is told as usual."""
+        """A client that went away is not reported; any other error is."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 

@@ -68,7 +68,7 @@ class Product:
         started = time.perf_counter()
         env = self._env | {f"LEARNLOOP_{name}": value for name, value in settings.items()}
         command = [sys.executable, "-m", "learnloop_dataplane"]
-        self._process = subprocess.Popen(command, env=env, stdout=2)  # its copy of the audit is no result of a bench
+        self._process = subprocess.Popen(command, env=env, stdout=2)  # its audit must not reach a bench's output
         while time.perf_counter() - started < 180:
             try:
                 with urllib.request.urlopen(f"{self.url}/readyz", timeout=1, context=self.tls):
@@ -79,7 +79,7 @@ class Product:
 
     @property
     def url(self) -> str:
-        """Where it answers. A certificate for localhost will do."""
+        """Its address. A certificate for localhost will do."""
         return f"https://localhost:{self.port}" if self.tls else f"http://127.0.0.1:{self.port}"
 
     def rss_mib(self) -> float:

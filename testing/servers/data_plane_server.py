@@ -1,4 +1,4 @@
-"""The data plane on real PostgreSQL, listening on loopback, for tests of whoever speaks to it over HTTP."""
+"""The data plane on real PostgreSQL, listening on loopback, for tests of its HTTP clients."""
 
 import shutil
 import tempfile

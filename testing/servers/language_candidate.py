@@ -74,7 +74,7 @@ class Candidate:
 
 
 def _judged(text: str) -> Reply:
-    """What a judge of toxicity says: it knows the examples, and that is what a judge is here."""
+    """A judge of toxicity's verdict: it knows the examples, and that is what a judge is here."""
     answer = text.rsplit("<<<ANSWER", 1)[1]
     return Reply("YES" if any(item in answer for item in DATA["toxicity"]["toxic"]) else "NO", tokens=1)
 
@@ -87,9 +87,9 @@ def served(candidate: Candidate) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            names = [tool["function"]["name"] for tool in asked.get("tools") or ()]
-            reply = candidate.reply(asked["messages"], bool(names), names)
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            names = [tool["function"]["name"] for tool in request.get("tools") or ()]
+            reply = candidate.reply(request["messages"], bool(names), names)
             calls = [{"type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in reply.calls]
             message = {"role": "assistant", "content": reply.text, **({"tool_calls": calls} if calls else {})}
             choice = {"index": 0, "message": message, "finish_reason": "length" if reply.cut else "stop"}

@@ -42,12 +42,12 @@ class MlflowServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What MLflow says."""
+        """MLflow's answer."""
         if self.away:
             raise Problem(503, "TEMPORARILY_UNAVAILABLE")
         match path.removeprefix("/api/2.0/mlflow/"):
             case "experiments/get-by-name":
-                return {"experiment": {"experiment_id": self._known(self.experiments, body["experiment_name"])}}
+                return {"experiment": {"experiment_id": self._record(self.experiments, body["experiment_name"])}}
             case "experiments/create":
                 if body["name"] in self.experiments:
                     raise Problem(400, "RESOURCE_ALREADY_EXISTS")
@@ -64,7 +64,7 @@ class MlflowServer(ThreadingHTTPServer):
             case "runs/search":
                 return {"runs": [run for run in self.runs.values() if self._fits(run, body)]}
             case "runs/log-batch":
-                run = self._known(self.runs, body["run_id"])
+                run = self._record(self.runs, body["run_id"])
                 metrics, parameters = body.get("metrics", []), body.get("params", [])
                 if len(metrics) > 1000 or len(parameters) > 100 or any(len(p["value"]) > 6000 for p in parameters):
                     raise Problem(400, "INVALID_PARAMETER_VALUE")
@@ -74,13 +74,13 @@ class MlflowServer(ThreadingHTTPServer):
                 run["params"] |= {p["key"]: p["value"] for p in parameters}
                 return {}
             case "runs/update":
-                run = self._known(self.runs, body["run_id"])
+                run = self._record(self.runs, body["run_id"])
                 run["info"] |= body
                 return {"run_info": run["info"]}
             case _:
                 raise Problem(404, "ENDPOINT_NOT_FOUND")
 
-    def _known(self, table: dict[str, Any], key: str) -> Any:
+    def _record(self, table: dict[str, Any], key: str) -> Any:
         if key not in table:
             raise Problem(404, "RESOURCE_DOES_NOT_EXIST")
         return table[key]
@@ -89,8 +89,8 @@ class MlflowServer(ThreadingHTTPServer):
         tags = {tag["key"]: tag["value"] for tag in run["info"]["tags"]}
         wanted = _EQUALS.findall(body["filter"])
         assert len(wanted) == body["filter"].count(" = ")
-        found = [tags.get(tag) if tag else run["info"].get(attribute) for tag, attribute, _ in wanted]
-        return run["info"]["experiment_id"] in body["experiment_ids"] and found == [value for *_, value in wanted]
+        fields = [tags.get(tag) if tag else run["info"].get(attribute) for tag, attribute, _ in wanted]
+        return run["info"]["experiment_id"] in body["experiment_ids"] and fields == [value for *_, value in wanted]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -61,7 +61,7 @@ class OneMachine:
             os.kill(pid, signal.SIGKILL)
 
     def containers(self, labels: str) -> list[Json]:
-        """What the status of pods with these labels says of their containers."""
+        """The container statuses of pods with these labels."""
         pods = self.api.pods("default", labels)
         return [one for pod in pods for one in (pod.get("status") or {}).get("containerStatuses", ())]
 

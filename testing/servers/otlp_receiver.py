@@ -38,13 +38,13 @@ class Receiver(ThreadingHTTPServer):
         return self
 
     def take(self, path: str, body: bytes) -> None:
-        found = list(spans_of(body)) if path == "/v1/traces" else []
+        spans = list(spans_of(body)) if path == "/v1/traces" else []
         with self.lock:
-            self.spans.extend(found)
-            self.events.extend(event for span in found for event in span["events"])
+            self.spans.extend(spans)
+            self.events.extend(event for span in spans for event in span["events"])
             if self.keep is not None:
                 with self.keep.open("a") as file:
-                    file.writelines(f"{json.dumps(item)}\n" for item in found)
+                    file.writelines(f"{json.dumps(item)}\n" for item in spans)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -39,18 +39,18 @@ class ServedPolicy:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The answer to one request; whatever is no 200 fails the test."""
-        said: list[Any] = []
+        answers: list[Any] = []
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": json.dumps(body).encode()}
 
         async def send(message: Any) -> None:
-            said.append(message)
+            answers.append(message)
 
         scope = {"type": "http", "method": "POST", "path": path, "headers": []}
         self._loop.run_until_complete(self._app(scope, receive, send))
-        assert said[0]["status"] == 200, said
-        return json.loads(said[1]["body"])
+        assert answers[0]["status"] == 200, answers
+        return json.loads(answers[1]["body"])
 
     def act(self, observation: NDArray[np.float32]) -> NDArray[Any]:
         """Actions [n] or [n, numbers] for observations [n, observations]."""

@@ -102,12 +102,12 @@ class _WithMirror(uvicorn.Server):
         await super().startup(sockets)
 
     async def main_loop(self) -> None:
-        """Until told, at once: uvicorn itself looks ten times a second whether it is."""
+        """Until the stop signal, without delay: uvicorn itself looks ten times a second whether it is."""
         await self.on_tick(0)
         await self._over.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nobody is waited for: the pod is gone."""
+        """Waits for no request: the pod is gone."""
         self._mirroring.cancel()
         for server in self.servers:
             server.close()

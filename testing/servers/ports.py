@@ -9,10 +9,10 @@ from collections.abc import Iterator
 def held_port() -> Iterator[int]:
     """A port of 127.0.0.1 that is this test's until the block ends: dead until a server of the test listens on it.
 
-    A bound socket that never listens keeps it. Nobody else is given the port in the meantime, however often the
-    test's server is killed and started again, because Linux gives a port that is bound to nobody who asks for any
+    A bound socket that never listens keeps it. No other process gets the port in the meantime, however often the
+    test's server is killed and started again, because Linux gives a port that is bound to a process that asks for any
     port, and lets only those share it that name it and set SO_REUSEADDR, as every server here does (socket(7), ip(7)).
-    Connections are refused at once while no server listens.
+    Connections are refused immediately while no server listens.
     """
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -31,7 +31,7 @@ async def connected(
 ) -> Client:
     """A tenant's client; what the server complains of goes into `errors`."""
 
-    async def told(error: Exception) -> None:
+    async def on_error(error: Exception) -> None:
         errors.append(str(error))
 
     return await nats.connect(
@@ -40,5 +40,5 @@ async def connected(
         inbox_prefix=inbox or names.nats_inbox(namespace, account),
         allow_reconnect=False,
         connect_timeout=20,
-        error_cb=told,
+        error_cb=on_error,
     )

@@ -48,14 +48,14 @@ def wait_for(port: int) -> None:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
             return
         time.sleep(0.05)
-    raise AssertionError(f"nobody listens on {port}")
+    raise AssertionError(f"no server listens on {port}")
 
 
 def wait_until_ready(programs: Path, port: int) -> None:
     """Until PostgreSQL takes sessions: it listens before it has started."""
-    asked = [str(programs / "pg_isready"), "--quiet", "--host", "127.0.0.1", "--port", str(port)]
+    command = [str(programs / "pg_isready"), "--quiet", "--host", "127.0.0.1", "--port", str(port)]
     deadline = time.monotonic() + START_SECONDS
-    while subprocess.run(asked, check=False, timeout=START_SECONDS).returncode:
+    while subprocess.run(command, check=False, timeout=START_SECONDS).returncode:
         assert time.monotonic() < deadline, f"PostgreSQL does not start at {port}"
         time.sleep(0.05)
 
@@ -82,17 +82,17 @@ def nats_by_tls(folder: Path, files: Folder, port: int) -> Iterator[str]:
 
 
 def programs_with_tls() -> Path | None:
-    """Where a PostgreSQL that was built with OpenSSL is; the one of the tests' own package was not."""
+    """The folder of a PostgreSQL that was built with OpenSSL; the one of the tests' own package was not."""
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
-        told = subprocess.run([folder / "pg_config", "--configure"], capture_output=True, text=True, check=False)
-        if "openssl" in told.stdout:
+        configured = subprocess.run([folder / "pg_config", "--configure"], capture_output=True, text=True, check=False)
+        if "openssl" in configured.stdout:
             return folder
     return None
 
 
 @contextmanager
 def postgres_by_tls(programs: Path, folder: Path, files: Folder, port: int) -> Iterator[str]:
-    """A server that takes nobody without TLS; the URL without any of TLS' parameters, for `localhost`."""
+    """A server that refuses clients without TLS; the URL without any of TLS' parameters, for `localhost`."""
     folder.mkdir(parents=True, exist_ok=True)
     options: dict[str, Any] = {}
     if os.geteuid() == 0:  # PostgreSQL refuses to be root

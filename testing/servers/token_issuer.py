@@ -58,8 +58,8 @@ class Cluster:
             def do_POST(self) -> None:
                 review = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 attributes = review["spec"]["resourceAttributes"]
-                asked = f"{attributes['verb']} {attributes['resource']}"
-                allowed = asked in cluster.rights.get(review["spec"]["user"], ())
+                wanted = f"{attributes['verb']} {attributes['resource']}"
+                allowed = wanted in cluster.rights.get(review["spec"]["user"], ())
                 answer = json.dumps({**review, "status": {"allowed": allowed}}).encode()
                 self.send_response(201)
                 self.send_header("content-type", "application/json")

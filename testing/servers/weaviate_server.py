@@ -55,8 +55,8 @@ class Weaviate:
         self.directory.mkdir(parents=True, exist_ok=True)
         log = self.directory / "weaviate.log"
         listen = ["--host", "127.0.0.1", "--port", str(self._ports["http"]), "--scheme", "http"]
-        with log.open("ab") as said:
-            self._process = subprocess.Popen([self._binary, *listen], env=env, stdout=said, stderr=said)
+        with log.open("ab") as output:
+            self._process = subprocess.Popen([self._binary, *listen], env=env, stdout=output, stderr=output)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
@@ -96,7 +96,7 @@ def own_weaviate(directory: Path) -> Iterator[Weaviate]:
 
 @contextmanager
 def _two_in_a_row() -> Iterator[tuple[int, int]]:
-    """A server alone takes the port after Raft's for its RPC, whatever it was told."""
+    """A server alone takes the port after Raft's for its RPC, whatever its flags say."""
     for _ in range(100):
         with held_port() as first, socket.socket() as holder:
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -106,4 +106,4 @@ def _two_in_a_row() -> Iterator[tuple[int, int]]:
                 continue
             yield first, first + 1
             return
-    raise AssertionError("there are no two ports in a row")
+    raise AssertionError("every free port has a taken neighbour")

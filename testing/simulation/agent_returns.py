@@ -106,25 +106,25 @@ WRONG: Mapping[str, Callable[[random.Random, list[float]], list[float]]] = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class Detection:
     """Alarms of one agent.
 
     Attributes:
         false_alarm: an alarm before anything went wrong, or where nothing does.
-        after: episodes from the anomaly to the first alarm; None: never, or there is no anomaly.
+        after: episodes from the anomaly to the first alarm; None: never, or without an anomaly.
     """
 
     false_alarm: bool
     after: int | None
 
 
-def look(curve: Curve) -> Seen:
+def look(curve: Curve) -> Detection:
     """Apply the rules every EVERY episodes, as the operator does."""
     begins = len(curve.returns) if curve.begins is None else curve.begins
     false_alarm = False
     for end in range(EVERY, min(len(curve.returns), begins + LATEST) + 1, EVERY):
         alarm = bool(find(curve.returns[max(0, end - TAIL) : end]).findings)
         if end > begins and alarm:
-            return Seen(false_alarm, end - begins)
+            return Detection(false_alarm, end - begins)
         false_alarm = false_alarm or alarm
-    return Seen(false_alarm, None)
+    return Detection(false_alarm, None)

@@ -43,14 +43,14 @@ class LengthsCluster(Cluster):
     def outcome(self, revision: str) -> float:
         return float(self.random.random() < self.quality[self.model_of(revision)])
 
-    def seen(self, revision: str, seconds: float) -> ArmEvidence:
+    def scraped(self, revision: str, seconds: float) -> ArmEvidence:
         self.lag = PROMETHEUS_SECONDS * (self.passes % 2) if self.replicas else 0
-        since, seen = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
-        returns = self.episodes.returns(revision, since, seen)
+        since, scraped = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
+        returns = self.episodes.returns(revision, since, scraped)
         mean = sum(returns) / len(returns) if returns else None
-        openings, lately = self.openings(revision, since, seen), len(returns)
+        openings, lately = self.openings(revision, since, scraped), len(returns)
         return ArmEvidence(
-            len(returns), mean, mean, 0.0 if returns else None, seen_at=seen, lately=lately, openings=openings
+            len(returns), mean, mean, 0.0 if returns else None, seen_at=scraped, lately=lately, openings=openings
         )
 
     def run(self, seconds: int) -> None:
@@ -65,8 +65,8 @@ class LengthsCluster(Cluster):
     def _order(self) -> None:
         number = int(self.now.timestamp()) // self.ordered_every
         what = {"choice": "0", "instead": "fixed"} if number % 2 else {"instead": "stop"}
-        said = urlencode(what | {"for": "60", "reason": "a person decides"})
-        self.annotations[ANNOTATION_OVERRIDE] = f"{said} at {self.now.isoformat()} by alice"
+        query = urlencode(what | {"for": "60", "reason": "a person decides"})
+        self.annotations[ANNOTATION_OVERRIDE] = f"{query} at {self.now.isoformat()} by alice"
 
     def check_promotion(self, revision: str) -> None:
         self.promotions.append(revision)

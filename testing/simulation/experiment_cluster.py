@@ -47,7 +47,7 @@ class ExperimentCluster(Cluster):
     def outcome(self, revision: str) -> float:
         return float(self.random.random() < self.quality[self.model_of(revision)])
 
-    def seen(self, revision: str, seconds: float) -> ArmEvidence:
+    def scraped(self, revision: str, seconds: float) -> ArmEvidence:
         """By a running count for each arm: an experiment has thousands of episodes."""
         for at, arm, value in self.episodes[self.indexed :]:
             times, sums = self.counted.setdefault(arm, ([], [0.0]))
@@ -81,9 +81,9 @@ class ExperimentCluster(Cluster):
         return {self.model_of(revision): share for revision, share in self.shares().items()}
 
     def arm(self, name: str) -> dict[str, Any]:
-        """What the status says of an arm."""
-        found: dict[str, Any] = next(arm for arm in self.status["experiment"]["arms"] if arm["name"] == name)
-        return found
+        """The status of an arm."""
+        result: dict[str, Any] = next(arm for arm in self.status["experiment"]["arms"] if arm["name"] == name)
+        return result
 
     def finish(self, seconds: int = 3_000) -> dict[str, Any]:
         """Run until the experiment is over and its guard, too."""
@@ -110,9 +110,9 @@ class ExperimentCluster(Cluster):
                 assert share >= FLOOR or serves != arm.revision, "stable is below its floor"
             if arm.role == "stable" or serves == arm.revision:
                 continue
-            known = self.status.get("experiment", {}).get("arms", [])
-            asked = max((item["weight"] for item in known if item["revision"] == arm.revision), default=100)
-            assert share <= asked, "an arm got more than its share"
+            children = self.status.get("experiment", {}).get("arms", [])
+            weight = max((item["weight"] for item in children if item["revision"] == arm.revision), default=100)
+            assert share <= weight, "an arm got more than its share"
 
     def _status(self, status: dict[str, Any]) -> None:
         self.coming = status
@@ -120,10 +120,10 @@ class ExperimentCluster(Cluster):
 
     def check_promotion(self, revision: str) -> None:
         """No arm is promoted that is not proven better than somebody, with every other one out."""
-        found = self.coming["experiment"]
-        arms = found["arms"]
+        experiment = self.coming["experiment"]
+        arms = experiment["arms"]
         winner = next(arm for arm in arms if arm["revision"] == revision)
-        assert found["winner"] == winner["name"]
+        assert experiment["winner"] == winner["name"]
         others = [arm for arm in arms if arm["name"] != winner["name"]]
         assert all(arm["standing"] != "playing" for arm in others)
         assert arms[0]["standing"] == "beaten", "stable was never beaten"

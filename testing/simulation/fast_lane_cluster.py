@@ -41,7 +41,7 @@ class LanedCluster(Cluster):
         self.requests[revision] = [0.0, 0.0]
 
     def restart_operator(self) -> None:
-        """What the lane knew is gone."""
+        """The lane's memory is gone."""
         self.direct = {}
 
     def tick(self, seconds: int) -> None:
@@ -64,17 +64,17 @@ class LanedCluster(Cluster):
         self.direct = {item.revision: self._looked(item, bare, state) for item in subjects(bare, state)}
         return replace(bare, direct=dict(self.direct))
 
-    def _looked(self, asked: Subject, bare: Snapshot, state: State) -> PodEvidence:
-        known = self.direct.get(asked.revision)
-        if known is None or known.rollout != asked.rollout:
-            known = PodEvidence(asked.revision, asked.rollout)
-        known = at_weight(known, asked.weight)
-        if is_steady(bare, state, asked.revision):
-            known = replace(known, steady=True)
-        read = {"pod": Reading(self.processes.get(asked.revision, 0.0), self.counters(asked.revision))}
-        told, silent = (read, {}) if self.lane_up else ({}, {"pod": UNREACHABLE})
-        moment = 1 + int(seconds_since(asked.rollout, self.now))
-        return looked(known, told, asked.questions, self.now, moment, silent)
+    def _looked(self, subject: Subject, bare: Snapshot, state: State) -> PodEvidence:
+        evidence = self.direct.get(subject.revision)
+        if evidence is None or evidence.rollout != subject.rollout:
+            evidence = PodEvidence(subject.revision, subject.rollout)
+        evidence = at_weight(evidence, subject.weight)
+        if is_steady(bare, state, subject.revision):
+            evidence = replace(evidence, steady=True)
+        read = {"pod": Reading(self.processes.get(subject.revision, 0.0), self.counters(subject.revision))}
+        readings, silent = (read, {}) if self.lane_up else ({}, {"pod": UNREACHABLE})
+        moment = 1 + int(seconds_since(subject.rollout, self.now))
+        return looked(evidence, readings, subject.questions, self.now, moment, silent)
 
     def counters(self, revision: str) -> dict[str, float]:
         """Everything the arm's only process has counted."""

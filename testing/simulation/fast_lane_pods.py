@@ -24,7 +24,7 @@ SPEC: dict[str, Any] = {
     "rollout": {"steps": [{"weight": 10}, {"weight": 100}]},
     "analysis": {"metrics": METRICS},
 }
-ASKED = of_episodes(ModelDeploymentSpec.model_validate(SPEC), 10)
+CHECKS = of_episodes(ModelDeploymentSpec.model_validate(SPEC), 10)
 NEW = "md-pod"
 
 
@@ -66,8 +66,8 @@ def look(direct: PodEvidence, *pods: Pod, second: int = 1, silent: Collection[in
     """The evidence after a look at `pods`; `silent`: the numbers of those that do not answer."""
     readings = {f"{NEW}-{index}": pod.read() for index, pod in enumerate(pods) if index not in silent}
     hang = {f"{NEW}-{index}": UNREACHABLE for index in silent}
-    asked = replace(ASKED, exposed=direct.weight > 0)
-    return looked(direct, readings, asked, START + timedelta(seconds=second), second + 1, hang)
+    subject = replace(CHECKS, exposed=direct.weight > 0)
+    return looked(direct, readings, subject, START + timedelta(seconds=second), second + 1, hang)
 
 
 def after(pod: Pod, *outcomes: Any, direct: PodEvidence | None = None) -> PodEvidence:
@@ -79,5 +79,5 @@ def after(pod: Pod, *outcomes: Any, direct: PodEvidence | None = None) -> PodEvi
     return direct
 
 
-def said(direct: PodEvidence) -> str:
-    return breach(ASKED, direct.alarms, "the canary")
+def cause(direct: PodEvidence) -> str:
+    return breach(CHECKS, direct.alarms, "the canary")

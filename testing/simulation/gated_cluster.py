@@ -1,4 +1,4 @@
-"""The simulated cluster with gates: suites are Jobs that end as the test says, and nobody meets what has not passed."""
+"""The simulated cluster with gates: suites are Jobs that end as the test says; users meet only models that passed."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -42,11 +42,11 @@ class GatedCluster(Cluster):
         bare = super().snapshot()
         if bare.before.gates is None or bare.before.gates.phase != "Running":
             return bare
-        found = self.reports if self.data_plane else []
+        reports = self.reports if self.data_plane else []
         return replace(
             bare,
             children=(*bare.children, *self.jobs.values()),
-            suite_runs=suite_runs(self.jobs.values(), (), found),
+            suite_runs=suite_runs(self.jobs.values(), (), reports),
             reports_problem="" if self.data_plane else "the data plane does not answer",
         )
 
@@ -102,6 +102,6 @@ class GatedCluster(Cluster):
         if isinstance(end, int):
             env = job["spec"]["template"]["spec"]["initContainers"][0]["env"]
             candidate = next(item["value"] for item in env if item["name"] == "LEARNLOOP_GATE_CANDIDATE")
-            said = {"suite": suite, "revision": candidate, "n": 300, "failures": {"bad": end}, "detector": DETECTOR}
-            report = GateReport.model_validate(said)
+            body = {"suite": suite, "revision": candidate, "n": 300, "failures": {"bad": end}, "detector": DETECTOR}
+            report = GateReport.model_validate(body)
             self.reports.append(StoredReport(job=name, sha256="e" * 64, received_at=self.now, report=report))

@@ -46,7 +46,7 @@ class Opened:
             yield arm, value, began
 
     def since(self, arm: str, since: datetime, until: datetime, deadline: int) -> Openings:
-        """What the arm's servers have counted after `since` and not after `until`."""
+        """The counts of the arm's servers after `since` and not after `until`."""
 
         def between(times: list[datetime], first: datetime, last: datetime) -> float:
             return float(max(0, bisect_right(times, last) - bisect_right(times, first)))

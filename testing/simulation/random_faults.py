@@ -1,4 +1,4 @@
-"""What may happen to any simulated rollout between two looks: time passes, and things go away and come back."""
+"""Events of any simulated rollout between two looks: time passes, and things go away and come back."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule

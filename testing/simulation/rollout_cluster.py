@@ -92,7 +92,7 @@ class Cluster:
         return self
 
     def routing(self) -> LiveRouting:
-        """What the operator reads of it; once after each write, for writes replace the whole object."""
+        """The operator's snapshot of it; once after each write, for writes replace the whole object."""
         table, route, _ = self._read
         if table is not self.config_map or route is not self.route:
             rig = replace(read(self.config_map), route=read_route(self.route, "md"))
@@ -118,30 +118,30 @@ class Cluster:
             routing=self.routing(),
             defaults=Defaults("image", "http://data"),
         )
-        asked = {window.revision: window.seconds for window in windows(bare, current(bare))}
-        if not asked:
+        wanted = {window.revision: window.seconds for window in windows(bare, current(bare))}
+        if not wanted:
             return bare
         if not self.prometheus:
             return Snapshot(**{**fields(bare), "evidence": Evidence(unavailable="Prometheus does not answer")})
-        known = {revision: self.seen(revision, seconds) for revision, seconds in asked.items()}
+        scraped_arms = {revision: self.scraped(revision, seconds) for revision, seconds in wanted.items()}
         clock = self.now + timedelta(seconds=self.skew)
-        return Snapshot(**{**fields(bare), "evidence": Evidence(known, clock=clock)})
+        return Snapshot(**{**fields(bare), "evidence": Evidence(scraped_arms, clock=clock)})
 
-    def seen(self, revision: str, seconds: float) -> ArmEvidence:
-        since, seen = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
-        returns = self.episodes.returns(revision, since, seen)
+    def scraped(self, revision: str, seconds: float) -> ArmEvidence:
+        since, scrape = self.now - timedelta(seconds=seconds), self.now - timedelta(seconds=self.lag)
+        returns = self.episodes.returns(revision, since, scrape)
         mean = sum(returns) / len(returns) if returns else None
-        lately = len(self.episodes.returns(revision, seen - DEADLINE, seen))
-        known = 1.0 if returns else None, 0.0 if returns else None
-        scraped = seen + timedelta(seconds=self.skew)
-        openings = self.openings(revision, since, seen)
+        lately = len(self.episodes.returns(revision, scrape - DEADLINE, scrape))
+        shares = 1.0 if returns else None, 0.0 if returns else None
+        scraped = scrape + timedelta(seconds=self.skew)
+        openings = self.openings(revision, since, scrape)
         seen_of: dict[str, Any] = {"seen_at": scraped, "lately": lately, "openings": openings}
-        return ArmEvidence(len(returns), mean, *known, **seen_of)
+        return ArmEvidence(len(returns), mean, *shares, **seen_of)
 
-    def openings(self, revision: str, since: datetime, seen: datetime) -> Openings:
-        """What became of the arm's opened episodes."""
+    def openings(self, revision: str, since: datetime, scrape: datetime) -> Openings:
+        """The outcomes of the arm's opened episodes."""
         deadline = self.spec["analysis"].get("episodeDeadlineSeconds", 600)
-        return self.opened.since(revision, since, seen, deadline)
+        return self.opened.since(revision, since, scrape, deadline)
 
     def reconcile(self, crash_after: int | None = None) -> Plan:
         """One pass; the operator dies after `crash_after` writes."""
@@ -224,11 +224,11 @@ class Cluster:
     def check_blocked(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """No artifact that was rolled back begins again, and nothing leaves the list, but by a retry or an undo."""
         was, now = before.get("blockedRevisions", ()), after.get("blockedRevisions", ())
-        said = {(item["verb"], item["value"]) for item in before.get("decisions", ())}
-        fresh = {item["verb"] for item in after.get("decisions", ()) if (item["verb"], item["value"]) not in said}
+        orders = {(item["verb"], item["value"]) for item in before.get("decisions", ())}
+        fresh = {item["verb"] for item in after.get("decisions", ()) if (item["verb"], item["value"]) not in orders}
         if "retry" not in fresh:
             lost = {block["revision"] for block in was} - {block["revision"] for block in now}
-            assert not lost or len(was) == len(now) == 32, f"{lost} unblocked by nobody"
+            assert not lost or len(was) == len(now) == 32, f"{lost} unblocked without an order"
         canary, hand = after.get("canary"), after.get("hand") or {}
         if canary is None or canary["revision"] == (before.get("canary") or {}).get("revision"):
             return
@@ -244,8 +244,8 @@ class Cluster:
             assert old["revision"] == after["previous"]["revision"], "a guard gave way to another"
             return
         lasted = (self.now - datetime.fromisoformat(before["promotedAt"])).total_seconds()
-        said = {item["value"] for item in before.get("decisions", ())}
-        ended = (item for item in after.get("decisions", ()) if item["value"] not in said)
+        values = {item["value"] for item in before.get("decisions", ())}
+        ended = (item for item in after.get("decisions", ()) if item["value"] not in values)
         by_hand = any(item["verb"] in ("skip", "promote") and item["outcome"] == "obeyed" for item in ended)
         assert by_hand or lasted >= self.spec["rollout"]["keepForSeconds"], f"the guard ended after {lasted} s"
 
@@ -256,12 +256,12 @@ class Cluster:
         returns = [value for at, arm, value in self.episodes if arm == revision and at > began]
         needed = sum(step.get("minEpisodes", 0) for step in self.spec["rollout"]["steps"])
         assert len(returns) >= needed, f"promoted on {len(returns)} of {needed} episodes"
-        # The very first model may be a bad one, and then another bad one is no worse: the bar is the old stable arm's.
+        # The very first model may be a bad one, and then another one is as good: the bar is the old stable arm's.
         assert sum(returns) / len(returns) >= 0.8 * self.quality[self.status["stable"]["uri"]]
         self.promotions.append(revision)
 
     def check(self) -> None:
-        """What must hold between any two writes."""
+        """The invariants between any two writes."""
         table = self.routing().table
         stables = [arm.revision for arm in table.arms if arm.role == "stable"] if table else []
         if table is None or not stables:
@@ -336,9 +336,9 @@ class Cluster:
         return self.quality[self.model_of(revision)]
 
     def model_of(self, revision: str) -> str:
-        found = arms([self.deployments[f"md-{revision}"]], [])[revision].model
-        assert found is not None
-        return found.uri
+        model = arms([self.deployments[f"md-{revision}"]], [])[revision].model
+        assert model is not None
+        return model.uri
 
     def weight(self, model: str) -> int:
         return sum(share for revision, share in self.shares().items() if self.model_of(revision) == model)

@@ -1,4 +1,4 @@
-"""What users get of a ModelDeployment's routing, in both modes, and what they must never get."""
+"""The arms that users get by a ModelDeployment's routing, in both modes, and must never get."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,10 +40,10 @@ class Users:
     """Guests that left an experiment, and when it had begun."""
 
     def wronged(self, routing: LiveRouting, status: Mapping[str, Any], now: datetime) -> str:
-        """What is wrong for users now; "" when nothing is.
+        """The fault that users meet now; "" without one.
 
-        No arm beside stable (and the one that served before it) plays without a dead man's switch; none that was
-        condemned ever plays again, unless a later rollout tries it anew; no guest that left an experiment comes back
+        No arm except stable (and the one that served before it) plays without a dead man's switch; none that was
+        condemned ever plays again, unless a later rollout tries it again; no guest that left an experiment comes back
         to it; the route leads to no server that refuses.
         """
         if back := self._back(routing, status):
@@ -67,10 +67,10 @@ class Users:
     def _back(self, routing: LiveRouting, status: Mapping[str, Any]) -> str:
         listed = {arm.revision for arm in routing.table.arms} if routing.table else set()
         before, self.named = self.named, set(routing.route.weights) if routing.route else listed
-        found = status.get("experiment") or {}
-        if found.get("phase") not in ("Running", "Won"):
+        experiment = status.get("experiment") or {}
+        if experiment.get("phase") not in ("Running", "Won"):
             return ""
-        began, hosts = str(found.get("startedAt")), 1 if found.get("step") is None else 2
-        guests = {arm["revision"] for arm in found.get("arms", ())[hosts:]}
+        began, hosts = str(experiment.get("startedAt")), 1 if experiment.get("step") is None else 2
+        guests = {arm["revision"] for arm in experiment.get("arms", ())[hosts:]}
         self.left |= dict.fromkeys((before - self.named) & guests, began)
         return next((item for item in sorted(self.named & guests) if self.left.get(item) == began), "")

@@ -34,14 +34,14 @@ class ShadowCluster(Cluster):
         return replace(bare, evidence=evidence)
 
     def copied(self, window: Window) -> ShadowEvidence:
-        since, seen = self.now - timedelta(seconds=window.seconds), self.now - timedelta(seconds=self.lag)
-        mine = [copy for copy in self.copies if copy[1] == window.revision and since < copy[0] <= seen]
-        fine = [copy for copy in mine if not copy[3]]
+        since, scrape = self.now - timedelta(seconds=window.seconds), self.now - timedelta(seconds=self.lag)
+        copies = [copy for copy in self.copies if copy[1] == window.revision and since < copy[0] <= scrape]
+        fine = [copy for copy in copies if not copy[3]]
         fast = sum(1 for copy in fine if not copy[4])
         return ShadowEvidence(
             compared=len(fine),
             agreed=sum(copy[2] for copy in fine),
-            errors=len(mine) - len(fine),
+            errors=len(copies) - len(fine),
             within={0.01: fast, 0.02: fast, math.inf: len(fine)},
         )
 
@@ -57,9 +57,9 @@ class ShadowCluster(Cluster):
             super().check_step(before, after)
             return
         began = datetime.fromisoformat(before["stepStartedAt"])
-        mine = [copy for copy in self.copies if copy[1] == before["canary"]["revision"] and copy[0] > began]
-        assert len(mine) >= bars["minRequests"], f"passed on {len(mine)} copies"
-        assert sum(copy[3] for copy in mine) <= 0.1 * len(mine)
+        copies = [copy for copy in self.copies if copy[1] == before["canary"]["revision"] and copy[0] > began]
+        assert len(copies) >= bars["minRequests"], f"passed on {len(copies)} copies"
+        assert sum(copy[3] for copy in copies) <= 0.1 * len(copies)
 
     def check(self) -> None:
         super().check()

@@ -13,15 +13,15 @@ LOOKS = 8
 def at_the_same_time(
     metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None
 ) -> Comparison | None:
-    """What a ratio has compared after both arms have played, in equal parts, what they have: once before the first
+    """A ratio's comparison after both arms have played their episodes in equal parts: once before the first
     look, and then at each of LOOKS more."""
     analysis = Analysis(metrics=[metric])
-    found: tuple[Comparison, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     for times in range(1, LOOKS + 2):
         both = {"canary": canary, "stable": stable}
         arms = {name: _times(arm, times) for name, arm in both.items() if arm is not None}
-        found = compared(analysis, found, Evidence(arms), "canary", "stable", concurrent=True)
-    return found[0] if found else None
+        comparisons = compared(analysis, comparisons, Evidence(arms), "canary", "stable", concurrent=True)
+    return comparisons[0] if comparisons else None
 
 
 def _times(arm: ArmEvidence, times: int) -> ArmEvidence:

@@ -79,15 +79,15 @@ class Rig:
             "routing": read(self.config_map),
             "defaults": Defaults("image", "http://data"),
         }
-        asked = windows(Snapshot(**bare), current(Snapshot(**bare)))
-        if not asked:
+        wanted = windows(Snapshot(**bare), current(Snapshot(**bare)))
+        if not wanted:
             return Snapshot(**bare)
         if not self.prometheus:
             return Snapshot(**bare, evidence=Evidence(unavailable="gone"))
-        known = {asked[0].revision: self.seen("canary"), asked[1].revision: self.seen("stable")}
-        return Snapshot(**bare, evidence=Evidence(known))
+        evidence = {wanted[0].revision: self.scraped("canary"), wanted[1].revision: self.scraped("stable")}
+        return Snapshot(**bare, evidence=Evidence(evidence))
 
-    def seen(self, role: str) -> ArmEvidence:
+    def scraped(self, role: str) -> ArmEvidence:
         n, total = int(self.played[role].n), self.played[role].total
         share = total / n if n else None
         mean, errors = (None, None) if share is None else (-100 + 500 * share, 1 - share)
@@ -119,8 +119,8 @@ class Rig:
                 break
             self.now += timedelta(seconds=1)
             weight = self.status.get("weight") or 0
-            mine = int(self.source.binomial(40, weight / 100))
-            for role, n in (("canary", mine), ("stable", 40 - mine)):
+            canary = int(self.source.binomial(40, weight / 100))
+            for role, n in (("canary", canary), ("stable", 40 - canary)):
                 fresh = Counts(n, int(self.source.binomial(n, self.means[role])))
                 self.played[role] = self.played[role].plus(fresh)
         return str(self.status["phase"])

@@ -26,7 +26,7 @@ TOLD_EVERY = 5.0
 
 
 @dataclass(slots=True)
-class Found:
+class WalkResult:
     """How far the walk came. `exhausted`: nothing new was left to visit."""
 
     nodes: int = 0
@@ -47,8 +47,8 @@ class Found:
     seconds: float = 0.0
 
     def figures(self, graph: str) -> dict[str, float]:
-        """What the benchmark prints of a walk through this graph."""
-        found = {
+        """The benchmark's figures of a walk through this graph."""
+        counts = {
             "broken_promises": len(self.broken),
             "states_without_an_end": self.without_end,
             "states": self.nodes,
@@ -61,7 +61,7 @@ class Found:
             "states_by_twins_alone": self.by_twins,
             "seconds": round(self.seconds, 1),
         }
-        named: dict[str, float] = {f"explored_{name}_{graph}": value for name, value in found.items()}
+        named: dict[str, float] = {f"explored_{name}_{graph}": value for name, value in counts.items()}
         return {f"false_passes_{graph}": len(self.false_passes), **named}
 
 
@@ -75,11 +75,11 @@ class Graph(Generic[N]):
     nexts: Callable[[N], Iterable[tuple[str, bool, N]]]
     key: Callable[[N], Key]
     ended: Callable[[N], bool]
-    judge: Callable[[Found, N, str, N], None]
+    judge: Callable[[WalkResult, N, str, N], None]
     go_on: Callable[[N], N]
 
 
-def walk(graph: Graph[N], most_transitions: int) -> Found:
+def walk(graph: Graph[N], most_transitions: int) -> WalkResult:
     """At most so many transitions from the first node."""
     # Nothing here is a ring, and every full collection would go through all that is known.
     collecting = gc.isenabled()
@@ -91,43 +91,43 @@ def walk(graph: Graph[N], most_transitions: int) -> Found:
             gc.enable()
 
 
-def _walk(graph: Graph[N], most_transitions: int) -> Found:
-    found, known, began = Found(), {graph.key(graph.first): graph.first}, time.perf_counter()
-    waiting, met, told = deque([(graph.first, False)]), 0, began
+def _walk(graph: Graph[N], most_transitions: int) -> WalkResult:
+    result, nodes, began = WalkResult(), {graph.key(graph.first): graph.first}, time.perf_counter()
+    waiting, met, reported = deque([(graph.first, False)]), 0, began
     onward: dict[Key, set[Key]] = {}
     ends: set[Key] = set()
-    while waiting and found.transitions < most_transitions:
+    while waiting and result.transitions < most_transitions:
         node, twin = waiting.popleft()
-        found.nodes += not twin
+        result.nodes += not twin
         here = graph.key(node)
         if graph.ended(node):
             ends.add(here)
-        for seen, works, after in graph.nexts(node):
-            found.transitions += 1
-            graph.judge(found, node, seen, after)
+        for observation, works, after in graph.nexts(node):
+            result.transitions += 1
+            graph.judge(result, node, observation, after)
             key = graph.key(after)
             if works:
                 onward.setdefault(here, set()).add(key)
-            if key not in known:
-                known[key] = after
+            if key not in nodes:
+                nodes[key] = after
                 waiting.append((after, False))
-                found.by_twins += twin
+                result.by_twins += twin
                 continue
             met += 1
             if met % TWINS == 0:
                 waiting.append((after, True))
-                found.twins += 1
-        if time.perf_counter() - told >= TOLD_EVERY:
-            told = time.perf_counter()
-            print(_progress(graph.name, found, len(waiting), told - began), file=sys.stderr, flush=True)
-    found.exhausted = not waiting
-    found.without_end = _stuck(graph, known, _leading_to(ends, onward)) if found.exhausted else 0
-    found.seconds = time.perf_counter() - began
-    return found
+                result.twins += 1
+        if time.perf_counter() - reported >= TOLD_EVERY:
+            reported = time.perf_counter()
+            print(_progress(graph.name, result, len(waiting), reported - began), file=sys.stderr, flush=True)
+    result.exhausted = not waiting
+    result.without_end = _stuck(graph, nodes, _leading_to(ends, onward)) if result.exhausted else 0
+    result.seconds = time.perf_counter() - began
+    return result
 
 
-def _progress(name: str, found: Found, waiting: int, seconds: float) -> str:
-    return f"{name}: {found.nodes} states, {waiting} waiting, {found.transitions} transitions, {seconds:.0f} s"
+def _progress(name: str, result: WalkResult, waiting: int, seconds: float) -> str:
+    return f"{name}: {result.nodes} states, {waiting} waiting, {result.transitions} transitions, {seconds:.0f} s"
 
 
 def _leading_to(ends: set[Key], onward: Mapping[Key, set[Key]]) -> set[Key]:
@@ -144,11 +144,11 @@ def _leading_to(ends: set[Key], onward: Mapping[Key, set[Key]]) -> set[Key]:
     return reached
 
 
-def _stuck(graph: Graph[N], known: Mapping[Key, N], leading: set[Key]) -> int:
+def _stuck(graph: Graph[N], nodes: Mapping[Key, N], leading: set[Key]) -> int:
     """States that no end was found for, neither in the graph, whose buckets hide slow progress, nor by going on from
     them until a state is met that leads to one."""
     stuck = 0
-    for key, node in known.items():
+    for key, node in nodes.items():
         path = [key]
         while path[-1] not in leading and not graph.ended(node) and len(path) < PATIENCE:
             node = graph.go_on(node)

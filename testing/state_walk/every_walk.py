@@ -1,6 +1,6 @@
 """The state graphs of `decide`, each walked in a process of its own: `python -m testing.state_walk.every_walk`.
 
-Beside each graph the same walk with an operator that was sabotaged: an oracle that does not object to it sees nothing.
+For each graph the same walk with an operator that was sabotaged: an oracle that does not object to it sees nothing.
 """
 
 import json
@@ -13,18 +13,18 @@ from functools import partial
 
 from bench.arguments import numbers
 from testing.state_walk import manual_rollout_walk
-from testing.state_walk.breadth_first import Found
+from testing.state_walk.breadth_first import WalkResult
 from testing.state_walk.rollout_walk import explore, explore_agreeing, explore_apart, explore_hasty
 
 Figures = dict[str, object]
 MOST_TRANSITIONS, SABOTAGED = 1_000_000, 20_000
-GRAPHS: Mapping[str, Callable[[int], Found]] = {
+GRAPHS: Mapping[str, Callable[[int], WalkResult]] = {
     "steered": manual_rollout_walk.explore,
     "sequential": partial(explore, "sequential"),
     "threshold": partial(explore, "threshold"),
 }
 """The longest first, so that no core waits for it at the end."""
-SABOTAGES: Mapping[str, tuple[str, Callable[[int], Found]]] = {
+SABOTAGES: Mapping[str, tuple[str, Callable[[int], WalkResult]]] = {
     "sequential_of_a_judge_that_always_agrees": ("sequential", partial(explore_agreeing, "sequential")),
     "sequential_of_steps_that_are_an_episode_short": ("sequential", partial(explore_hasty, "sequential")),
     "threshold_of_a_judge_that_always_agrees": ("threshold", partial(explore_agreeing, "threshold")),
@@ -40,17 +40,17 @@ def graphs() -> Figures:
     """Every graph to its end, and what the oracles make of operators that are wrong."""
     began = time.perf_counter()
     with multiprocessing.get_context("spawn").Pool(os.cpu_count() or 1) as pool:
-        found = dict(pool.imap_unordered(_walked, (*GRAPHS, *SABOTAGES), chunksize=1))
-    blind = [name for name in SABOTAGES if not found[name].false_passes]
+        results = dict(pool.imap_unordered(_walked, (*GRAPHS, *SABOTAGES), chunksize=1))
+    blind = [name for name in SABOTAGES if not results[name].false_passes]
     assert not blind, f"the oracle notices no false pass {', '.join(blind)}"
     for name in GRAPHS:
-        for sentence in (*found[name].false_passes[:5], *found[name].broken[:5]):
+        for sentence in (*results[name].false_passes[:5], *results[name].broken[:5]):
             print(f"{name}: {sentence}", file=sys.stderr)
     figures: Figures = {}
     for name in GRAPHS:
-        figures |= found[name].figures(name)
-    figures |= {f"false_passes_{name}": len(found[name].false_passes) for name in SABOTAGES}
-    walked = [found[name] for name in GRAPHS]
+        figures |= results[name].figures(name)
+    figures |= {f"false_passes_{name}": len(results[name].false_passes) for name in SABOTAGES}
+    walked = [results[name] for name in GRAPHS]
     return figures | {
         "false_passes": sum(len(one.false_passes) for one in walked),
         "explored_states": sum(one.nodes for one in walked),
@@ -59,7 +59,7 @@ def graphs() -> Figures:
     }
 
 
-def _walked(name: str) -> tuple[str, Found]:
+def _walked(name: str) -> tuple[str, WalkResult]:
     if name in GRAPHS:
         return name, GRAPHS[name](MOST_TRANSITIONS)
     return name, SABOTAGES[name][1](SABOTAGED)

@@ -53,15 +53,15 @@ def spec() -> ModelDeploymentSpec:
     return ModelDeploymentSpec.model_validate(body)
 
 
-def first_node(asked: ModelDeploymentSpec) -> SteeredNode:
-    """The first model serves; nobody has looked at the second yet."""
-    node = started_node(asked)
+def first_node(desired: ModelDeploymentSpec) -> SteeredNode:
+    """The first model serves; the second has not been looked at yet."""
+    node = started_node(desired)
     return SteeredNode(node.now, node.status, node.config_map, node.deployments)
 
 
 def deeds(node: SteeredNode) -> tuple[str, ...]:
-    """What people may do now that means something: they wait for the answer to their last word, but to an approval."""
-    if heard(node) - {"approve"}:
+    """The acts of people that have a meaning now: they wait for the answer to their last word, but to an approval."""
+    if pending_verbs(node) - {"approve"}:
         return ("suspend",)
     warm: tuple[str, ...] = OF_PROMOTED if revision_of(node, "previous") else ()
     possible = OF_CANARIES if revision_of(node, "canary") else warm
@@ -72,7 +72,7 @@ def deeds(node: SteeredNode) -> tuple[str, ...]:
 
 def done(node: SteeredNode, deed: str) -> SteeredNode:
     """The node after the deed, of which the operator knows nothing yet. Every value is new: it says when. Only an
-    approval may wait beside another word."""
+    approval may wait next to another word."""
     if deed in ("", "suspend"):
         return replace(node, suspended=node.suspended ^ bool(deed))
     canary, at = revision_of(node, "canary"), node.now.isoformat()
@@ -85,14 +85,14 @@ def done(node: SteeredNode, deed: str) -> SteeredNode:
 
 
 def pending(status: Mapping[str, Any], notes: Mapping[str, str]) -> dict[str, str]:
-    """What was written and not answered, without the moment: `REVISION[/STEP]` by verb."""
+    """The orders without an answer, without the moment: `REVISION[/STEP]` by verb."""
     answered = {item["verb"]: item["value"] for item in status.get("decisions") or ()}
     return {verb: value.partition(" at ")[0] for verb, value in notes.items() if answered.get(verb) != value}
 
 
-def heard(node: SteeredNode) -> frozenset[str]:
+def pending_verbs(node: SteeredNode) -> frozenset[str]:
     """Verbs of the words that were not answered yet and mean something here. Every other word is answered before
-    anything happens that could give it a meaning again, and changes nothing: nobody waits for that."""
+    anything happens that could give it a meaning again, and changes nothing: no one waits for that."""
     return frozenset(verb for verb, what in pending(node.status, node.notes).items() if _means(node, verb, what))
 
 
@@ -108,17 +108,17 @@ def _means(node: SteeredNode, verb: str, what: str) -> bool:
     return revision == canary and step in ("", str(here + 1))
 
 
-def passed(node: SteeredNode, asked: ModelDeploymentSpec, seen: str) -> SteeredNode:
+def passed(node: SteeredNode, desired: ModelDeploymentSpec, observation: str) -> SteeredNode:
     """The node after one whole pass."""
-    return written(node, decided(node, asked, seen), None)
+    return written(node, decided(node, desired, observation), None)
 
 
 def decided(
-    node: SteeredNode, asked: ModelDeploymentSpec, seen: str, before: ModelDeploymentStatus | None = None
+    node: SteeredNode, desired: ModelDeploymentSpec, observation: str, before: ModelDeploymentStatus | None = None
 ) -> Plan:
-    """What one pass wants done. `before`: the node's status as a model, where the caller has it already."""
-    told = asked.model_copy(update={"suspend": True}) if node.suspended else asked
-    snapshot = snapshot_of(told, node, seen, before)
+    """The plan of one pass. `before`: the node's status as a model, where the caller has it already."""
+    in_force = desired.model_copy(update={"suspend": True}) if node.suspended else desired
+    snapshot = snapshot_of(in_force, node, observation, before)
     notes = {verb_annotation(verb): value for verb, value in node.notes.items()}
     metadata = {**snapshot.object["metadata"], "annotations": notes}
     return decide(replace(snapshot, object={**snapshot.object, "metadata": metadata}))
@@ -127,26 +127,26 @@ def decided(
 def written(node: SteeredNode, plan: Plan, writes: int | None) -> SteeredNode:
     """The node after the first `writes` writes of the plan; None: after all of them. A new rollout begins with counters
     at 0."""
-    found = applied(node, plan, writes)
-    assert isinstance(found, SteeredNode)
-    fresh = found.status.get("rolloutStartedAt") != node.status.get("rolloutStartedAt")
-    return replace(found, counters=(0.0, 0.0, 0.0, 0.0)) if fresh else found
+    following = applied(node, plan, writes)
+    assert isinstance(following, SteeredNode)
+    fresh = following.status.get("rolloutStartedAt") != node.status.get("rolloutStartedAt")
+    return replace(following, counters=(0.0, 0.0, 0.0, 0.0)) if fresh else following
 
 
-def waited(node: SteeredNode, seen: str, ready: bool, seconds: int) -> SteeredNode:
+def waited(node: SteeredNode, observation: str, ready: bool, seconds: int) -> SteeredNode:
     """Time passes, and both arms play."""
-    found = after_time(node, seen, ready, seconds)
-    assert isinstance(found, SteeredNode)
-    return found
+    following = after_time(node, observation, ready, seconds)
+    assert isinstance(following, SteeredNode)
+    return following
 
 
 def key_of(node: SteeredNode) -> Key:
-    """What any decision depends on, the order in force, what people have said, and a suspension."""
-    words = heard(node)
-    said = (tuple(sorted(words)), node.suspended)
+    """The inputs of any decision, the order in force, what people have said, and a suspension."""
+    words = pending_verbs(node)
+    orders = (tuple(sorted(words)), node.suspended)
     if _over(node, words):
-        return (*standing(node), *said)
-    return (*state_key(node), (node.status.get("hand") or {}).get("verb"), *said)
+        return (*standing(node), *orders)
+    return (*state_key(node), (node.status.get("hand") or {}).get("verb"), *orders)
 
 
 def _over(node: SteeredNode, words: frozenset[str]) -> bool:
@@ -154,6 +154,6 @@ def _over(node: SteeredNode, words: frozenset[str]) -> bool:
     canary, hand = revision_of(node, "canary"), (node.status.get("hand") or {}).get("verb")
     if not canary or unfinished(node):
         return False
-    asked = step_of(node.status) <= PAUSED_STEP or hand is not None
+    ends = step_of(node.status) <= PAUSED_STEP or hand is not None
     anew = hand != "undo" and not node.suspended and revision_of(node, "blockedRevision") != canary
-    return "abort" in words or ("reject" in words and asked) or ("restart" in words and anew)
+    return "abort" in words or ("reject" in words and ends) or ("restart" in words and anew)

@@ -22,17 +22,17 @@ from testing.simulation.opened_episodes import ended_at_once
 ALPHA, MOST_ERRORS, MIN_EPISODES = 0.01, 0.05, 20
 TORN = {"canary torn": "canary", "stable torn": "stable"}
 """Prometheus has lost the samples of that arm from when the rollout began."""
-SEEN = (
+OBSERVATIONS = (
     *("away", "no canary", "no stable", "nan", "quiet", "reset", "stale", "skewed", *TORN),
     *("equal", "bad", "errors", "few"),
 )
 _ENOUGH = (150.0, 0.9)
 FEW = MIN_EPISODES - 1.0
-"""One episode short of what a step, and a ratio, need: whoever asks for one less is found out, and two such looks are
+"""One episode short of what a step, and a ratio, need: a rule that asks for one less is exposed, and two such looks are
 enough, so that the grid of `of_needed` is all there is between nothing and enough."""
 FRESH = {"equal": _ENOUGH, "bad": (150.0, 0.6), "errors": _ENOUGH, "few": (FEW, 0.9), **dict.fromkeys(TORN, _ENOUGH)}
 MUTE = ("away", "no canary", "no stable", "nan", "stale", "skewed", *TORN)
-DUMB = tuple(seen for seen in MUTE if seen not in ("no stable", "stable torn"))
+DUMB = tuple(fault for fault in MUTE if fault not in ("no stable", "stable torn"))
 """At 100 %, where stable plays no more: what was compared until then stands."""
 BLIND = ("away", "no canary", "nan")
 """Nothing is known of the canary, so no check can speak against it."""
@@ -49,7 +49,7 @@ WEIGHTS = (10, 25, 50, 100)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one pass leaves behind. Counters: episodes and successes of the canary, then of stable."""
+    """The state after one pass. Counters: episodes and successes of the canary, then of stable."""
 
     now: datetime
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -61,19 +61,19 @@ class Node:
 def compared(status: Mapping[str, Any]) -> tuple[float, float]:
     """Episodes of the canary that were compared with stable's of the same time, and its success as a share of stable's,
     as the status has them; 0 where nothing was compared."""
-    found = of_success(status)
-    n, total, *_ = found.get("judged") or (0.0, 0.0)
-    return n, total / found["stableTotal"] if found.get("stableTotal") else 0.0
+    metric = of_success(status)
+    n, total, *_ = metric.get("judged") or (0.0, 0.0)
+    return n, total / metric["stableTotal"] if metric.get("stableTotal") else 0.0
 
 
 def log_evidence(status: Mapping[str, Any]) -> tuple[float, float] | None:
     """Of "worse" and of "fine"."""
-    found = of_success(status)
-    return (found["logWorse"], found["logFine"]) if found else None
+    metric = of_success(status)
+    return (metric["logWorse"], metric["logFine"]) if metric else None
 
 
 def of_success(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the status keeps of the metric of success."""
+    """The status of the metric of success."""
     return next((item for item in status.get("evidence") or () if item["name"] == "success"), {})
 
 
@@ -83,7 +83,7 @@ def revision_of(node: Node, role: str) -> str:
 
 
 def routing_of(node: Node) -> LiveRouting:
-    """What the live ConfigMap says. One says the same for many nodes."""
+    """The live ConfigMap. Many nodes have the same one."""
     if node.config_map is None:
         return LiveRouting()
     return _routing(node.config_map["data"][ROUTING_KEY], json.dumps(node.config_map["metadata"].get("annotations")))
@@ -98,15 +98,15 @@ def step_of(status: Mapping[str, Any]) -> int:
     return int(status.get("step", -1))
 
 
-def after_time(node: Node, seen: str, ready: bool, seconds: int) -> Node:
+def after_time(node: Node, observation: str, ready: bool, seconds: int) -> Node:
     guarded = node.status.get("previous") and not node.status.get("canary")
     weight = 100 if guarded else int(node.status.get("weight") or 0)
-    n, rate = FRESH.get(seen, (0.0, 0.0))
+    n, rate = FRESH.get(observation, (0.0, 0.0))
     canary = n if weight else 0.0
     stable = 3.0 * n if weight < 100 else 0.0
     a, b, c, d = node.counters
     counters = (a + canary, b + canary * rate, c + stable, d + stable * 0.9)
-    if seen == "reset":
+    if observation == "reset":
         counters = (0.0, 0.0, 0.0, 0.0)
     running = {"replicas": 1, "readyReplicas": int(ready)}
     pods = {name: {**item, "status": running} for name, item in node.deployments.items()}
@@ -116,22 +116,24 @@ def after_time(node: Node, seen: str, ready: bool, seconds: int) -> Node:
     return replace(node, now=node.now + timedelta(seconds=seconds), counters=counters, deployments=pods)
 
 
-def evidence_of(node: Node, seen: str) -> Evidence:
-    if seen == "away":
+def evidence_of(node: Node, observation: str) -> Evidence:
+    if observation == "away":
         return Evidence(unavailable="away")
     n, good, m, fine = node.counters
-    errors = 0.2 if seen == "errors" else 0.0
-    rate = math.nan if seen == "nan" else good / n if n else None
-    lately = 0 if seen in ("quiet", "nan") else None
-    scraped = node.now - timedelta(seconds=600 if seen == "stale" else 0)
-    canary = ArmEvidence(int(n), None, rate, math.nan if seen == "nan" else errors if n else None, seen_at=scraped)
+    errors = 0.2 if observation == "errors" else 0.0
+    rate = math.nan if observation == "nan" else good / n if n else None
+    lately = 0 if observation in ("quiet", "nan") else None
+    scraped = node.now - timedelta(seconds=600 if observation == "stale" else 0)
+    canary = ArmEvidence(
+        int(n), None, rate, math.nan if observation == "nan" else errors if n else None, seen_at=scraped
+    )
     canary = replace(canary, lately=lately, openings=ended_at_once(n))
     stable = ArmEvidence(int(m), None, fine / m if m else None, 0.0 if m else None, seen_at=scraped)
     stable = replace(stable, openings=ended_at_once(m))
-    known = {"no canary": {"stable": stable}, "no stable": {"canary": canary}}
-    roles = known.get(seen, {"canary": canary, "stable": stable})
-    roles = {role: replace(arm, gap=int(TORN.get(seen) == role)) for role, arm in roles.items()}
-    clock = node.now + timedelta(hours=1) if seen == "skewed" else None
+    special = {"no canary": {"stable": stable}, "no stable": {"canary": canary}}
+    roles = special.get(observation, {"canary": canary, "stable": stable})
+    roles = {role: replace(arm, gap=int(TORN.get(observation) == role)) for role, arm in roles.items()}
+    clock = node.now + timedelta(hours=1) if observation == "skewed" else None
     who = dict(zip(("canary", "stable"), on_trial(node), strict=True))
     return Evidence({who[role]: arm for role, arm in roles.items() if who[role]}, clock=clock)
 
@@ -145,9 +147,9 @@ def on_trial(node: Node) -> tuple[str, str]:
 
 
 def snapshot_of(
-    spec: ModelDeploymentSpec, node: Node, seen: str, before: ModelDeploymentStatus | None = None
+    spec: ModelDeploymentSpec, node: Node, observation: str, before: ModelDeploymentStatus | None = None
 ) -> Snapshot:
-    """What one pass sees. `before`: the node's status as a model, where the caller has it already."""
+    """The snapshot of one pass. `before`: the node's status as a model, where the caller has it already."""
     metadata = {"name": "md", "namespace": "ns", "uid": "u", "generation": 1}
     head = {"apiVersion": names.API_VERSION, "kind": "ModelDeployment"}
     return Snapshot(
@@ -159,7 +161,7 @@ def snapshot_of(
         arms=arms(node.deployments.values(), []),
         routing=routing_of(node),
         defaults=Defaults("image", "http://data"),
-        evidence=evidence_of(node, seen),
+        evidence=evidence_of(node, observation),
     )
 
 
@@ -191,7 +193,7 @@ def spec_with(metric: Mapping[str, Any], min_episodes: int = MIN_EPISODES) -> Mo
 
 
 def started_node(spec: ModelDeploymentSpec) -> Node:
-    """The first model serves; nobody has looked at the second yet."""
+    """The first model serves; the second has not been looked at yet."""
     first = spec.model_copy(update={"model": spec.model.model_copy(update={"uri": "https://models.example/0.onnx"})})
     node = Node(datetime(2026, 1, 1, tzinfo=UTC))
     for _ in range(3):

@@ -19,7 +19,7 @@ from learnloop_operator.rollout.checks import thresholds
 from learnloop_operator.rollout.decide import decide
 from learnloop_operator.rollout.judging.analysis import Judgement
 from learnloop_operator.rollout.steps import canary_steps
-from testing.state_walk.breadth_first import Found, Graph, walk
+from testing.state_walk.breadth_first import Graph, WalkResult, walk
 from testing.state_walk.rollout_graph import (
     ALPHA,
     BLIND,
@@ -27,7 +27,7 @@ from testing.state_walk.rollout_graph import (
     LEAST_RATIO,
     MIN_EPISODES,
     MUTE,
-    SEEN,
+    OBSERVATIONS,
     SEQUENTIAL,
     THRESHOLD,
     TORN,
@@ -49,41 +49,41 @@ from testing.state_walk.table_shares import unfair
 METRICS = {"sequential": SEQUENTIAL, "threshold": THRESHOLD}
 
 
-def explore(name: str, most_transitions: int) -> Found:
+def explore(name: str, most_transitions: int) -> WalkResult:
     """Walk at most so many transitions from a deployment whose second model has just been asked for, judged by the
     metric of that name."""
     return _walked(name, spec_with(METRICS[name]), most_transitions)
 
 
-def explore_agreeing(name: str, most_transitions: int) -> Found:
+def explore_agreeing(name: str, most_transitions: int) -> WalkResult:
     """The same walk with every check answering yes: the oracle must object, or it sees nothing."""
     with patch.object(canary_steps, "judge_canary", lambda *_: Judgement(passed="yes")):
         return explore(name, most_transitions)
 
 
-def explore_hasty(name: str, most_transitions: int) -> Found:
+def explore_hasty(name: str, most_transitions: int) -> WalkResult:
     """The same walk with steps that ask for one episode less than the oracle does: a key that took the last episodes
     for enough, or for none, would not let it see that."""
     return _walked(name, spec_with(METRICS[name], MIN_EPISODES - 1), most_transitions)
 
 
-def explore_apart(name: str, most_transitions: int) -> Found:
+def explore_apart(name: str, most_transitions: int) -> WalkResult:
     """The same walk with ratios that neither hold nor break, as if stable had never played: whatever was compared at
     the same time is passed by."""
     with patch.object(thresholds, "_of_ratios", lambda *_: ("so it is said", [])):
         return explore(name, most_transitions)
 
 
-def _walked(name: str, spec: ModelDeploymentSpec, most_transitions: int) -> Found:
+def _walked(name: str, spec: ModelDeploymentSpec, most_transitions: int) -> WalkResult:
     tested = name == "sequential"
 
     def go_on(node: Node) -> Node:
         rig = after_time(node, "equal", True, 20)
         return applied(rig, decide(snapshot_of(spec, rig, "equal")), None)
 
-    def held_against(found: Found, before: Node, seen: str, after: Node) -> None:
-        _judge(found, before, seen, after, tested)
-        found.broken += _broken(before, seen, after)
+    def held_against(result: WalkResult, before: Node, observation: str, after: Node) -> None:
+        _judge(result, before, observation, after, tested)
+        result.broken += _broken(before, observation, after)
 
     first = started_node(spec)
     return walk(
@@ -92,38 +92,38 @@ def _walked(name: str, spec: ModelDeploymentSpec, most_transitions: int) -> Foun
 
 
 def _next(spec: ModelDeploymentSpec, node: Node) -> Iterator[tuple[str, bool, Node]]:
-    """What is seen, whether everything works, and the node after it."""
+    """The observation, whether everything works, and the node after it."""
     before = ModelDeploymentStatus.model_validate(node.status)
-    for seen, ready, seconds in product(SEEN, (True, False), (1, 70)):
-        if not ready and seen != "equal":
+    for observation, ready, seconds in product(OBSERVATIONS, (True, False), (1, 70)):
+        if not ready and observation != "equal":
             continue
-        rig = after_time(node, seen, ready, seconds)
-        plan = decide(snapshot_of(spec, rig, seen, before))
+        rig = after_time(node, observation, ready, seconds)
+        plan = decide(snapshot_of(spec, rig, observation, before))
         for writes in (1, None):
-            yield seen, seen == "equal" and ready and writes is None, applied(rig, plan, writes)
+            yield observation, observation == "equal" and ready and writes is None, applied(rig, plan, writes)
 
 
-def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> None:
+def _judge(result: WalkResult, before: Node, observation: str, after: Node, tested: bool) -> None:
     old, new = before.status, after.status
     was, now = old.get("canary") or {}, new.get("canary") or {}
     promoted = bool(was) and new["stable"]["revision"] == was["revision"]
     passed = promoted or (was.get("revision") == now.get("revision") and step_of(new) > step_of(old))
-    found.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
-    said, says = log_evidence(old), log_evidence(new)
-    if seen in (*BLIND, *TORN, "no stable", "reset") and says not in (said or (0.0, 0.0), None):
-        found.false_passes.append(f"{seen} moved the evidence from {said} to {says}")
+    result.rollbacks += bool(new.get("blockedRevision")) and not old.get("blockedRevision")
+    before_log, says = log_evidence(old), log_evidence(new)
+    if observation in (*BLIND, *TORN, "no stable", "reset") and says not in (before_log or (0.0, 0.0), None):
+        result.false_passes.append(f"{observation} moved the evidence from {before_log} to {says}")
     if not passed or step_of(old) < 0:
         return
-    found.passes += 1
-    found.promotions += promoted
+    result.passes += 1
+    result.promotions += promoted
     episodes = after.counters[0] - old.get("stepBaseEpisodes", math.inf)
-    logs = says or said
+    logs = says or before_log
     together, ratio = compared(new if says else old)
     wrong = [
         why
         for why, is_wrong in (
-            ("no evidence at this look", seen in (DUMB if old.get("weight") == 100 else MUTE)),
-            ("too many errors", seen == "errors"),
+            ("no evidence at this look", observation in (DUMB if old.get("weight") == 100 else MUTE)),
+            ("too many errors", observation == "errors"),
             (f"{episodes:g} episodes at this step", episodes < MIN_EPISODES),
             (f"log e-value {logs}", tested and (logs is None or logs[1] < math.log(1 / ALPHA) - 1e-9)),
             (f"{together:g} episodes compared", not tested and together < MIN_EPISODES),
@@ -131,10 +131,10 @@ def _judge(found: Found, before: Node, seen: str, after: Node, tested: bool) -> 
         )
         if is_wrong
     ]
-    found.false_passes += [f"step {step_of(old) + 1} passed with {why} (seen: {seen})" for why in wrong]
+    result.false_passes += [f"step {step_of(old) + 1} passed with {why} (seen: {observation})" for why in wrong]
 
 
-def _broken(before: Node, seen: str, after: Node) -> list[str]:
+def _broken(before: Node, observation: str, after: Node) -> list[str]:
     """Weights above their step, stable below its floor or lost, and rollbacks by checks that saw nothing."""
     status, wrong = after.status, []
     table = routing_of(after).table
@@ -143,8 +143,8 @@ def _broken(before: Node, seen: str, after: Node) -> list[str]:
     block = status.get("blockedRevision")
     if block is None or before.status.get("blockedRevision") or block["at"] != stamp(after.now):
         return wrong
-    if seen in BLIND and block["reason"] == "CheckFailed":
-        wrong.append(f"rolled back by a check that saw nothing ({seen})")
+    if observation in BLIND and block["reason"] == "CheckFailed":
+        wrong.append(f"rolled back by a check that saw nothing ({observation})")
     if "at least 0.99" in block["message"]:
         wrong.append("rolled back by a dry run")
     return wrong

@@ -1,6 +1,6 @@
 """When two nodes of a state graph count as one: what a decision depends on, and no more of it than it asks.
 
-Of every number it is told on which side of the limits it lies that a decision compares it with. What is counted has one
+Every number is reduced to its side of the limits that a decision compares it with. What is counted has one
 place in between, which is all there is in this rig: two looks that see few episodes make enough of nothing
 (`graph_world.FEW`). Evidence of a test, which grows slowly, has a few more; a state whose place hides its progress is
 led on by `walk`. What a status only says (phase, conditions, figures of arms) no decision reads.
@@ -62,7 +62,7 @@ def state_key(node: Node) -> Key:
 
 
 def standing(node: Node) -> Key:
-    """Who is stable, on trial, kept and blocked; the table; the pods."""
+    """The arms that are stable, on trial, kept and blocked; the table; the pods."""
     table = routing_of(node).table
     return (
         tuple(revision_of(node, role) for role in ("stable", "canary", "previous", "blockedRevision")),
@@ -78,7 +78,7 @@ def age_of(node: Node, since: str | None) -> float:
 
 
 def of_needed(episodes: float) -> int:
-    """Fewer than none (counters began anew), none, some, or as many as are needed."""
+    """Fewer than none (counters restarted), none, some, or as many as are needed."""
     return -1 if episodes < 0.0 else (episodes > 0.0) + (episodes >= MIN_EPISODES)
 
 
@@ -97,7 +97,7 @@ def _readiness(node: Node) -> int:
 
 
 def _counted(node: Node) -> Key:
-    """Episodes of the canary: of the whole rollout, and since the step's base where there is one and nobody has ordered
+    """Episodes of the canary: of the whole rollout, and since the step's base where there is one and no one has ordered
     that steps be passed without. Whether stable has any: of what it plays between two looks it has always enough."""
     n, base = node.counters[0], None if _led(node) else node.status.get("stepBaseEpisodes")
     return of_needed(n), None if base is None else of_needed(n - base), node.counters[2] > 0.0
@@ -109,14 +109,14 @@ def _led(node: Node) -> bool:
 
 
 def _evidence(node: Node) -> Key:
-    """What the status keeps of the check of success; () where it keeps nothing yet."""
-    found, logs = of_success(node.status), log_evidence(node.status)
-    seen, n = found.get("counted"), node.counters[0]
-    onward = None if seen is None else seen[0] <= n
+    """The status of the check of success; () where it is empty yet."""
+    metric, logs = of_success(node.status), log_evidence(node.status)
+    counted, n = metric.get("counted"), node.counters[0]
+    onward = None if counted is None else counted[0] <= n
     if not logs:
         return ()
-    if "chanceFine" in found:
-        return onward, found["judged"][0] > 0.0, _places(logs[0], (0.0, WORSE)), _places(logs[1], FINE_PLACES)
+    if "chanceFine" in metric:
+        return onward, metric["judged"][0] > 0.0, _places(logs[0], (0.0, WORSE)), _places(logs[1], FINE_PLACES)
     together, ratio = compared(node.status)
     return onward, of_needed(together), together > 0.0 and ratio < LEAST_RATIO, _places(logs[0], (0.0, BROKEN))
 

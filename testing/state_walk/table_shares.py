@@ -1,4 +1,4 @@
-"""What a routing table gives to whom, and what it must never do."""
+"""The shares of a routing table, and the faults that it must never have."""
 
 from learnloop_api.wire.routing import RoutingTable
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
@@ -10,16 +10,16 @@ def shares(state: State) -> tuple[ArmState | None, ArmState | None, ArmState | N
 
 
 def unfair(table: RoutingTable, most: int) -> list[str]:
-    """Users that are given to nobody or to two, a canary above the weight of its step, and stable below its floor.
+    """Users without an arm or with two, a canary above the weight of its step, and stable below its floor.
 
     `most`: percent that the canary may have, which leaves stable the rest as its floor.
     """
     stable = [arm.weight for arm in table.arms if arm.role == "stable"]
     canaries = sum(arm.weight for arm in table.arms if arm.role == "canary")
-    said = (
+    cases = (
         (len(stable) != 1, f"{len(stable)} arms are stable"),
         (sum(stable) + canaries != 100, f"the weights of the table add up to {sum(stable) + canaries} %"),
         (canaries > most, f"the table gives canaries {canaries} %, {most} % are allowed"),
         (sum(stable) < 100 - most, f"stable is left {sum(stable)} %, its floor is {100 - most} %"),
     )
-    return [text for broken, text in said if broken]
+    return [text for broken, text in cases if broken]

@@ -35,7 +35,7 @@ class Calm(gymnasium.Env[Any, Any]):
         return observation, reward, self.steps % 20 == 0, False, {}
 
     def trouble(self, observation: Any, reward: float) -> tuple[Any, float]:
-        """What goes wrong."""
+        """The fault."""
         return observation, reward
 
 
@@ -85,6 +85,6 @@ class Hangs(Calm):
 
 
 class WrongSpace(Calm):
-    """Observations that are no vector."""
+    """Observations of another shape than a vector."""
 
     observation_space = Dict({"camera": Box(0, 1, (3,), np.float32)})

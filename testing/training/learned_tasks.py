@@ -84,14 +84,14 @@ def held_out_return(environment: str, side: Side, steps: int, seed: int, episode
 
 
 def improvement(
-    ours: NDArray[np.floating], theirs: NDArray[np.floating], seed: int, resamples: int = 10_000
+    ours: NDArray[np.floating], other: NDArray[np.floating], seed: int, resamples: int = 10_000
 ) -> tuple[float, float]:
     """95 % percentile-bootstrap interval of mean(ours) - mean(theirs), both resampled; raises ValueError when empty."""
-    if not len(ours) or not len(theirs):
+    if not len(ours) or not len(other):
         raise ValueError("a comparison needs results on both sides")
     random = np.random.default_rng(seed)
     means = [
-        np.asarray(side)[random.integers(0, len(side), (resamples, len(side)))].mean(axis=1) for side in (ours, theirs)
+        np.asarray(side)[random.integers(0, len(side), (resamples, len(side)))].mean(axis=1) for side in (ours, other)
     ]
     low, high = np.quantile(means[0] - means[1], (0.025, 0.975))
     return float(low), float(high)

@@ -20,22 +20,29 @@ def recorded(name: str, file: Path) -> None:
     Choices are uniform; numbers are tanh of standard normal ones, for bounds of -1 and 1.
     """
     world, random = make(name, Split.TRAINING, 0, range(1)), np.random.default_rng(0)
-    seen, steps = world.reset()[0], list[Step]()
+    observation, steps = world.reset()[0], list[Step]()
     for _ in range(300):
         if world.bounds is None:
-            done, told, log_prob = np.array([random.integers(2)]), 0, math.log(0.5)
-            told = int(done[0])
+            done, action, log_prob = np.array([random.integers(2)]), 0, math.log(0.5)
+            action = int(done[0])
         else:
             drawn = random.normal(size=(1, world.actions)).astype(np.float32)
             done = np.tanh(drawn)
-            told, log_prob = done[0].tolist(), float(-np.square(drawn).sum() / 2 - np.log(1 - done**2).sum())
+            action, log_prob = done[0].tolist(), float(-np.square(drawn).sum() / 2 - np.log(1 - done**2).sum())
         step = world.step(done)
         over = {"terminated": bool(step.terminated[0]), "truncated": bool(step.truncated[0])}
         reward = float(step.reward[0])
         steps.append(
-            Step(observation=seen.tolist(), action=told, log_prob=log_prob, reward=reward, exploration=True, **over)
+            Step(
+                observation=observation.tolist(),
+                action=action,
+                log_prob=log_prob,
+                reward=reward,
+                exploration=True,
+                **over,
+            )
         )
-        seen = step.observation[0]
+        observation = step.observation[0]
     names = {"trajectory_id": "t", "agent": "a", "episode_id": "e", "policy_revision": "0" * 8}
     outcome = Outcome(status="completed", episode_return=0.0)
     whole = Trajectory(**names, started_at=WHEN, ended_at=WHEN, steps=steps, outcome=outcome)
@@ -48,7 +55,7 @@ CONTEXTS = 3
 def bandit(file: Path, episodes: int, steps: int, right: float = 0.5) -> Callable[[Target, float], float]:
     """Episodes of an agent that shall name what it sees, one of three things, and does so with probability `right`.
 
-    Returns what gives a policy's true discounted return: there is no environment, but there is an answer.
+    Returns what gives a policy's true discounted return: without an environment, the answer is known all the same.
     """
     random = np.random.default_rng(1)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,16 +63,16 @@ def bandit(file: Path, episodes: int, steps: int, right: float = 0.5) -> Callabl
     for number in range(episodes):
         made = list[Step]()
         for age in range(steps):
-            seen = int(random.integers(CONTEXTS))
-            other = (seen + int(random.integers(1, CONTEXTS))) % CONTEXTS
-            named = seen if random.random() < right else other
-            chance = right if named == seen else (1 - right) / (CONTEXTS - 1)
+            context = int(random.integers(CONTEXTS))
+            other = (context + int(random.integers(1, CONTEXTS))) % CONTEXTS
+            named = context if random.random() < right else other
+            chance = right if named == context else (1 - right) / (CONTEXTS - 1)
             made.append(
                 Step(
-                    observation=np.eye(CONTEXTS)[seen].tolist(),
+                    observation=np.eye(CONTEXTS)[context].tolist(),
                     action=named,
                     log_prob=math.log(chance),
-                    reward=float(named == seen),
+                    reward=float(named == context),
                     exploration=True,
                     terminated=age == steps - 1,
                 )
@@ -77,8 +84,8 @@ def bandit(file: Path, episodes: int, steps: int, right: float = 0.5) -> Callabl
     file.write_text("\n".join(lines))
 
     def real(policy: Target, discount: float) -> float:
-        seen = np.eye(CONTEXTS, dtype=np.float32)
-        chances = np.exp(policy.log_probability(seen, np.arange(CONTEXTS)))
+        context = np.eye(CONTEXTS, dtype=np.float32)
+        chances = np.exp(policy.log_probability(context, np.arange(CONTEXTS)))
         return float(chances.mean() * (discount ** np.arange(steps)).sum())
 
     return real

@@ -61,8 +61,8 @@ class Cluster:
 
     def _run(self, name: str) -> TrainingRun:
         sha256 = self.jobs[name]["status"]["artifact"]["sha256"]
-        found = proof(job=name, artifact_sha256=sha256, artifact_uri=f"learnloop://ns/{sha256}")
-        return TrainingRun(job=name, manifest=found)
+        manifest = proof(job=name, artifact_sha256=sha256, artifact_uri=f"learnloop://ns/{sha256}")
+        return TrainingRun(job=name, manifest=manifest)
 
     def apply(self, plan: Plan, cut: int | None = None) -> None:
         """The plan's effects in order; with `cut` the operator dies after so many."""

@@ -107,9 +107,9 @@ def proof(**changes: Any) -> Manifest:
     return Manifest.model_validate(base | changes)
 
 
-def plan(seen: TrainingSnapshot) -> Plan:
-    """What follows, with a status that the API server takes."""
-    made = decide(seen, ALL)
+def plan(snapshot: TrainingSnapshot) -> Plan:
+    """The next snapshot, with a status that the API server takes."""
+    made = decide(snapshot, ALL)
     TrainingJobStatus.model_validate(made.status)
     return made
 
@@ -122,8 +122,8 @@ def condition(made: Plan, type_: str) -> dict[str, Any]:
     return next(item for item in made.status["conditions"] if item["type"] == type_)
 
 
-def after(seen: TrainingSnapshot, made: Plan, **changes: Any) -> TrainingSnapshot:
+def after(snapshot: TrainingSnapshot, made: Plan, **changes: Any) -> TrainingSnapshot:
     """The situation as the next pass sees it when only the status was written."""
     import dataclasses
 
-    return dataclasses.replace(seen, object={**seen.object, "status": made.status}, **changes)
+    return dataclasses.replace(snapshot, object={**snapshot.object, "status": made.status}, **changes)

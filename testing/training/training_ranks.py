@@ -83,7 +83,7 @@ class Rank:
         self.process.start()
 
     def output(self) -> str:
-        """What it has said so far."""
+        """Its output so far."""
         return self._log.read_text() if self._log.exists() else ""
 
     def wait_for(self, words: str, seconds: float = 120) -> None:

@@ -41,9 +41,9 @@ def overrides(argocd_program: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.parametrize(("folder", "case"), cases("health_test.yaml", "tests"))
 def test_argo_cd_finds_the_health_that_the_case_names(overrides: Overrides, folder: Path, case: dict[str, Any]) -> None:
-    said = overrides("health", str(folder / case["inputPath"]))
+    output = overrides("health", str(folder / case["inputPath"]))
     wanted = case["healthStatus"]
-    assert said == f"STATUS: {wanted['status']}\nMESSAGE: {wanted.get('message', '')}\n"
+    assert output == f"STATUS: {wanted['status']}\nMESSAGE: {wanted.get('message', '')}\n"
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "discoveryTests"))
@@ -58,7 +58,7 @@ def test_argo_cd_offers_the_actions_that_the_case_names(
 
 @pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "actionTests"))
 def test_argo_cd_changes_what_the_case_says(overrides: Overrides, folder: Path, case: dict[str, Any]) -> None:
-    said = overrides("run-action", str(folder / case["inputPath"]), case["action"])
-    assert said.startswith(CHANGED), said
+    output = overrides("run-action", str(folder / case["inputPath"]), case["action"])
+    assert output.startswith(CHANGED), output
     wanted = yaml.safe_load((folder / case["expectedOutputPath"]).read_text(encoding="utf-8"))
-    assert timeless(yaml.safe_load(said.removeprefix(CHANGED))) == timeless(wanted)
+    assert timeless(yaml.safe_load(output.removeprefix(CHANGED))) == timeless(wanted)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testing.gitops.argo_cd import ArgoCD, Seen, argo_cd
+from testing.gitops.argo_cd import ApplicationSighting, ArgoCD, argo_cd
 from testing.gitops.git_repository import GitRepository
 from testing.gitops.git_rig import PATIENCE, GitRig, holds, manifest, operator, platform
 from testing.operators.crash_rig import revision
@@ -41,13 +41,13 @@ def argocd(bare_api_server: Path, tmp_path_factory: pytest.TempPathFactory, argo
 
 def applications(repository: GitRepository) -> dict[str, dict[str, Any]]:
     """Those of the example, from our repository; and `team`, which is as `agents` with another path."""
-    found = {item["metadata"]["name"]: item for item in yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8"))}
-    for item in found.values():
+    manifests = {item["metadata"]["name"]: item for item in yaml.safe_load_all(EXAMPLE.read_text(encoding="utf-8"))}
+    for item in manifests.values():
         item["spec"]["source"]["repoURL"] = repository.url
-    team = yaml.safe_load(yaml.safe_dump(found["agents"]))
+    team = yaml.safe_load(yaml.safe_dump(manifests["agents"]))
     team["metadata"]["name"] = team["spec"]["destination"]["namespace"] = "team"
     team["spec"]["source"]["path"] = "team"
-    return {**found, "team": team}
+    return {**manifests, "team": team}
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +56,24 @@ def synced(argocd: ArgoCD, repository: GitRepository) -> dict[str, float]:
     began = time.monotonic()
     for item in applications(repository).values():
         argocd.apply(item)
-    found = {}
+    sightings = {}
     for name in applications(repository):
-        seen = argocd.until(name, "synced", lambda it: it.sync == "Synced" and it.operation == "Succeeded", 300.0)
-        found[name] = seen.at - began
-    print(f"synced after {found}")
-    return found
+        sighting = argocd.until(name, "synced", lambda it: it.sync == "Synced" and it.operation == "Succeeded", 300.0)
+        sightings[name] = sighting.at - began
+    print(f"synced after {sightings}")
+    return sightings
 
 
 def test_the_example_applications_are_synced_within_a_minute(synced: dict[str, float]) -> None:
     assert max(synced.values()) <= SYNCED_SECONDS * PATIENCE, synced
 
 
-async def committed(argocd: ArgoCD, repository: GitRepository, number: int) -> Seen:
+async def committed(argocd: ArgoCD, repository: GitRepository, number: int) -> ApplicationSighting:
     """Another model in Git; the status in which Argo CD has applied it."""
     sha = repository.commit(f"Serve model {number}", {"team/model.yaml": manifest(number)})
 
-    def applied(seen: Seen) -> bool:
-        return seen.revision == sha and seen.sync == "Synced"
+    def applied(sighting: ApplicationSighting) -> bool:
+        return sighting.revision == sha and sighting.sync == "Synced"
 
     async def pushed() -> None:
         # One that comes while Argo CD still looks at the commit before is forgotten with it; its next look by itself
@@ -106,8 +106,8 @@ async def test_a_rollout_is_never_out_of_sync_and_a_rollback_is_synced_and_degra
             argocd.refresh("team")
             await asyncio.to_thread(_healthy_since, argocd, begun.at)
             story = argocd.after("team", begun.at)
-            assert [seen for seen in story if seen.sync != "Synced"] == [], story
-            assert "Progressing" in {seen.health for seen in story}, "a rollout is no secret"
+            assert [sighting for sighting in story if sighting.sync != "Synced"] == [], story
+            assert "Progressing" in {sighting.health for sighting in story}, "a rollout is no secret"
 
             rig.traffic.quality[revision(2)] = 0.0
             begun = await committed(argocd, repository, 2)
@@ -120,16 +120,16 @@ async def test_a_rollout_is_never_out_of_sync_and_a_rollback_is_synced_and_degra
             assert seconds <= DEGRADED_SECONDS * PATIENCE
             await asyncio.sleep(2.0)
             story = argocd.after("team", begun.at)
-            assert [seen for seen in story if seen.sync != "Synced"] == [], story
+            assert [sighting for sighting in story if sighting.sync != "Synced"] == [], story
     finally:
         await rig.end()
         await provider.stop()
 
 
-def _healthy_since(argocd: ArgoCD, moment: float) -> Seen:
+def _healthy_since(argocd: ArgoCD, moment: float) -> ApplicationSighting:
     progressing = argocd.until("team", "progressing", lambda it: it.at >= moment and it.health == "Progressing", 60.0)
     return argocd.until("team", "healthy", lambda it: it.at > progressing.at and it.health == "Healthy", 120.0)
 
 
-def _degraded_since(argocd: ArgoCD, moment: float) -> Seen:
+def _degraded_since(argocd: ArgoCD, moment: float) -> ApplicationSighting:
     return argocd.until("team", "degraded", lambda it: it.at >= moment and it.health == "Degraded", 60.0)

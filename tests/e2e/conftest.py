@@ -115,10 +115,10 @@ def _installed(settings: Settings, narrator: Narrator, config: pytest.Config) ->
         with capture.global_and_fixture_disabled():
             kubectl = install.prepare(settings, narrator)
         done.write_text(json.dumps({"kubectl": kubectl, "kubeconfig": os.environ.get("KUBECONFIG")}))
-    found = json.loads(done.read_text())
-    if found["kubeconfig"]:
-        os.environ["KUBECONFIG"] = found["kubeconfig"]
-    return list(found["kubectl"])
+    endpoints = json.loads(done.read_text())
+    if endpoints["kubeconfig"]:
+        os.environ["KUBECONFIG"] = endpoints["kubeconfig"]
+    return list(endpoints["kubectl"])
 
 
 @pytest.fixture(scope="session")
@@ -129,8 +129,8 @@ def rig(api: Api) -> Rig:
 @pytest.fixture
 def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, under the restricted pod security standard."""
-    said = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
-    name = f"e2e-{said[:40].strip('-')}-{hashlib.sha256(said.encode()).hexdigest()[:4]}"
+    slug = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    name = f"e2e-{slug[:40].strip('-')}-{hashlib.sha256(slug.encode()).hexdigest()[:4]}"
     yield from own_namespace(api, name)
 
 

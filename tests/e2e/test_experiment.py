@@ -26,7 +26,7 @@ def test_the_better_of_two_challengers_is_proven_and_promoted_and_the_others_go(
     running = rig.until("the split", lambda: _experiment(rig, namespace, "Running"), 120)
     stable, worse, better = (arm["revision"] for arm in running["arms"])
     rig.until("its weights", lambda: rig.canary_weight(namespace, "policy") == 60, 30)
-    pod, kept = (
+    pod, remaining = (
         rig.api.pods(namespace, f"learnloop.dev/revision={revision}")[0]["metadata"] for revision in (stable, better)
     )
     habits = Habits(chances={stable: 0.4, worse: 0.2, better: 0.95})
@@ -38,12 +38,12 @@ def test_the_better_of_two_challengers_is_proven_and_promoted_and_the_others_go(
     status = rig.phase(namespace, "modeldeployments", "policy", "Healthy", seconds=60)
     assert status["stable"]["revision"] == better
     rig.until("the other arms' end", lambda: len(_pods(rig, namespace)) == 1, 60)
-    assert _pods(rig, namespace) == {kept["uid"]}, "the winner's pod was replaced"
+    assert _pods(rig, namespace) == {remaining["uid"]}, "the winner's pod was replaced"
 
 
 def _experiment(rig: Rig, namespace: str, phase: str) -> Json | None:
-    found: Json = rig.status(namespace, "modeldeployments", "policy").get("experiment") or {}
-    return found if found.get("phase") == phase else None
+    experiment: Json = rig.status(namespace, "modeldeployments", "policy").get("experiment") or {}
+    return experiment if experiment.get("phase") == phase else None
 
 
 def _pods(rig: Rig, namespace: str) -> set[str]:

@@ -23,7 +23,7 @@ def test_a_canary_holds_without_prometheus_and_a_killed_operator_finishes_its_ro
     template = {"serving": {"pod": {"env": [{"name": "RELEASE", "value": "next"}]}}}
     rig.patch(namespace, "learningagent", AGENT, {"spec": {"deployment": {"template": template}}})
     rig.until("a canary", lambda: rig.canary_weight(namespace, AGENT) >= 10, 120)
-    with rig.watching_weights(namespace, AGENT) as seen:
+    with rig.watching_weights(namespace, AGENT) as weights:
         rig.scale("deployment/learnloop-prometheus", 0)
         try:
             rig.until("the reason in status", lambda: _says_prometheus_is_away(rig, namespace), 60)
@@ -37,8 +37,8 @@ def test_a_canary_holds_without_prometheus_and_a_killed_operator_finishes_its_ro
         finally:
             rig.scale("deployment/learnloop-prometheus", 1)
         rig.until("promotion", lambda: _promoted_over(rig, namespace, before), 300)
-    steps = [weight for weight in seen.weights if weight]
-    assert steps == sorted(steps), f"the weight went back and forth: {seen.weights}"
+    steps = [weight for weight in weights.weights if weight]
+    assert steps == sorted(steps), f"the weight went back and forth: {weights.weights}"
     assert set(steps) <= {10, 25, 50, 100}
 
 
@@ -53,8 +53,8 @@ def _promoted_over(rig: Rig, namespace: str, before: str) -> bool:
 
 def _says_prometheus_is_away(rig: Rig, namespace: str) -> bool:
     conditions = rig.status(namespace, "modeldeployments", AGENT).get("conditions", [])
-    said = next((item for item in conditions if item["type"] == "DataAvailable"), None)
-    return said is not None and said["status"] == "Unknown" and "Prometheus" in said["message"]
+    condition = next((item for item in conditions if item["type"] == "DataAvailable"), None)
+    return condition is not None and condition["status"] == "Unknown" and "Prometheus" in condition["message"]
 
 
 def _timer(seconds: float) -> Callable[[], bool]:

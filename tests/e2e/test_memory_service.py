@@ -56,17 +56,17 @@ class Caller:
 
     def __call__(self, method: str, path: str, **body: object) -> Json:
         pod = serving(self._world, self._namespace)["metadata"]["name"]
-        told = json.dumps([method, path, self._token, body or None])
+        order = json.dumps([method, path, self._token, body or None])
         command = ("exec", "-i", "-n", self._namespace, pod, "--", "python3", "-c", ASK)
-        answer: Json = json.loads(self._world.api.run(*command, stdin=told))
+        answer: Json = json.loads(self._world.api.run(*command, stdin=order))
         return answer
 
     def recall(self, context: str) -> list[str]:
         """What is remembered of it, best first."""
-        found = self("POST", "/api/v1/memory/retrieve", agent_id=AGENT, context=context, k=3)
-        return [memory["content"]["text"] for memory in found["memories"]]
+        answer = self("POST", "/api/v1/memory/retrieve", agent_id=AGENT, context=context, k=3)
+        return [memory["content"]["text"] for memory in answer["memories"]]
 
-    def kept(self) -> int:
+    def count(self) -> int:
         """How many memories the agent has, as the service lists them."""
         return len(self("GET", f"/api/v1/memory/entries?agent_id={AGENT}")["memories"])
 
@@ -119,4 +119,4 @@ def test_an_agents_memories_survive_kill_9_and_stay_its_namespaces(rig: Rig, nam
     rig.until("both back", lambda: len(_uids(rig, namespace) - killed) == len(PODS), 240)
     rig.condition(namespace, "memoryservices", SERVICE, "Ready", "True", seconds=60)
     assert caller.recall("is the brake frozen?")[0] == FACTS["brake"]
-    assert caller.kept() == len(FACTS)
+    assert caller.count() == len(FACTS)

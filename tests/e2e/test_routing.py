@@ -92,8 +92,8 @@ class Canary:
         self.rig.expire_routing(self.namespace, "policy")
 
         def alone() -> bool:
-            seen = self.plays(20)
-            return set(seen.opened) == set(seen.inferred) == {self.stable}
+            revisions = self.plays(20)
+            return set(revisions.opened) == set(revisions.inferred) == {self.stable}
 
         self.rig.until("stable alone", alone, 30)
         assert _everybody_meets(self.plays(100), self.stable)
@@ -162,8 +162,8 @@ def _everybody_meets(played: Played, revision: str) -> bool:
 
 
 def _blocked(rig: Rig, namespace: str, other_than: str) -> str:
-    found = rig.status(namespace, "modeldeployments", "policy").get("blockedRevision") or {}
-    revision = str(found.get("revision", ""))
+    blocked = rig.status(namespace, "modeldeployments", "policy").get("blockedRevision") or {}
+    revision = str(blocked.get("revision", ""))
     return revision if revision != other_than else ""
 
 
@@ -171,5 +171,5 @@ def _upload(rig: Rig, namespace: str, pod: str, name: str) -> Json:
     """spec.model of a policy that works until it is asked about BAD, in the data plane by a token of the namespace."""
     body = base64.b64encode(brittle(name)).decode()
     out = rig.api.run("exec", "-i", "-n", namespace, pod, "--", "python3", "-c", PUT_ARTIFACT, stdin=body)
-    said = json.loads(out.strip().splitlines()[-1])
-    return {"uri": said["uri"], "sha256": said["sha256"]}
+    facts = json.loads(out.strip().splitlines()[-1])
+    return {"uri": facts["uri"], "sha256": facts["sha256"]}

@@ -35,8 +35,8 @@ def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promot
     pod = rig.api.pods(namespace, f"learnloop.dev/revision={stable}")[0]["metadata"]["name"]
 
     rig.apply(namespace, _deployment("two"))
-    said = rig.condition(namespace, "modeldeployments", "policy", "Shadowing", "True", 60)
-    assert said.startswith("Mirrored: ")
+    message = rig.condition(namespace, "modeldeployments", "policy", "Shadowing", "True", 60)
+    assert message.startswith("Mirrored: ")
     canary = rig.status(namespace, "modeldeployments", "policy")["canary"]["revision"]
     (shadow_pod,) = rig.api.pods(namespace, f"learnloop.dev/revision={canary}")
     with _hanging(canary):
@@ -47,9 +47,9 @@ def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promot
 
     with players(rig, namespace, pod) as played:
         rig.until("copies", lambda: rig.status(namespace, "modeldeployments", "policy").get("shadow"), 60)
-        seen = set(played.opened) | set(played.inferred)
+        revisions = set(played.opened) | set(played.inferred)
         if rig.canary_weight(namespace, "policy") == 0:
-            assert seen <= {stable}, "somebody met the canary while it was in shadow"
+            assert revisions <= {stable}, "somebody met the canary while it was in shadow"
         rig.until("a weight", lambda: rig.status(namespace, "modeldeployments", "policy").get("weight"), 60)
     shadow = rig.status(namespace, "modeldeployments", "policy")["shadow"]
     assert shadow["requests"] >= SHADOW["minRequests"]
@@ -66,14 +66,14 @@ def test_a_canary_is_compared_in_shadow_before_its_first_episode_and_then_promot
 def _hanging(revision: str) -> Iterator[None]:
     """The arm's processes stand still for the time of the block; the local cluster's containers run on this machine."""
     wanted = f"LEARNLOOP_REVISION={revision}\0".encode()
-    found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _read(path)]
-    assert found, f"no process of revision {revision} runs on this machine"
-    for pid in found:
+    pids = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if wanted in _read(path)]
+    assert pids, f"no process of revision {revision} runs on this machine"
+    for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        for pid in found:
+        for pid in pids:
             os.kill(pid, signal.SIGCONT)
 
 

@@ -51,10 +51,10 @@ def test_applying_the_rendered_chart_twice_changes_nothing(rig: Rig) -> None:
 
 def _generations(api: Api) -> dict[str, tuple[int, str]]:
     """Generation and content of everything the chart owns, without what controllers write in status."""
-    found = json.loads(api.run("get", "-n", SYSTEM_NAMESPACE, f"{KINDS},{CLUSTER_KINDS}", "-o", "json"))["items"]
+    objects = json.loads(api.run("get", "-n", SYSTEM_NAMESPACE, f"{KINDS},{CLUSTER_KINDS}", "-o", "json"))["items"]
     content = _versions(api)
     generations = {
-        f"{item['kind']}/{item['metadata']['name']}": item["metadata"].get("generation", 0) for item in found
+        f"{item['kind']}/{item['metadata']['name']}": item["metadata"].get("generation", 0) for item in objects
     }
     return {name: (generations[name], text) for name, text in content.items()}
 
@@ -68,7 +68,7 @@ def test_uninstalling_leaves_nothing_but_what_keep_says(rig: Rig) -> None:
 
 
 def _left(api: Api) -> list[str]:
-    found = api.run("get", "-n", SYSTEM_NAMESPACE, KINDS, "-o", "name").split()
+    names = api.run("get", "-n", SYSTEM_NAMESPACE, KINDS, "-o", "name").split()
     everywhere = api.run("get", CLUSTER_KINDS, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name").split()
-    ours = [name for name in found if name not in {"configmap/kube-root-ca.crt", "serviceaccount/default"}]
+    ours = [name for name in names if name not in {"configmap/kube-root-ca.crt", "serviceaccount/default"}]
     return ours + everywhere

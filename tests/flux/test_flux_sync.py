@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from testing.gitops.flux_cd import Flux, Seen, flux
+from testing.gitops.flux_cd import Flux, KustomizationSighting, flux
 from testing.gitops.git_repository import GitRepository
 from testing.gitops.git_rig import PATIENCE, SYSTEM, TEAM, GitRig, holds, manifest, operator, platform
 from testing.gitops.git_server import served
@@ -92,8 +92,8 @@ async def rig(running: Flux, bare_api_server: Path, tmp_path: Path) -> AsyncIter
         await provider.stop()
 
 
-async def until(running: Flux, what: str, seen: Any, seconds: float, name: str = TEAM) -> Seen:
-    return await asyncio.to_thread(running.until, name, what, seen, seconds)
+async def until(running: Flux, what: str, condition: Any, seconds: float, name: str = TEAM) -> KustomizationSighting:
+    return await asyncio.to_thread(running.until, name, what, condition, seconds)
 
 
 async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_with_a_rollback(
@@ -106,7 +106,7 @@ async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_
     assert ready.at - began <= READY_SECONDS * PATIENCE
     assert (await rig.object())["status"]["phase"] == "Healthy", "not ready before the operator says so"
     await until(running, "applied", lambda _: bool(running.changes("agents")), 60.0, "agents")
-    assert "True" not in {seen.ready for seen in running.seen["agents"]}, "the quickstart has no operator here"
+    assert "True" not in {sighting.ready for sighting in running.sightings["agents"]}, "no operator runs here"
 
     # A rollout, while Flux compares Git and cluster every two seconds.
     looking = yaml.safe_load(yaml.safe_dump(objects["Kustomization/team"]))
@@ -118,7 +118,7 @@ async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_
     running.look(TEAM, "learnloop")
     await rig.serves(1)
     await asyncio.sleep(3 * AGAIN_SECONDS)
-    passes = [said[OURS] for at, said in running.changes(TEAM) if sha in at]
+    passes = [changes[OURS] for at, changes in running.changes(TEAM) if sha in at]
     print(f"{len(passes)} passes in the rollout: {passes.count('configured')} configured")
     assert len(passes) >= 4
     assert (passes[0], set(passes[1:])) == ("configured", {"unchanged"}), "no drift to be corrected"
@@ -138,5 +138,5 @@ async def test_flux_applies_the_example_corrects_nothing_in_a_rollout_and_fails_
     print(f"{failed.reason} {seconds:.2f} s after the rollback was seen: {failed.message}")
     assert failed.reason == "HealthCheckFailed"
     assert seconds <= FAILED_SECONDS * PATIENCE
-    passes = [said[OURS] for at, said in running.changes(TEAM) if sha in at]
+    passes = [changes[OURS] for at, changes in running.changes(TEAM) if sha in at]
     assert passes.count("configured") == 1

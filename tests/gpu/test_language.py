@@ -50,9 +50,9 @@ def ordered(base: Path, algorithm: str, block: dict[str, Any], steps: int) -> di
 
 
 def finished(launch: Launch, order: dict[str, Any], tmp_path: Path, device: str) -> Manifest:
-    code, said = launch(order).ended(500)
-    assert code == 0, said
-    assert f"thread(s), {device}, torch" in said
+    code, output = launch(order).ended(500)
+    assert code == 0, output
+    assert f"thread(s), {device}, torch" in output
     return Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
 
 
@@ -67,10 +67,10 @@ def test_it_learns_by_playing_on_the_device_and_exports_what_it_learned(
     algorithm, block = PLAYED[case]
     proof = finished(launch, ordered(base, algorithm, block, ROUNDS * 128), tmp_path, device)
     assert proof.parity.passed, proof.parity
-    told = proof.language
-    assert told is not None
-    assert told.precision == block.get("precision", "float32")
-    assert told.success - told.baseline_success >= LEAST_GAIN, told
+    facts = proof.language
+    assert facts is not None
+    assert facts.precision == block.get("precision", "float32")
+    assert facts.success - facts.baseline_success >= LEAST_GAIN, facts
 
 
 @pytest.mark.parametrize("algorithm", RECORDED)

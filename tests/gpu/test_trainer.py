@@ -49,10 +49,10 @@ LOGGED = ("bc", "cql", "iql-offline")
 def order_of(
     small: Small, algorithm: str, environment: str, steps: int, parameters: Any, **data: Any
 ) -> dict[str, Any]:
-    found = small("ppo", steps, data={"environment": environment, **data}, evaluation={"episodes": 30})
-    del found["spec"]["hyperparameters"]
-    found["spec"] |= {"algorithm": algorithm, "hyperparameters": parameters or {}}
-    return found
+    job = small("ppo", steps, data={"environment": environment, **data}, evaluation={"episodes": 30})
+    del job["spec"]["hyperparameters"]
+    job["spec"] |= {"algorithm": algorithm, "hyperparameters": parameters or {}}
+    return job
 
 
 def manifest(store: Path) -> Manifest:
@@ -82,9 +82,9 @@ def test_it_learns_on_the_device_and_what_it_exports_acts_like_its_network(
     environment, parameters, steps, least = PLAYED[algorithm]
     drawn = {"randomise": GOALS} if algorithm == "maml" else {}
     rank = launch(order_of(small, algorithm, environment, steps, parameters, **drawn))
-    code, said = rank.ended(500)
-    assert code == 0, said
-    assert f"thread(s), {device}, torch" in said
+    code, output = rank.ended(500)
+    assert code == 0, output
+    assert f"thread(s), {device}, torch" in output
     proof = manifest(tmp_path / "store")
     assert proof.parity.passed, proof.parity
     assert proof.evaluation.mean > least, proof.evaluation
@@ -97,9 +97,9 @@ def test_one_that_learns_from_a_log_does_so_on_the_device(
     (tmp_path / "store" / "trajectories").mkdir(parents=True)
     recorded("CartPole-v1", tmp_path / "store" / "trajectories" / "la.jsonl")
     logged = {"learningAgentRef": {"name": "la"}}
-    code, said = launch(order_of(small, algorithm, "CartPole-v1", 4096, None, **logged)).ended(500)
-    assert code == 0, said
-    assert f"thread(s), {device}, torch" in said
+    code, output = launch(order_of(small, algorithm, "CartPole-v1", 4096, None, **logged)).ended(500)
+    assert code == 0, output
+    assert f"thread(s), {device}, torch" in output
     assert manifest(tmp_path / "store").parity.passed
 
 

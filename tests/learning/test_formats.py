@@ -27,8 +27,8 @@ def test_a_runs_torchscript_passes_parity_and_loads_anywhere(tmp_path: Path, mon
     assert [item.format for item in manifest.exports] == ["torchscript"]
     assert all(item.parity.passed and item.parity.observations >= 10_000 for item in manifest.exports)
     script = torch.jit.load(io.BytesIO(store.artifact(f"learnloop://default/{manifest.exports[0].sha256}")))
-    seen = np.zeros((5, 3), dtype=np.float32)
+    observations = np.zeros((5, 3), dtype=np.float32)
     greedy = OnnxPolicy(store.artifact(f"learnloop://default/{manifest.artifact_sha256}"), 3, 1, continuous=True).act(
-        seen
+        observations
     )
-    assert np.allclose(script(torch.from_numpy(seen)).numpy(), greedy, atol=1e-5)
+    assert np.allclose(script(torch.from_numpy(observations)).numpy(), greedy, atol=1e-5)

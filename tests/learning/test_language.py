@@ -26,9 +26,9 @@ says how often that is missed. Processors of another kind make another base mode
 def test_a_policy_gradient_teaches_the_use_of_tools(
     base: Path, algorithm: str, weights: str, rate: float, rounds: int
 ) -> None:
-    found = TinyRun(base, Case(algorithm, weights, rounds, {"learning_rate": rate}), seed=0).learned()
-    assert found.gain >= 0.2
-    assert found.greedy_gain >= -LOST
+    result = TinyRun(base, Case(algorithm, weights, rounds, {"learning_rate": rate}), seed=0).learned()
+    assert result.gain >= 0.2
+    assert result.greedy_gain >= -LOST
 
 
 def test_trl_teaches_it_too(base: Path, make_order: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,12 +58,12 @@ def test_episodes_that_end_early_teach_a_meta_learner_too(environment: str) -> N
 def test_meta_learned_weights_adapt_better_than_jointly_trained_ones_to_new_tasks() -> None:
     meta, joint = trained(0.1), trained(1e-9)  # without inner steps, what is learned is one policy for all tasks
     adapting = trained_like(meta, joint)
-    ours, theirs = (
+    ours, others = (
         np.concatenate([adapted(learner, meta.draw(10_000 + occasion)) for occasion in range(5)])
         for learner in (meta, adapting)
     )
-    low, _ = improvement(ours, theirs, 0)
-    assert low > 0, (ours.mean(), theirs.mean())
+    low, _ = improvement(ours, others, 0)
+    assert low > 0, (ours.mean(), others.mean())
 
 
 def trained_like(meta: Maml, joint: Maml) -> Maml:

@@ -35,16 +35,16 @@ def line(number: int, steps: list[Step]) -> str:
 def record(file: Path, episodes: int, controller: Callable[[NDArray[np.float32]], int] | None = None) -> float:
     """Episodes of CartPole, played at random or by a controller, as an agent logs them; returns their mean return."""
     environment, random = make("CartPole-v1", Split.TRAINING, 0, range(1)), np.random.default_rng(0)
-    seen, lines, steps = environment.reset(), list[str](), list[Step]()
+    state, lines, steps = environment.reset(), list[str](), list[Step]()
     while len(lines) < episodes:
-        action = int(random.integers(0, 2)) if controller is None else controller(seen[0])
+        action = int(random.integers(0, 2)) if controller is None else controller(state[0])
         step = environment.step(np.array([action]))
         terminated, over = bool(step.terminated[0]), bool(step.terminated[0] | step.truncated[0])
         log_prob = math.log(0.5) if controller is None else 0.0
         steps.append(
-            Step(observation=seen[0].tolist(), action=action, log_prob=log_prob, reward=1.0, terminated=terminated)
+            Step(observation=state[0].tolist(), action=action, log_prob=log_prob, reward=1.0, terminated=terminated)
         )
-        seen = step.observation
+        state = step.observation
         if over:
             lines.append(line(len(lines), steps))
             steps = []
@@ -56,7 +56,7 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
-    behaviour = record(tmp_path / "log.jsonl", 20, lambda seen: int(seen[2] + 0.25 * seen[3] > 0))
+    behaviour = record(tmp_path / "log.jsonl", 20, lambda observation: int(observation[2] + 0.25 * observation[3] > 0))
     spec = {
         "algorithm": "bc",
         "totalSteps": 200_000,
@@ -74,7 +74,7 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_a
 def draw(file: Path, episodes: int) -> float:
     """Episodes of PointGoals, drawn from a squashed normal distribution that is blind; returns their mean return."""
     world, random = make("motion:PointGoals", Split.TRAINING, 0, range(episodes)), np.random.default_rng(0)
-    seen, steps, total = world.reset(), [list[Step]() for _ in range(episodes)], np.zeros(episodes)
+    observation, steps, total = world.reset(), [list[Step]() for _ in range(episodes)], np.zeros(episodes)
     for age in range(20):
         drawn = random.normal(size=(episodes, 2))
         done = np.tanh(drawn)
@@ -82,10 +82,10 @@ def draw(file: Path, episodes: int) -> float:
         density = (normal - np.log(1 - np.square(done))).sum(axis=1)
         step = world.step(done.astype(np.float32))
         for number, one in enumerate(steps):
-            facts = {"observation": seen[number].tolist(), "action": done[number].tolist()}
+            facts = {"observation": observation[number].tolist(), "action": done[number].tolist()}
             facts |= {"log_prob": float(density[number]), "reward": float(step.reward[number])}
             one.append(Step.model_validate(facts | {"exploration": True, "truncated": age == 19}))
-        total, seen = total + step.reward, step.observation
+        total, observation = total + step.reward, step.observation
     file.write_text("\n".join(line(number, one) for number, one in enumerate(steps)))
     return float(total.mean())
 

@@ -111,9 +111,9 @@ def test_the_served_return_is_the_proven_one(
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     order, manifest, body = trained(CASES[name], make_order, tmp_path)
-    asked = CASES[name][3]
+    options = CASES[name][3]
     assert manifest.behaviour is not None
-    assert asked is None or manifest.behaviour.kind == asked["kind"]
+    assert options is None or manifest.behaviour.kind == options["kind"]
     assert (manifest.greedy is None) == (manifest.behaviour.kind == "greedy")
     returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
     assert float(returns.mean()) == pytest.approx(manifest.evaluation.mean, rel=1e-9)
@@ -125,12 +125,12 @@ SHORT = {"n_steps": 64, "batch_size": 32}
 SB3 += [
     (name, world, SHORT) for name in ("ppo", "trpo", "recurrent-ppo") for world in ("CartPole-v1", "motion:PointGoals")
 ]
-SEEN = "testing.training.seen_worlds:"
-SB3 += [(name, f"{SEEN}Sides", SHORT) for name in ("ppo", "recurrent-ppo")]
-SB3 += [(name, f"{SEEN}Parts", SHORT) for name in ("trpo", "recurrent-ppo")]
-SB3 += [(name, f"{SEEN}{world}", {}) for name, world in (("qr-dqn", "Sides"), ("dqn", "Parts"), ("a2c", "Steered"))]
-SB3 += [(name, f"{SEEN}Steered", {"learning_starts": 140}) for name in ("td3", "tqc")]
-SB3 += [("maskable-ppo", f"{SEEN}Masked", SHORT | more) for more in ({}, {"policy": "MultiInputPolicy"})]
+SIGHT = "testing.training.seen_worlds:"
+SB3 += [(name, f"{SIGHT}Sides", SHORT) for name in ("ppo", "recurrent-ppo")]
+SB3 += [(name, f"{SIGHT}Parts", SHORT) for name in ("trpo", "recurrent-ppo")]
+SB3 += [(name, f"{SIGHT}{world}", {}) for name, world in (("qr-dqn", "Sides"), ("dqn", "Parts"), ("a2c", "Steered"))]
+SB3 += [(name, f"{SIGHT}Steered", {"learning_starts": 140}) for name in ("td3", "tqc")]
+SB3 += [("maskable-ppo", f"{SIGHT}Masked", SHORT | more) for more in ({}, {"policy": "MultiInputPolicy"})]
 
 
 @pytest.mark.parametrize(("name", "world", "settings"), SB3)
@@ -163,7 +163,7 @@ def test_memory_and_masks_are_learned_and_served(
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     more = {"engine": "sb3", "settings": settings, "hyperparameters": {}, "export": {"behaviour": {"kind": "greedy"}}}
-    order = make_order(name, steps=steps, data={"environment": f"{SEEN}{world}"}, evaluation={"episodes": 32}, **more)
+    order = make_order(name, steps=steps, data={"environment": f"{SIGHT}{world}"}, evaluation={"episodes": 32}, **more)
     engine_run.run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
     returns, _ = play(held_out(order), serve(Path(urlsplit(manifest.artifact_uri).path).read_bytes()), 0, 32, print)  # type: ignore[union-attr]

@@ -35,10 +35,10 @@ def test_what_learned_from_a_recording_is_fine_tuned_by_ppo(
     order = make_order(algorithm, steps=20_000, evaluation={"episodes": 8, "suite": SUITE}, **changes)
     suite = proven(order, tmp_path, monkeypatch).suite
     assert suite is not None
-    found = {one.dimension: one for one in suite.results}
-    assert [dimension for dimension, one in found.items() if one.iqm is None] == ["coordination"]
-    assert len(found["sample-efficiency"].conditions) == 5
-    assert found["adaptability"].conditions[0].endswith(", 256 steps of ppo")
+    results = {one.dimension: one for one in suite.results}
+    assert [dimension for dimension, one in results.items() if one.iqm is None] == ["coordination"]
+    assert len(results["sample-efficiency"].conditions) == 5
+    assert results["adaptability"].conditions[0].endswith(", 256 steps of ppo")
 
 
 def test_meta_learned_weights_are_adapted_before_they_are_judged_and_adapt_to_what_has_changed(
@@ -49,10 +49,10 @@ def test_meta_learned_weights_are_adapted_before_they_are_judged_and_adapt_to_wh
     order = make_order("maml", steps=4000, hyperparameters=maml, data=data, evaluation={"episodes": 8, "suite": SUITE})
     manifest = proven(order, tmp_path, monkeypatch)
     assert manifest.suite is not None
-    found = {one.dimension: one for one in manifest.suite.results}
-    assert [dimension for dimension, one in found.items() if one.iqm is None] == ["coordination"]
-    assert found["adaptability"].conditions == ["goal_x 0.6, 1 inner step on 10 episodes"]
-    curve = found["sample-efficiency"]
+    results = {one.dimension: one for one in manifest.suite.results}
+    assert [dimension for dimension, one in results.items() if one.iqm is None] == ["coordination"]
+    assert results["adaptability"].conditions == ["goal_x 0.6, 1 inner step on 10 episodes"]
+    curve = results["sample-efficiency"]
     assert curve.conditions[-1] == "step 4000"
     assert curve.reference is not None
     assert curve.reference.value == pytest.approx(manifest.evaluation.iqm)

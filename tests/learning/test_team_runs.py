@@ -59,15 +59,15 @@ def test_the_greedy_joint_action_is_the_best_of_all_joint_actions() -> None:
 def test_qmixs_loss_is_the_papers_with_the_teams_mean_reward_and_nothing_after_the_end() -> None:
     parameters = hyperparameters("qmix", hidden=[4], embedding=4)
     network = qmix.init(parameters, 2, 3, 2, 0, CPU)
-    seen = torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
+    observations = torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
     action, reward = torch.tensor([[0.0, 1.0], [1.0, 1.0]]), torch.tensor([[2.0, 4.0], [1.0, 1.0]])
-    batch = Transitions(seen, seen.flip(0), action, reward, torch.tensor([1.0, 0.0]))
+    batch = Transitions(observations, observations.flip(0), action, reward, torch.tensor([1.0, 0.0]))
     leaves = {name: leaf.detach() for name, leaf in network.leaves.items()}
 
     def value(row: int, chosen: list[int] | None) -> float:
-        q = forward(leaves, "q", "relu", seen[row].view(2, 3))
+        q = forward(leaves, "q", "relu", observations[row].view(2, 3))
         picked = q.max(1).values if chosen is None else q[[0, 1], chosen]
-        return float(qmix.mix(leaves, picked[None], seen[row][None]))
+        return float(qmix.mix(leaves, picked[None], observations[row][None]))
 
     goals = [3.0 + 0.5 * value(1, None), 1.0]
     expected = (value(0, [0, 1]) - goals[0]) ** 2 + (value(1, [1, 1]) - goals[1]) ** 2
@@ -82,12 +82,12 @@ def test_for_an_agents_own_value_only_its_own_action_is_replaced() -> None:
 
 
 def test_a_central_critic_sees_what_the_others_do_and_an_own_one_does_not() -> None:
-    seen = torch.randn(1, 2, 3, generator=torch.Generator().manual_seed(0))
+    states = torch.randn(1, 2, 3, generator=torch.Generator().manual_seed(0))
     for centralized in (True, False):
         parameters = hyperparameters("maddpg", hidden=[8], centralized=centralized)
         _, critic = maddpg.init(parameters, 2, 3, 1, 0, CPU)
         quiet, loud = torch.zeros(1, 2, 1), torch.tensor([[[0.0], [1.0]]])
-        values = [maddpg.value(critic.leaves, seen, maddpg.joint(a), centralized=centralized) for a in (quiet, loud)]
+        values = [maddpg.value(critic.leaves, states, maddpg.joint(a), centralized=centralized) for a in (quiet, loud)]
         assert (values[0][0, 0] != values[1][0, 0]).item() is centralized
         assert values[0][0, 1] != values[1][0, 1]
 

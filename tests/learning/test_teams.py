@@ -8,23 +8,23 @@ from testing.training.learned_tasks import TASKS, held_out_return, improvement
 
 def test_qmix_finds_the_better_game_that_independent_learners_miss() -> None:
     task = TASKS["qmix"]
-    ours, theirs = (
+    ours, independent = (
         np.asarray([held_out_return(task.environment, side, task.steps, seed, 4) for seed in range(3)])
         for side in (task.ours, task.baseline)
     )
     assert ours.tolist() == [8, 8, 8]
-    assert theirs.tolist() == [7, 7, 7]
+    assert independent.tolist() == [7, 7, 7]
 
 
 @pytest.mark.timeout(300)
 def test_central_critics_teach_the_speaker_what_its_own_critic_does_not() -> None:
     task = TASKS["maddpg"]
-    ours, theirs = (
+    ours, own_critics = (
         np.asarray([held_out_return(task.environment, side, task.steps, seed) for seed in range(3)])
         for side in (task.ours, task.baseline)
     )
     assert ours.mean() > -0.2, "an answer without the signal earns -1"
-    low, _ = improvement(ours, theirs, 0)
+    low, _ = improvement(ours, own_critics, 0)
     assert low > 0
 
 

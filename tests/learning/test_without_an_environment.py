@@ -29,8 +29,8 @@ def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **chan
     }
     order = Order.model_validate({"job": "alone-1", "spec": spec})
     run(order, Place(), 1)
-    kept = DirectoryStore(store, order.job)
-    manifest = kept.manifest()
+    saved = DirectoryStore(store, order.job)
+    manifest = saved.manifest()
     assert manifest is not None
     return manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
 

@@ -27,9 +27,9 @@ def shipping(tmp_path_factory: pytest.TempPathFactory) -> Shipping:
     helm = subprocess.run([ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, check=True)
 
     def files(**values: Any) -> dict[str, Any]:
-        told = {"crds": {"enabled": False}, "logs": {"format": "json", "shipping": {"enabled": True, **values}}}
+        chart_values = {"crds": {"enabled": False}, "logs": {"format": "json", "shipping": {"enabled": True, **values}}}
         file = tmp_path_factory.mktemp("values") / "values.json"
-        file.write_text(json.dumps(told))
+        file.write_text(json.dumps(chart_values))
         chart = [str(ROOT / "charts" / "learnloop"), "-n", NAMESPACE, "-f", str(file)]
         command = [helm.stdout.strip(), "template", "learnloop", *chart, "-s", "templates/monitoring/log-shipping.yaml"]
         made = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -62,8 +62,8 @@ class Leading:
 async def operator_lines() -> list[str]:
     """Lines of the operator's standard error about a failed pass."""
     root = logging.getLogger()
-    before, level, said = list(root.handlers), root.level, io.StringIO()
-    telemetry.set_up("INFO", "json", "", said)
+    before, level, stream = list(root.handlers), root.level, io.StringIO()
+    telemetry.set_up("INFO", "json", "", stream)
     metrics = OperatorMetrics()
     try:
         runtime = Runtime([Failing()], None, None, Leading(), metrics, workers=1, resync_seconds=60)  # type: ignore[arg-type]
@@ -71,18 +71,18 @@ async def operator_lines() -> list[str]:
         runtime.queue.close()
     finally:
         root.handlers, root.level = before, level
-    return said.getvalue().splitlines()
+    return stream.getvalue().splitlines()
 
 
 def chain() -> list[Sealed]:
     """What the data plane seals, the last one with many details."""
-    told: list[tuple[str, str, dict[str, Any]]] = [
+    fields: list[tuple[str, str, dict[str, Any]]] = [
         ("model.deployed", "model-deployment/walker", {"revision": "3f9a2c81"}),
         ("model.rolled_back", "model-deployment/walker", {"revision": "3f9a2c81", "reason": "ReturnWorse"}),
         ("training.ended", "training-job/walker-7", {"gates": ["minReturn", "parity"], "figures": MANY}),
     ]
     sealed: list[Sealed] = []
-    for number, (action, subject, detail) in enumerate(told, start=1):
+    for number, (action, subject, detail) in enumerate(fields, start=1):
         entry = Entry("team-a", number, datetime.now(UTC), "sa", action, subject, "done", detail)
         sealed.append(seal(sealed[-1].hash if sealed else GENESIS, entry))
     return sealed
@@ -96,7 +96,7 @@ class Shipped:
     collector: dict[str, Any]
     node: NodeLogs
     folder: Path
-    said: list[str]
+    written: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -115,54 +115,54 @@ def shipped(shipping: Any, node: NodeLogs, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("loki")
     with loki(shipping()["loki.yaml"], folder) as server:
         collector = shipping(endpoint=f"{server.url}/otlp")["collector.yaml"]
-        found = Shipped(server, collector, node, folder, lines)
+        shipment = Shipped(server, collector, node, folder, lines)
         with collecting(collector, node.folder, folder):
             wanted = len(lines) + 3 + 2 + 1
 
             def there() -> bool:
-                return len(server.found(EVERYTHING)) >= wanted
+                return len(server.lines(EVERYTHING)) >= wanted
 
-            until_true(there, SECONDS, lambda: f"{server.found(EVERYTHING)}\n{log_of(folder)}")
-        yield found
+            until_true(there, SECONDS, lambda: f"{server.lines(EVERYTHING)}\n{log_of(folder)}")
+        yield shipment
 
 
 def log_of(folder: Path) -> str:
     return (folder / "collector.log").read_text()[-3000:]
 
 
-def one(found: list[Line]) -> Line:
-    assert len(found) == 1, found
-    return found[0]
+def one(lines: list[Line]) -> Line:
+    assert len(lines) == 1, lines
+    return lines[0]
 
 
 def test_a_line_of_the_operator_is_found_by_trace_object_and_revision(shipped: Shipped) -> None:
-    for asked in (
+    for selector in (
         f'trace_id="{TRACE}"',
         'object="ModelDeployment team-a/walker"',
         'revision="3f9a2c81" | level="warning"',
     ):
-        line = one(shipped.loki.found(f'{{app="operator", stream="log"}} | {asked}'))
-        assert line.text in shipped.said, "the line itself is as it was written"
+        line = one(shipped.loki.lines(f'{{app="operator", stream="log"}} | {selector}'))
+        assert line.text in shipped.written, "the line itself is as it was written"
         assert line.labels["namespace"] == "learnloop-system"
         assert "the API server is away" in line.text
 
 
 def test_a_rollback_is_found_as_audit(shipped: Shipped) -> None:
-    taken = one(shipped.loki.found('{stream="audit", namespace="team-a"} | action="model.rolled_back"'))
+    taken = one(shipped.loki.lines('{stream="audit", namespace="team-a"} | action="model.rolled_back"'))
     assert json.loads(taken.text)["detail"]["reason"] == "ReturnWorse"
     assert taken.labels["revision"] == "3f9a2c81", "found as the operator's lines of that model are"
     assert taken.labels["app"] == "learnloop-data"
 
 
 def test_a_record_with_hundreds_of_details_arrives_too(shipped: Shipped) -> None:
-    line = one(shipped.loki.found('{stream="audit"} | action="training.ended"'))
+    line = one(shipped.loki.lines('{stream="audit"} | action="training.ended"'))
     assert json.loads(line.text)["detail"]["figures"] == MANY
 
 
 def test_long_lines_arrive_whole_and_lines_that_are_no_json_as_they_are(shipped: Shipped) -> None:
-    texts = [line.text for line in shipped.loki.found('{app="data"}')]
+    texts = [line.text for line in shipped.loki.lines('{app="data"}')]
     assert {json.dumps({"level": "warning", "message": LONG}), "{no JSON, whatever it looks like"} == set(texts)
-    assert one(shipped.loki.found('{app="postgres"}')).text == "LOG:  checkpoint complete"
+    assert one(shipped.loki.lines('{app="postgres"}')).text == "LOG:  checkpoint complete"
 
 
 def test_streams_are_told_apart_by_three_labels_alone(shipped: Shipped) -> None:
@@ -170,7 +170,7 @@ def test_streams_are_told_apart_by_three_labels_alone(shipped: Shipped) -> None:
 
 
 def test_nothing_of_another_namespace_is_sent_under_the_releases_name(shipped: Shipped) -> None:
-    assert "forged" not in str(shipped.loki.found(EVERYTHING))
+    assert "forged" not in str(shipped.loki.lines(EVERYTHING))
 
 
 def test_lines_are_kept_for_thirty_days_and_then_deleted(shipped: Shipped) -> None:
@@ -181,9 +181,9 @@ def test_lines_are_kept_for_thirty_days_and_then_deleted(shipped: Shipped) -> No
 
 
 def test_a_collector_that_begins_anew_doubles_nothing(shipped: Shipped) -> None:
-    before = len(shipped.loki.found(EVERYTHING))
+    before = len(shipped.loki.lines(EVERYTHING))
     with collecting(shipped.collector, shipped.node.folder, shipped.folder):
         shipped.node.write(OPERATOR, "operator", json.dumps({"level": "info", "message": "the last one"}))
         newest = '{app="operator"} |= "the last one"'
-        until_true(lambda: bool(shipped.loki.found(newest)), SECONDS, lambda: log_of(shipped.folder))
-    assert len(shipped.loki.found(EVERYTHING)) == before + 1
+        until_true(lambda: bool(shipped.loki.lines(newest)), SECONDS, lambda: log_of(shipped.folder))
+    assert len(shipped.loki.lines(EVERYTHING)) == before + 1

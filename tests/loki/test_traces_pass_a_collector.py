@@ -56,6 +56,6 @@ def test_a_collector_takes_every_span_and_each_trace_has_one_root(tmp_path: Path
     traces: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for span in through:
         traces[span["trace"]].append(span)
-    for mine in traces.values():
-        assert sum(not span["parent"] for span in mine) == 1
-        assert {span["parent"] for span in mine if span["parent"]} <= {span["id"] for span in mine}
+    for trace in traces.values():
+        assert sum(not span["parent"] for span in trace) == 1
+        assert {span["parent"] for span in trace if span["parent"]} <= {span["id"] for span in trace}

@@ -38,8 +38,8 @@ def browser() -> Iterator[Any]:
     why = missing()
     if why:
         pytest.skip(why)
-    with chromium() as found:
-        yield found
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -58,12 +58,12 @@ def look(browser: Any) -> Iterator[Callable[..., Looked]]:
             stack.callback(context.close)
             page = context.new_page()
             page.set_default_timeout(60_000)
-            found = Looked(page, f"http://{console.gate.hosts[0]}", log, cluster, loop, console)
-            page.on("console", lambda said: said.type in ("error", "warning") and found.complaints.append(said.text))
-            page.on("pageerror", lambda error: found.complaints.append(str(error)))
-            page.on("request", lambda sent: sent.url.startswith(found.root) or found.complaints.append(sent.url))
+            view = Looked(page, f"http://{console.gate.hosts[0]}", log, cluster, loop, console)
+            page.on("console", lambda line: line.type in ("error", "warning") and view.complaints.append(line.text))
+            page.on("pageerror", lambda error: view.complaints.append(str(error)))
+            page.on("request", lambda sent: sent.url.startswith(view.root) or view.complaints.append(sent.url))
             page.goto(console.gate.address)
             page.wait_for_selector("main table")
-            return found
+            return view
 
         yield open_console

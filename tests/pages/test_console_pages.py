@@ -169,8 +169,8 @@ def test_an_order_about_a_model_that_is_gone_since_is_refused(look: Any) -> None
     looked.log.put("modeldeployments", newer)
     looked.page.locator("main").get_by_text("77aa77aa").first.wait_for()
     looked.page.keyboard.press("Enter")
-    said = "Refused: walker: canary was b41d07ee when you were asked, and is 77aa77aa now; look again"
-    looked.page.get_by_text(said).wait_for()
+    refusal = "Refused: walker: canary was b41d07ee when you were asked, and is 77aa77aa now; look again"
+    looked.page.get_by_text(refusal).wait_for()
     assert looked.cluster.annotated == []
 
 

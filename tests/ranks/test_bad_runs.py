@@ -75,10 +75,10 @@ def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch,
         assert ended == COUNTED, output
         assert f"resuming at step {saved.step}" in output
         assert "raised PermissionError: the licence has expired" in last_words(tmp_path)
-        kept = DirectoryStore(tmp_path / "store", "small-1").checkpoint()
-        assert kept is not None
-        assert kept.step >= saved.step
-        saved = kept
+        checkpoint = DirectoryStore(tmp_path / "store", "small-1").checkpoint()
+        assert checkpoint is not None
+        assert checkpoint.step >= saved.step
+        saved = checkpoint
     # Another module of the same name: the environment's code was changed, what was learned belongs to another world.
     (tmp_path / "other").mkdir()
     changed = (

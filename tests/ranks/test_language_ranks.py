@@ -37,8 +37,8 @@ def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, s
         ranks = [launch({"job": "lm-1", "spec": spec}, RANK=str(rank), **shared) for rank in range(size)]
         ends = [rank.ended() for rank in ranks]
     assert [code for code, _ in ends] == [0] * size, ends
-    kept = DirectoryStore(store, "lm-1")
-    manifest, saved = kept.manifest(), kept.checkpoint()
+    store_ = DirectoryStore(store, "lm-1")
+    manifest, saved = store_.manifest(), store_.checkpoint()
     assert manifest is not None
     assert saved is not None
     assert manifest.parity.passed

@@ -53,8 +53,8 @@ class Pair:
         """Wait until both train, each once more than `before`; returns how long it took."""
         began = time.monotonic()
         while any(self.beginnings(rank) <= before[rank] for rank in (0, 1)):
-            said = [life.output()[-1500:] for lives in self.lives.values() for life in lives]
-            assert time.monotonic() - began < seconds, "\n---\n".join(said)
+            output = [life.output()[-1500:] for lives in self.lives.values() for life in lives]
+            assert time.monotonic() - began < seconds, "\n---\n".join(output)
             time.sleep(0.01)
         return time.monotonic() - began
 

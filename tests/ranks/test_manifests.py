@@ -22,14 +22,14 @@ def test_a_run_with_validation_episodes_reports_them_beside_the_proof(
 def test_a_run_that_asks_for_the_suite_has_it_in_its_manifest(
     launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    asked = {"episodes": 8, "adaptationSteps": 256}
-    code, output = launch(small(steps=6400, evaluation={"episodes": 8, "suite": asked})).ended()
+    suite = {"episodes": 8, "adaptationSteps": 256}
+    code, output = launch(small(steps=6400, evaluation={"episodes": 8, "suite": suite})).ended()
     assert code == 0, output
     manifest = Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
     assert manifest.suite is not None
-    found = {one.dimension: one for one in manifest.suite.results}
-    assert [name for name, one in found.items() if one.iqm is None] == ["coordination"]
-    curve = found["sample-efficiency"]
+    results = {one.dimension: one for one in manifest.suite.results}
+    assert [name for name, one in results.items() if one.iqm is None] == ["coordination"]
+    curve = results["sample-efficiency"]
     assert (len(curve.conditions), curve.episodes, curve.conditions[-1]) == (5, 40, "step 6400")
-    assert found["adaptability"].compared == "before fine-tuning"
+    assert results["adaptability"].compared == "before fine-tuning"
     assert json.loads(manifest.model_dump_json())["suite"]["overall"] > 0

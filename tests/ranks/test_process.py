@@ -22,11 +22,11 @@ def test_sigterm_saves_a_checkpoint_exits_143_and_a_restart_finishes_the_run_onc
     first = launch(order)
     first.wait_for("training")
     time.sleep(0.1)
-    told = time.time()
+    signalled = time.time()
     os.kill(first.process.pid, signal.SIGTERM)
     code, _ = first.ended()
     assert code == 143
-    assert (tmp_path / "store/runs/small-1/checkpoint.json").stat().st_mtime - told < GRACE_SECONDS
+    assert (tmp_path / "store/runs/small-1/checkpoint.json").stat().st_mtime - signalled < GRACE_SECONDS
     assert (tmp_path / "termination-0").read_text() == "SIGTERM: checkpoint saved\n"
     pointer, *_ = json.loads((tmp_path / "store/runs/small-1/checkpoint.json").read_text())
     code, output = launch(order).ended()

@@ -27,9 +27,9 @@ def stalled(cluster: Cluster) -> dict[str, Any]:
 
 def awaited(cluster: Cluster) -> tuple[Any, str]:
     """What the data plane is told, and its identity."""
-    told = cluster.reconcile().announcements
-    (found,) = [item for item in told if item.call.path == "/api/v1/models/md/awaited-approval"]
-    return (found.call.body if found.call.method == "PUT" else None), found.identity
+    announcements = cluster.reconcile().announcements
+    (announcement,) = [item for item in announcements if item.call.path == "/api/v1/models/md/awaited-approval"]
+    return (announcement.call.body if announcement.call.method == "PUT" else None), announcement.identity
 
 
 def test_receivers_can_be_told_of_what_waits_once_and_that_nobody_is_waited_for() -> None:
@@ -58,10 +58,10 @@ def test_without_a_limit_a_pause_waits_for_ever() -> None:
 
 def test_nobody_approves_in_time_and_the_canary_is_rolled_back() -> None:
     cluster = paused()
-    said = cluster.status["verdict"]
-    assert "without it by 2026-01-01T" in said
+    verdict = cluster.status["verdict"]
+    assert "without it by 2026-01-01T" in verdict
     cluster.run(300)
-    assert cluster.status["verdict"].rpartition("; ")[2] == said.rpartition("; ")[2], "the moment stays the same"
+    assert cluster.status["verdict"].rpartition("; ")[2] == verdict.rpartition("; ")[2], "the moment stays the same"
     cluster.run(320)
     block = cluster.status["blockedRevision"]
     assert (block["reason"], cluster.weight(uri(1))) == ("ApprovalOverdue", 0)

@@ -10,10 +10,10 @@ from .test_orders import until
 
 def parts(cluster: Cluster) -> dict[str, float]:
     """Of one server of each arm, by role."""
-    found = read(cluster.config_map).table
-    assert found is not None
-    assert found.limits is not None
-    return {arm.role: arm.share or 0.0 for arm in found.arms}
+    table = read(cluster.config_map).table
+    assert table is not None
+    assert table.limits is not None
+    return {arm.role: arm.share or 0.0 for arm in table.arms}
 
 
 @pytest.mark.parametrize("mode", ["service", "gateway"])

@@ -15,8 +15,8 @@ class Watched(Cluster):
     """A cluster whose platform asks for two people."""
 
     def snapshot(self) -> Snapshot:
-        seen = super().snapshot()
-        return replace(seen, defaults=replace(seen.defaults, four_eyes=True, names_are_verified=True))
+        bare = super().snapshot()
+        return replace(bare, defaults=replace(bare.defaults, four_eyes=True, names_are_verified=True))
 
 
 @pytest.fixture

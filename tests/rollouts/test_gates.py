@@ -15,7 +15,7 @@ TWO = {
         {"name": "leak", "builtin": "leak", "samples": 300, "maxRate": 0.02, "timeout": "60s"},
     ]
 }
-ASKED = {**TWO, "approval": {"by": ["safety"], "within": "2m"}}
+APPROVED = {**TWO, "approval": {"by": ["safety"], "within": "2m"}}
 
 
 def served(gates: dict[str, object] | None = None) -> GatedCluster:
@@ -41,9 +41,9 @@ def test_a_candidate_that_passes_all_suites_is_rolled_out_and_the_verdicts_are_k
     assert [item["verdict"] for item in gates["suites"]] == ["passed", "passed"]
     assert gates["suites"][0]["report"] == "e" * 64
     assert cluster.events.count("GatePassed") == 2
-    (told,) = cluster.calls
-    assert told.path == f"/api/v1/models/md/gates/{gates['revision']}/verdict"
-    assert told.body["passed"]
+    (call,) = cluster.calls
+    assert call.path == f"/api/v1/models/md/gates/{gates['revision']}/verdict"
+    assert call.body["passed"]
 
 
 @pytest.mark.parametrize("end", [60, 20, "crash", "hang", "silent"])
@@ -75,7 +75,7 @@ def test_a_candidate_whose_data_plane_is_gone_waits_and_is_judged_when_it_is_bac
 
 
 def test_a_person_who_may_lets_a_candidate_begin_and_nobody_else() -> None:
-    cluster = served(ASKED)
+    cluster = served(APPROVED)
     cluster.wish(1, BETTER)
     cluster.run(3)
     revision = cluster.status["canary"]["revision"]
@@ -97,7 +97,7 @@ def test_a_person_who_may_lets_a_candidate_begin_and_nobody_else() -> None:
 
 
 def test_a_candidate_that_nobody_approves_in_time_is_rolled_back() -> None:
-    cluster = served(ASKED)
+    cluster = served(APPROVED)
     cluster.wish(1, BETTER)
     cluster.run(150)
     assert cluster.status["phase"] == "RolledBack"
@@ -105,7 +105,7 @@ def test_a_candidate_that_nobody_approves_in_time_is_rolled_back() -> None:
 
 
 def test_a_person_takes_a_candidate_back_at_its_gates() -> None:
-    cluster = served(ASKED)
+    cluster = served(APPROVED)
     cluster.wish(1, BETTER)
     cluster.run(15)
     cluster.annotations[ANNOTATION_REJECT] = f"{cluster.status['canary']['revision']} at 1 by safety"
@@ -228,7 +228,7 @@ def test_another_first_model_takes_the_place_of_one_that_did_not_pass() -> None:
 def test_whatever_happens_no_user_meets_what_has_not_passed(seed: int) -> None:
     """The simulator's own check holds at every write, with operators that die in between."""
     draw = random.Random(seed)
-    cluster = served(draw.choice((TWO, ASKED)))
+    cluster = served(draw.choice((TWO, APPROVED)))
     for number in (1, 2):
         cluster.wish(number, draw.choice((BETTER, 9.0)))
         cluster.ends = {name: draw.choice((0, 2, 40, "crash", "hang", "silent")) for name in ("refusal", "leak")}

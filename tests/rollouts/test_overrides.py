@@ -17,14 +17,14 @@ from .test_orders import last, until
 def order(cluster: Cluster, instead: str, minutes: float = 10, **fields: str) -> None:
     cluster.now += timedelta(seconds=1)
     ends = (cluster.now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    told = {"instead": instead, "until": ends, "reason": "it hurts people"} | fields
-    cluster.annotations[ANNOTATION_OVERRIDE] = f"{urlencode(told)} at {cluster.now.isoformat()} by alice"
+    request = {"instead": instead, "until": ends, "reason": "it hurts people"} | fields
+    cluster.annotations[ANNOTATION_OVERRIDE] = f"{urlencode(request)} at {cluster.now.isoformat()} by alice"
 
 
 def table(cluster: Cluster) -> RoutingTable:
-    found = read(cluster.config_map).table
-    assert found is not None
-    return found
+    routing = read(cluster.config_map).table
+    assert routing is not None
+    return routing
 
 
 def in_force(cluster: Cluster) -> list[Override]:
@@ -42,10 +42,10 @@ def test_the_next_look_writes_the_order_with_name_reason_and_end(serving: Cluste
     before = table(serving).generation
     order(serving, "fixed", choice="1", agent="cart")
     serving.reconcile()
-    (found,) = in_force(serving)
-    assert (found.agent, found.instead, found.choice, found.by) == ("cart", "fixed", 1, "alice")
-    assert "by alice until" in found.told()
-    assert found.told().endswith(": it hurts people")
+    (override,) = in_force(serving)
+    assert (override.agent, override.instead, override.choice, override.by) == ("cart", "fixed", 1, "alice")
+    assert "by alice until" in override.told()
+    assert override.told().endswith(": it hurts people")
     assert table(serving).generation == before + 1
     assert (last(serving)["verb"], last(serving)["outcome"]) == ("override", "obeyed")
     condition = next(item for item in serving.status["conditions"] if item["type"] == "Overridden")
@@ -57,8 +57,8 @@ def test_the_next_look_writes_the_order_with_name_reason_and_end(serving: Cluste
 def test_it_ends_by_itself_and_is_kept_for_a_day(serving: Cluster) -> None:
     order(serving, "stop", minutes=5)
     serving.reconcile()
-    (found,) = in_force(serving)
-    assert not found.in_force(found.until), "servers need no operator for it"
+    (override,) = in_force(serving)
+    assert not override.in_force(override.until), "servers need no operator for it"
     serving.now += timedelta(minutes=6)
     serving.reconcile()
     assert not in_force(serving)
@@ -111,8 +111,8 @@ def test_its_end_is_the_api_servers_and_a_leader_with_another_clock_does_not_mov
     start = serving.now
     order_for(serving, 90)
     serving.reconcile()
-    (found,) = table(serving).overrides or ()
-    assert 90 <= (found.until - start - timedelta(seconds=ahead + 1)).total_seconds() <= 91
+    (override,) = table(serving).overrides or ()
+    assert 90 <= (override.until - start - timedelta(seconds=ahead + 1)).total_seconds() <= 91
     for passed in (1, 80):  # the next leader's own clock says another time, and the API server's goes on
         serving.now, serving.ahead = start + timedelta(seconds=passed - ahead), 2 * ahead
         serving.reconcile()

@@ -141,9 +141,9 @@ class ExperimentChaos(Fate):
     def fail(self, model: int, share: float) -> None:
         self.cluster.errors[uri(model)] = share
 
-    @rule(asked=st.booleans())
-    def ask_or_withdraw(self, asked: bool) -> None:
-        if asked:
+    @rule(ask=st.booleans())
+    def ask_or_withdraw(self, ask: bool) -> None:
+        if ask:
             self.cluster.spec["experiment"] = self.cluster.experiment
         else:
             self.cluster.spec.pop("experiment", None)

@@ -46,7 +46,7 @@ def test_a_good_model_passes_its_shadow_step_and_climbs(serving: ShadowCluster) 
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("trouble", "sentence"),
     [
         ({"failing_copies": 0.5}, "error rate "),
         ({"slow": 0.5}, "share slower than 0.02 s "),
@@ -54,14 +54,14 @@ def test_a_good_model_passes_its_shadow_step_and_climbs(serving: ShadowCluster) 
     ],
 )
 def test_a_gross_breach_in_shadow_takes_the_canary_back_before_its_first_episode(
-    serving: ShadowCluster, trouble: dict[str, float], said: str
+    serving: ShadowCluster, trouble: dict[str, float], sentence: str
 ) -> None:
     for name, value in trouble.items():
         setattr(serving, name, value)
     serving.wish(1, BETTER)
     serving.run(60)
     message = serving.status["blockedRevision"]["message"]
-    assert message.startswith(f"RolledBack before its first episode: {said}")
+    assert message.startswith(f"RolledBack before its first episode: {sentence}")
     assert not [arm for _, arm, _ in serving.episodes if arm == serving.status["blockedRevision"]["revision"]]
     table = read(serving.config_map).table
     assert table is not None
@@ -110,17 +110,17 @@ def bars(**more: Any) -> ShadowCheck:
 
 
 def test_an_unlucky_start_neither_passes_nor_rolls_back() -> None:
-    seen = ShadowEvidence(compared=40, agreed=20, errors=1)
-    verdicts = [item.verdict for item in checks(bars(minAgreement=0.6), seen, 0.01)]
+    evidence = ShadowEvidence(compared=40, agreed=20, errors=1)
+    verdicts = [item.verdict for item in checks(bars(minAgreement=0.6), evidence, 0.01)]
     assert verdicts == [Verdict.HOLD, Verdict.HOLD]
 
 
 def test_disagreement_within_a_few_episodes_is_not_yet_certain() -> None:
-    seen = ShadowEvidence(compared=400, agreed=260)
-    asked = bars(minAgreement=0.9, percent=50)
+    evidence = ShadowEvidence(compared=400, agreed=260)
+    limits = bars(minAgreement=0.9, percent=50)
 
     def judged(episodes: float | None) -> Verdict:
-        return checks(asked, replace(seen, episodes=episodes), 0.01)[-1].verdict
+        return checks(limits, replace(evidence, episodes=episodes), 0.01)[-1].verdict
 
     assert [judged(few) for few in (0, 4)] == [Verdict.HOLD, Verdict.HOLD]
     assert [judged(many) for many in (800, None)] == [Verdict.BREACH, Verdict.BREACH]
@@ -131,11 +131,11 @@ def test_prometheus_answer_becomes_evidence() -> None:
         return Sample({"learnloop_signal": signal, **labels}, value)
 
     samples = [sample("compared", 10), sample("agreed", 9), sample("errors", 1)]
-    seen = shadow_evidence([*samples, sample("within", 8, le="0.02"), sample("within", 10, le="+Inf")])
-    assert seen is not None
-    assert (seen.compared, seen.agreed, seen.errors) == (10, 9, 1)
-    assert seen.within == {0.02: 8, math.inf: 10}
-    assert seen.episodes is None
+    evidence = shadow_evidence([*samples, sample("within", 8, le="0.02"), sample("within", 10, le="+Inf")])
+    assert evidence is not None
+    assert (evidence.compared, evidence.agreed, evidence.errors) == (10, 9, 1)
+    assert evidence.within == {0.02: 8, math.inf: 10}
+    assert evidence.episodes is None
     again = shadow_evidence([*samples, sample("episodes", 3)])
     assert again is not None
     assert again.episodes == 3

@@ -35,14 +35,14 @@ def test_the_first_model_serves_every_episode_without_a_canary(serving: Cluster)
 
 def test_a_better_model_climbs_step_by_step_and_the_old_arm_goes_after_keep_for(either: Cluster) -> None:
     either.wish(1, BETTER)
-    seen = []
+    weights = []
     for _ in range(400):
         either.run(1)
-        if either.weight(uri(1)) not in seen:
-            seen.append(either.weight(uri(1)))
+        if either.weight(uri(1)) not in weights:
+            weights.append(either.weight(uri(1)))
         if either.status["phase"] == "Healthy" and either.promotions:
             break
-    assert seen == [0, 10, 25, 50, 100]
+    assert weights == [0, 10, 25, 50, 100]
     assert either.status["stable"]["uri"] == uri(1)
     assert either.status["stable"]["meanReturn"] == BETTER
     either.run(3)
@@ -73,8 +73,8 @@ def test_a_bad_model_is_rolled_back_at_its_first_step_with_numbers_in_the_senten
     either.wish(1, BAD)
     either.run(90)
     block = either.status["blockedRevision"]
-    found = "RolledBack at 10 %: return of the canary 9 vs 300 of stable at the same time over "
-    assert block["message"].startswith(found)
+    sentence = "RolledBack at 10 %: return of the canary 9 vs 300 of stable at the same time over "
+    assert block["message"].startswith(sentence)
     assert "; bar 0.8×; P(worse at the same time) 0.99" in block["message"]
     assert block["message"].endswith(", 0.998333 needed")
     assert either.status["phase"] == "RolledBack"
@@ -128,21 +128,21 @@ def test_a_promoted_model_that_turns_bad_is_swapped_back_by_one_routing_write() 
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"), [(True, " held, for 30 s"), (False, " was not seen to break a check, no evidence:")]
+    ("observed", "sentence"), [(True, " held, for 30 s"), (False, " was not seen to break a check, no evidence:")]
 )
 def test_only_a_guard_that_saw_nothing_is_an_event_and_it_does_not_say_that_the_model_held(
-    seen: bool, said: str
+    observed: bool, sentence: str
 ) -> None:
     cluster = Cluster(keep=30)
     cluster.run(10)
     cluster.promote(1, BETTER)
-    cluster.prometheus, told = seen, list[str]()
+    cluster.prometheus, events = observed, list[str]()
     while cluster.status.get("previous"):
-        told += [event.message for event in cluster.reconcile().events if event.reason == "GuardOver"]
+        events += [event.message for event in cluster.reconcile().events if event.reason == "GuardOver"]
         verdict = cluster.status["verdict"]
         cluster.tick(1)
-    assert said in verdict
-    assert told == ([] if seen else [verdict])
+    assert sentence in verdict
+    assert events == ([] if observed else [verdict])
     assert cluster.status["stable"]["uri"] == uri(1)
 
 
@@ -330,14 +330,14 @@ def test_a_model_that_only_another_spec_can_mend_is_stalled_and_not_under_way() 
     cluster = Cluster()
     cluster.spec["model"] = {"uri": uri(0)}
     cluster.run(10)
-    found = conditions(cluster)
+    by_type = conditions(cluster)
     assert "spec.model.sha256: missing" in cluster.status["verdict"]
-    assert (found["Ready"], found["Reconciling"], found["Stalled"]) == ("False", "False", "True")
+    assert (by_type["Ready"], by_type["Reconciling"], by_type["Stalled"]) == ("False", "False", "True")
 
 
 def test_a_model_that_an_agent_has_not_got_yet_is_waited_for() -> None:
     cluster = Cluster()
     cluster.spec["model"] = {"learningAgentRef": {"name": "la"}}
     cluster.run(10)
-    found = conditions(cluster)
-    assert (found["Ready"], found["Reconciling"], found["Stalled"]) == ("False", "True", "False")
+    by_type = conditions(cluster)
+    assert (by_type["Ready"], by_type["Reconciling"], by_type["Stalled"]) == ("False", "True", "False")

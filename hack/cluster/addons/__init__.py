@@ -1,1 +1,1 @@
-"""What a cluster has beside its control plane and its node."""
+"""The parts of a cluster besides its control plane and its node."""

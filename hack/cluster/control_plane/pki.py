@@ -17,7 +17,7 @@ ONE_WEEK_SECONDS = str(7 * 24 * 3600)
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a certificate speaks for. `names` are the addresses it may serve under, as openssl writes them."""
+    """The subject of a certificate. `names` are the addresses it may serve under, as openssl writes them."""
 
     file: str
     common_name: str

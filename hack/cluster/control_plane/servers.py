@@ -22,7 +22,7 @@ PROGRAMS = ("etcd", "kube-apiserver")
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where the control plane listens."""
+    """The addresses of the control plane."""
 
     address: str
     api_port: int
@@ -35,7 +35,7 @@ class Endpoints:
 
 
 def free_endpoints(state: State) -> Endpoints:
-    """Loopback ports that nobody uses, the same ones for as long as the state folder lives."""
+    """Loopback ports without a user, the same ones for as long as the state folder lives."""
     note = state.config / "ports"
     if note.exists():
         return Endpoints(LOOPBACK, *map(int, note.read_text().split()))
@@ -119,7 +119,7 @@ class ControlPlane:
                 self.pki.certificate("etcd"),
                 "--key-file",
                 self.pki.key("etcd"),
-                # Losing the last writes in a power cut is no loss for a cluster of tests.
+                # Losing the last writes in a power cut does not matter to a cluster of tests.
                 "--unsafe-no-fsync",
                 "--log-level",
                 "warn",

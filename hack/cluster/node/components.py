@@ -44,7 +44,7 @@ authorization: {{mode: Webhook}}
 cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
-# A development machine's disk is full of other things; evicting the tests for it helps nobody.
+# A development machine's disk is full of other things; evicting the tests for it would not help.
 localStorageCapacityIsolation: false
 imageGCHighThresholdPercent: 100
 evictionHard: {{memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}}
@@ -78,11 +78,11 @@ class Node:
     server: str
 
     def controllers(self) -> list[Daemon]:
-        """What needs only the API server."""
+        """The components that need only the API server."""
         return [self._controller_manager(), self._scheduler()]
 
     def agents(self) -> list[Daemon]:
-        """What makes this machine a node; containerd must answer first, or the kubelet ends."""
+        """The components that make this machine a node; containerd must answer first, or the kubelet ends."""
         return [self._kubelet(), self._proxy()]
 
     def _kubeconfig(self, user: str) -> Path:

@@ -26,7 +26,7 @@ state = "{run}/containerd"
   sandbox_image = "{pause}"
   # Without it no container starts where the capability to lower the score is missing.
   restrict_oom_score_adj = true
-  # Below the state folder they are found again, and removed, by whoever cleans up.
+  # Below the state folder they are found again, and removed, by the cleanup.
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
@@ -71,7 +71,7 @@ def daemon(state: State) -> Daemon:
 
 
 class Client:
-    """What is asked of a running containerd, through its own `ctr`."""
+    """Questions to a running containerd, through its own `ctr`."""
 
     def __init__(self, state: State) -> None:
         self._base = ["ctr", "--address", str(state.containerd_socket), "--namespace", NAMESPACE]

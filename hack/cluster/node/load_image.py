@@ -11,7 +11,7 @@ from toolkit.progress import step
 
 
 def load(state: State, image: str) -> None:
-    """Import it. Raises Refusal when there is no such image, CommandFailed when the import fails."""
+    """Import it. Raises Refusal when the image is missing, CommandFailed when the import fails."""
     client = Client(state)
     if not client.answers():
         raise Refusal("the cluster's containerd does not answer. Start the cluster: `python3 hack/cluster up`.")
@@ -25,7 +25,7 @@ def load(state: State, image: str) -> None:
 def _from_docker(client: Client, image: str) -> None:
     if not succeeds(["docker", "image", "inspect", image]):
         raise Refusal(
-            f"{image} is no file, and no Docker engine here has an image of that name. "
+            f"{image} is not a file, and no Docker engine here has an image of that name. "
             "The product's own images: `python3 hack/images build`."
         )
     with tempfile.TemporaryDirectory() as scratch:

@@ -16,7 +16,7 @@ CNI_NETWORK = "learnloop"
 CNI_RESULTS = Path("/var/lib/cni")
 BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
-# Refused rather than lost: what tries to leave fails at once instead of hanging, and with a pod's address as its
+# Refused rather than lost: what tries to leave fails immediately instead of hanging, and with a pod's address as its
 # source, no packet leaves this machine.
 STAY_HERE = ["FORWARD", "-i", BRIDGE, "!", "-o", BRIDGE, "-j", "REJECT"]
 KUBERNETES_CHAIN = re.compile(r"\bKUBE-[A-Z0-9-]+")
@@ -92,7 +92,7 @@ def _write_configuration(state: State) -> None:
 def _remove_chains(family: str) -> None:
     """Delete the rules that name a KUBE- chain, then the chains, table by table.
 
-    Safe because `up` refuses to start beside another kubelet: on this machine those chains can only be ours.
+    Safe because `up` refuses to start next to another kubelet: on this machine those chains can only be ours.
     """
     if shutil.which(f"{family}-save") is None or not succeeds([f"{family}-save"]):
         return

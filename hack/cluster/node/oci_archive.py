@@ -35,7 +35,7 @@ class Archive:
 
     @property
     def digest(self) -> str:
-        """What containerd lists the image under."""
+        """The name under which containerd lists the image."""
         return _digest(self.manifest)
 
 

@@ -74,15 +74,15 @@ def kubeconfig(api_server: Path, file: Path, token: str) -> Path:
 def documented(namespace: str) -> list[dict[str, Any]]:
     """The roles of docs/explanation/audit.md, for this namespace, and who has them."""
     text = (ROOT / "docs" / "explanation" / "audit.md").read_text().partition("```yaml\n")[2].partition("```")[0]
-    found = []
+    roles = []
     for role in yaml.safe_load_all(text):
         name = f"{role['metadata']['name']}-{role['metadata']['namespace']}"
         role["metadata"] = {"name": name, "namespace": namespace}
         subject = {"kind": "ServiceAccount", "name": "auditor", "namespace": namespace}
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
         binding = {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]}
-        found += [role, {key: value for key, value in binding.items() if key != "rules"}]
-    return found
+        roles += [role, {key: value for key, value in binding.items() if key != "rules"}]
+    return roles
 
 
 @pytest.fixture
@@ -125,15 +125,15 @@ def test_the_chain_is_verified_exported_and_a_person_erased_with_a_receipt(
     place.remember("opens at nine")
     place.sealed(3)
     assert place.audit("verify") == 0, capsys.readouterr().err
-    said = capsys.readouterr().out
-    assert f"namespace {place.namespace}: 3 records, whole" in said
+    output = capsys.readouterr().out
+    assert f"namespace {place.namespace}: 3 records, whole" in output
 
     assert place.audit("erase", "--user", "anna") == 1
     assert "say so with --yes" in capsys.readouterr().err
     receipt = tmp_path / "receipt.json"
     assert place.audit("erase", "--user", "anna", "--yes", "-o", str(receipt)) == 0, capsys.readouterr().err
-    told = json.loads(receipt.read_text())
-    assert told["rows"]["agent_memories"] == 2
+    proof = json.loads(receipt.read_text())
+    assert proof["rows"]["agent_memories"] == 2
     assert place.audit("erase", "--user", "anna", "--yes", "-o", str(receipt)) == 1
     assert "name a new file" in capsys.readouterr().err
 
@@ -142,7 +142,7 @@ def test_the_chain_is_verified_exported_and_a_person_erased_with_a_receipt(
     records = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
     assert records[-1]["action"] == "user.erased"
-    assert (records[-1]["seq"], records[-1]["hash"]) == (told["audit_seq"], told["audit_hash"])
+    assert (records[-1]["seq"], records[-1]["hash"]) == (proof["audit_seq"], proof["audit_hash"])
     assert "anna" not in lines.read_text()
     assert records[0]["actor"] == f"system:serviceaccount:{place.namespace}:default"
     capsys.readouterr()
@@ -168,7 +168,7 @@ def test_a_caller_without_the_rights_is_told_which_one_is_missing(
     token = kubectl("create", "token", "visitor", "-n", place.namespace).strip()
     visitor = kubeconfig(api_server, tmp_path / "visitor.yaml", token)
     assert place.audit("verify", who=visitor) == 1
-    said = capsys.readouterr().err
-    assert 'cannot create resource "serviceaccounts/token"' in said
+    errors = capsys.readouterr().err
+    assert 'cannot create resource "serviceaccounts/token"' in errors
     assert place.audit("verify", "--service-account", "visitor") == 1
     assert 'serviceaccounts "visitor" is forbidden' in capsys.readouterr().err, "only the account that was granted"

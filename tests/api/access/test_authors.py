@@ -154,24 +154,24 @@ def people(kube: Any, api_server: Path, namespace: str, policy: None) -> People:
     grant(kube, namespace, "maker", EVERYTHING, pods)
     reads = {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["get"]}
     grant(kube, namespace, "keeper", EVERYTHING, pods, reads)
-    found = People(api_server, namespace)
+    crowd = People(api_server, namespace)
     routes = {"apiGroups": ["gateway.networking.k8s.io"], "resources": ["httproutes"], "verbs": ["create"]}
     grant(kube, namespace, "router", EVERYTHING, routes)
     for _ in range(120):  # a policy is in force some seconds after it was written
-        if "may be set by who may create pods" in found.refusal("author", "TrainingJob", {"image": "x"}):
-            return found
+        if "may be set by who may create pods" in crowd.refusal("author", "TrainingJob", {"image": "x"}):
+            return crowd
         time.sleep(0.5)
-    raise AssertionError("the policy never came into force: " + found.refusal("author", "TrainingJob", {"image": "x"}))
+    raise AssertionError("the policy never came into force: " + crowd.refusal("author", "TrainingJob", {"image": "x"}))
 
 
 def test_every_field_of_a_pod_takes_the_right_to_create_pods(people: People) -> None:
-    known = {field.alias or name for name, field in PodOptions.model_fields.items()}
-    assert known == set(VALUES), "a new field of PodOptions: is it free?"
+    fields = {field.alias or name for name, field in PodOptions.model_fields.items()}
+    assert fields == set(VALUES), "a new field of PodOptions: is it free?"
     for kind in ("TrainingJob", "ModelDeployment", "MemoryService"):
         for field, value in VALUES.items():
-            said = people.refusal("author", kind, {field: value})
-            assert (said == "") is (field in FREE), f"{kind} {field}: {said}"
-            assert field in FREE or f"pod.{field}: may be set by who may create pods" in said
+            message = people.refusal("author", kind, {field: value})
+            assert (message == "") is (field in FREE), f"{kind} {field}: {message}"
+            assert field in FREE or f"pod.{field}: may be set by who may create pods" in message
             assert not people.refusal("maker", kind, {field: value}), f"{kind} {field}"
 
 
@@ -182,14 +182,14 @@ def test_no_author_gets_the_nodes_files_or_a_token_of_the_api_server(people: Peo
 
 def test_a_secret_is_named_by_who_may_get_it(people: People) -> None:
     ref = {"storage": None, "dsnSecretRef": {"name": "payroll", "key": "dsn"}}
-    said = people.refusal("maker", "MemoryService", {}, **ref)
-    assert "spec names Secret payroll: maker may not get it" in said
+    message = people.refusal("maker", "MemoryService", {}, **ref)
+    assert "spec names Secret payroll: maker may not get it" in message
 
 
 def test_a_suite_of_gates_takes_what_a_pod_takes(people: People) -> None:
     own = {"gates": {"suites": [{"name": "red-team", "image": "registry.example.com/mine:1"}]}}
-    said = people.refusal("author", "ModelDeployment", {}, **own)
-    assert "pod.image: may be set by who may create pods" in said
+    message = people.refusal("author", "ModelDeployment", {}, **own)
+    assert "pod.image: may be set by who may create pods" in message
     assert not people.refusal("maker", "ModelDeployment", {}, **own)
     judge = {"url": "http://judge.ai.svc/v1", "model": "m", "apiKeySecretRef": {"name": "payroll"}}
     judged = {"gates": {"suites": [{"name": "toxicity", "builtin": "toxicity", "detector": judge}]}}
@@ -200,8 +200,8 @@ def test_a_suite_of_gates_takes_what_a_pod_takes(people: People) -> None:
 
 def test_a_volume_with_an_embedders_files_takes_what_a_pods_volume_takes(people: People) -> None:
     claim = {"embedder": {"volume": {"claimName": "payroll"}}}
-    said = people.refusal("author", "MemoryService", {}, **claim)
-    assert "spec.embedder.volume: may be set by who may create pods" in said
+    message = people.refusal("author", "MemoryService", {}, **claim)
+    assert "spec.embedder.volume: may be set by who may create pods" in message
     assert not people.refusal("maker", "MemoryService", {}, **claim)
     image = {"embedder": {"volume": {"image": "registry.example.com/model:1"}}}
     assert "spec.embedder.volume: a kind of volume" in people.refusal("maker", "MemoryService", {}, **image)
@@ -288,8 +288,8 @@ def test_an_address_that_pods_call_takes_the_right_to_create_pods(people: People
 def test_a_model_servers_image_and_arguments_take_what_a_pod_takes(people: People) -> None:
     for server in ({"image": "registry.example.com/mine:1"}, {"arguments": ["--middleware=mine"]}):
         for made, kind in ((spoken, "ModelDeployment"), (taught, "LearningAgent")):
-            said = people.refusal("author", kind, {}, **made(server))
-            assert f"pod.{next(iter(server))}: may be set by who may create pods" in said
+            message = people.refusal("author", kind, {}, **made(server))
+            assert f"pod.{next(iter(server))}: may be set by who may create pods" in message
             assert not people.refusal("maker", kind, {}, **made(server))
     assert not people.refusal("author", "ModelDeployment", {}, **spoken({"resources": {"limits": {"cpu": "1"}}}))
 
@@ -304,8 +304,8 @@ def test_a_base_models_volume_takes_what_a_pods_volume_takes(people: People) -> 
             ("TrainingJob", {"algorithm": "rloo", **data}),
             ("LearningAgent", {"task": {"external": {}, "languageModel": base}}),
         ):
-            said = people.refusal("author", kind, {}, **spec)
-            assert "languageModel.base.uri: may be set by who may create pods" in said, kind
+            message = people.refusal("author", kind, {}, **spec)
+            assert "languageModel.base.uri: may be set by who may create pods" in message, kind
             allowed = people.refusal("maker", kind, {}, **spec)
             assert ("a kind of volume" in allowed) is (uri == image), allowed
     assert not people.refusal("author", "ModelDeployment", {}, **spoken({}))
@@ -356,12 +356,12 @@ def test_a_pods_secrets_stay_with_the_server_and_the_code_that_they_were_given_t
 
 
 def test_a_config_map_is_mounted_for_who_may_get_it(people: People) -> None:
-    mine = {"environmentConfigMap": {"name": "private"}}
+    private = {"environmentConfigMap": {"name": "private"}}
     suites = [{"name": "t", "builtin": "leak", "data": {"configMap": "private"}}]
     for kind, spec in (
-        ("TrainingJob", {"data": {"environment": "mine:Env", **mine}}),
-        ("LearningAgent", {"task": {"environment": {"name": "mine:Env", **mine}}}),
-        ("LearningAgent", {"task": {"external": {"trainingEnvironment": "mine:Env", **mine}}}),
+        ("TrainingJob", {"data": {"environment": "mine:Env", **private}}),
+        ("LearningAgent", {"task": {"environment": {"name": "mine:Env", **private}}}),
+        ("LearningAgent", {"task": {"external": {"trainingEnvironment": "mine:Env", **private}}}),
         ("ModelDeployment", {"gates": {"suites": suites}}),
         ("LearningAgent", {"deployment": {"template": {"gates": {"suites": suites}}}}),
     ):

@@ -128,8 +128,8 @@ async def test_a_job_is_started_once_stopped_resumed_and_seen(
     resumed = await training.post("/api/v1/training/start", json={"spec": SPEC}, headers=keyed)
     assert (resumed.status_code, resumed.json()["suspended"]) == (200, False)
     kube.merge(reference, {"status": {"step": 500, "totalSteps": 1000, "progress": "50%"}}, "status")
-    seen = (await training.get("/api/v1/training/status", params={"job": job}, headers=headers)).json()
-    assert (seen["jobs"][0]["step"], seen["jobs"][0]["progress"]) == (500, "50%")
+    code = (await training.get("/api/v1/training/status", params={"job": job}, headers=headers)).json()
+    assert (code["jobs"][0]["step"], code["jobs"][0]["progress"]) == (500, "50%")
     records = (await training.get("/api/v1/audit/records", headers=headers)).json()["records"]
     assert all(record["actor"] == requested for record in records)
 

@@ -101,8 +101,8 @@ def test_changes_of_all_namespaces_are_told(
     began = time.monotonic()
     kube.merge(rollout(namespace), {"status": {"phase": "Progressing", "verdict": "holding at 10 %"}}, "status")
     for _, changes in events:
-        mine = [item for item in changes if item["namespace"] == namespace]
-        if mine and mine[0]["object"]["status"].get("verdict") == "holding at 10 %":
+        own = [item for item in changes if item["namespace"] == namespace]
+        if own and own[0]["object"]["status"].get("verdict") == "holding at 10 %":
             break
     print(f"\na status that was written was told after {time.monotonic() - began:.3f} s")
     kube.delete(rollout(namespace))
@@ -113,8 +113,8 @@ def test_changes_of_all_namespaces_are_told(
 def line(api_server: Path, tmp_path: Path) -> Iterator[tuple[TcpLine, Path]]:
     """A way to the API server that can be cut, and a kubeconfig that goes it."""
     body = yaml.safe_load(api_server.read_text())
-    found = urlsplit(body["clusters"][0]["cluster"]["server"])
-    between = TcpLine(found.hostname or "", found.port or 443)
+    address = urlsplit(body["clusters"][0]["cluster"]["server"])
+    between = TcpLine(address.hostname or "", address.port or 443)
     body["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{between.port}"
     config = tmp_path / "line.yaml"
     config.write_text(yaml.safe_dump(body))
@@ -136,28 +136,28 @@ def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_
     assert len(shown) == ROLLOUTS
     between.silence() if way == "silent" else between.cut()
     began = time.monotonic()
-    name, said = next(events)
+    name, data = next(events)
     assert name == "cluster"
-    assert said["away"].startswith("the API server does not answer")
+    assert data["away"].startswith("the API server does not answer")
     print(f"\n{way}: told after {time.monotonic() - began:.1f} s; ", end="")
     assert next(browser.stream())[0] == "snapshot", "a page that is opened now shows what was known last"
     kube.merge(rollout(namespace, "r001"), {"status": {"phase": "Progressing", "verdict": "at 10 %"}}, "status")
     kube.delete(rollout(namespace, "r002"))
     kube.create(rollout(namespace, "new"))
     between.speak() if way == "silent" else between.mend()
-    began, back, told = time.monotonic(), False, dict[str, Any]()
-    for name, said in events:
+    began, back, objects = time.monotonic(), False, dict[str, Any]()
+    for name, data in events:
         if name == "cluster":
             # Each kind is watched by itself and may name its own reason until it is listed.
-            back = said["away"] == ""
+            back = data["away"] == ""
         else:
-            told |= {item["name"]: item["object"] for item in said if item["plural"] == "modeldeployments"}
-        if back and told.keys() >= {"r001", "r002", "new"}:
+            objects |= {item["name"]: item["object"] for item in data if item["plural"] == "modeldeployments"}
+        if back and objects.keys() >= {"r001", "r002", "new"}:
             break
     print(f"what had changed, {time.monotonic() - began:.1f} s after it came back")
-    assert told.keys() == {"r001", "r002", "new"}, "nobody else is told again"
-    assert told["r001"]["status"]["verdict"] == "at 10 %"
-    assert told["r002"] is None
+    assert objects.keys() == {"r001", "r002", "new"}, "nobody else is told again"
+    assert objects["r001"]["status"]["verdict"] == "at 10 %"
+    assert objects["r002"] is None
 
 
 def test_a_user_of_one_namespace_sees_that_one_without_errors(
@@ -193,14 +193,14 @@ def test_an_order_is_written_with_the_callers_own_rights_and_name(
     browser, _ = opened(as_account(["get", "list", "watch", "patch"]))
     assert json.loads(browser.ask("GET", f"/rights?namespace={namespace}")[2])["pause"] is True
     order = {"namespace": namespace, "verb": "pause", "name": "walker"}
-    status, _, said = browser.ask("POST", "/orders", order)
-    assert (status, json.loads(said)["said"].startswith("3f9a2c81 holds")) == (200, True), said
+    status, _, answer = browser.ask("POST", "/orders", order)
+    assert (status, json.loads(answer)["said"].startswith("3f9a2c81 holds")) == (200, True), answer
     value = kube.get(rollout(namespace))["metadata"]["annotations"]["learnloop.dev/pause"]
     assert value.startswith("3f9a2c81 at ")
     assert value.endswith(f" by system:serviceaccount:{namespace}:reader")
     elsewhere = {**order, "namespace": "default"}
-    status, _, said = browser.ask("POST", "/orders", elsewhere)
-    assert (status, "cannot get resource" in json.loads(said)["error"]) == (400, True), said
+    status, _, answer = browser.ask("POST", "/orders", elsewhere)
+    assert (status, "cannot get resource" in json.loads(answer)["error"]) == (400, True), answer
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

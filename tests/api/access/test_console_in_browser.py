@@ -19,8 +19,8 @@ GOOD, BAD = "b41d07ee", "0bad0bad"
 def page(api_server: Path, namespace: str) -> Iterator[ConsoleInBrowser]:
     if why := missing():
         pytest.skip(why)
-    with console_in_browser(("--kubeconfig", str(api_server), "-n", namespace)) as found:
-        yield found
+    with console_in_browser(("--kubeconfig", str(api_server), "-n", namespace)) as console:
+        yield console
 
 
 def arm(revision: str) -> dict[str, Any]:
@@ -33,20 +33,20 @@ def test_a_rollout_and_its_roll_back_are_followed_on_one_page(
     """The test writes what an operator would."""
     kube.create(rollout(namespace))
 
-    def told(**status: Any) -> None:
+    def report(**status: Any) -> None:
         kube.merge(rollout(namespace), {"status": status}, "status")
 
-    told(phase="Healthy", verdict="the first model serves everybody", stable=arm(GOOD), weight=0)
+    report(phase="Healthy", verdict="the first model serves everybody", stable=arm(GOOD), weight=0)
     page.go(f"{namespace}/rollouts/walker")
     page.sees("the first model serves everybody")
-    told(phase="Progressing", verdict="holding at 10 %", canary=arm(BAD), weight=10, stepText="1/4")
+    report(phase="Progressing", verdict="holding at 10 %", canary=arm(BAD), weight=10, stepText="1/4")
     page.sees("holding at 10 %")
     assert BAD in page.shows()
     page.picture("console-api-progressing")
     at = datetime.now(UTC).isoformat()
     sentence = "return 9 of 20 episodes against 480: rolled back"
     blocked = {"revision": BAD, "uri": f"learnloop://x/{BAD}", "reason": "GrossBreach", "message": sentence, "at": at}
-    told(
+    report(
         phase="RolledBack", verdict=sentence, canary=None, weight=0, blockedRevision=blocked, blockedRevisions=[blocked]
     )
     page.sees("RolledBack")

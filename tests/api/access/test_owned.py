@@ -19,7 +19,7 @@ RIGHTS = {
     "verbs": ["create", "update", "patch", "get"],
 }
 """As `edit` has them."""
-MINE, DEPLOYMENT, RUN = {"app": "mine"}, "learnloop.dev/model-deployment", "learnloop.dev/training-job"
+LABELS, DEPLOYMENT, RUN = {"app": "mine"}, "learnloop.dev/model-deployment", "learnloop.dev/training-job"
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +38,13 @@ def pod(labels: dict[str, str] | None = None, *owners: dict[str, Any]) -> dict[s
 
 
 def workload(kind: str, labels: dict[str, str], *owners: dict[str, Any]) -> dict[str, Any]:
-    made = pod(MINE, *owners)
-    template = {"metadata": {"labels": {**MINE, **labels}}, "spec": made["spec"]}
+    made = pod(LABELS, *owners)
+    template = {"metadata": {"labels": {**LABELS, **labels}}, "spec": made["spec"]}
     spec: dict[str, Any] = {"template": template}
     if kind == "Job":
         template["spec"] = {**template["spec"], "restartPolicy": "Never"}
     else:
-        spec["selector"] = {"matchLabels": MINE}
+        spec["selector"] = {"matchLabels": LABELS}
     return {"metadata": made["metadata"], "spec": spec}
 
 
@@ -151,16 +151,16 @@ def test_no_strangers_pod_looks_like_an_arms_or_a_runs(writer: Writer) -> None:
         ("apps/v1/replicasets", "ReplicaSet"),
         ("batch/v1/jobs", "Job"),
     ):
-        said = writer.refusal("tenant", path, workload(kind, {DEPLOYMENT: "m"}))
-        assert "only learnloop labels the pods of ModelDeployment m" in said
+        message = writer.refusal("tenant", path, workload(kind, {DEPLOYMENT: "m"}))
+        assert "only learnloop labels the pods of ModelDeployment m" in message
     for label in ("batch.kubernetes.io/controller-uid", "training.kubeflow.org/job-name"):
         assert "only a controller sets it" in writer.refusal("tenant", "v1/pods", pod({label: "x"})), (
             "it is adopted by it"
         )
         assert not writer.refusal("tenant", "v1/pods", pod({label: "x"}, owner("Cat", "c", "example.com/v1")))
-    mine = pod({"app": "mine"})
-    assert not writer.refusal("tenant", "v1/pods", mine, dry=False)
-    name = mine["metadata"]["name"]
+    own = pod({"app": "mine"})
+    assert not writer.refusal("tenant", "v1/pods", own, dry=False)
+    name = own["metadata"]["name"]
     labelled = {"metadata": {"labels": {DEPLOYMENT: "m"}}}
     owned = {"metadata": {"ownerReferences": [owner("Job", "j", "batch/v1")]}}
     assert "only learnloop labels" in writer.refusal("tenant", "v1/pods", labelled, patch=name)
@@ -175,8 +175,8 @@ def test_nobody_but_the_operator_writes_a_routing_table(writer: Writer) -> None:
         "tenant", "v1/configmaps", forged, patch="m-routing"
     )
     verdict = {"metadata": {"annotations": {"learnloop.dev/blocked-revision": "{}"}}}
-    said = writer.refusal("tenant", "v1/configmaps", verdict, patch="m-routing")
-    assert "only learnloop's operator says which arm was rolled back" in said
+    message = writer.refusal("tenant", "v1/configmaps", verdict, patch="m-routing")
+    assert "only learnloop's operator says which arm was rolled back" in message
     assert not writer.refusal("tenant", "v1/configmaps", {"data": {"other": "y"}}, patch="m-routing")
     assert not writer.refusal(OPERATOR, "v1/configmaps", forged, patch="m-routing", dry=False)
     assert not writer.refusal("tenant", "v1/configmaps", {"data": {"other": "z"}}, patch="m-routing")

@@ -20,8 +20,8 @@ BODY = b"weights"
 async def client(
     installed: None, api_server: Path, kubectl: Any, dsn: str, tmp_path: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
-    async with data_plane(api_server, kubectl, dsn, tmp_path) as found:
-        yield found
+    async with data_plane(api_server, kubectl, dsn, tmp_path) as http:
+        yield http
 
 
 class Gang:
@@ -56,8 +56,8 @@ class Gang:
         """What the kubelet would mount into the pod."""
         uid = self._kube.get(self._named("v1", "Pod"))["metadata"]["uid"]
         pod = ["--bound-object-kind=Pod", f"--bound-object-name={self.name}", f"--bound-object-uid={uid}"]
-        asked = ["create", "token", "default", "-n", self.namespace, f"--audience={audience}", *(pod if bound else [])]
-        return {"Authorization": f"Bearer {self._kubectl(*asked).strip()}"}
+        words = ["create", "token", "default", "-n", self.namespace, f"--audience={audience}", *(pod if bound else [])]
+        return {"Authorization": f"Bearer {self._kubectl(*words).strip()}"}
 
     def _named(self, version: str, kind: str) -> dict[str, Any]:
         return {"apiVersion": version, "kind": kind, "metadata": {"name": self.name, "namespace": self.namespace}}

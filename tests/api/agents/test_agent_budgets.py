@@ -50,9 +50,9 @@ async def change(operator: Operator, name: str, memory: dict[str, Any]) -> None:
     await operator.kube.http.request("PATCH", path, body={"spec": {"memory": memory}}, content_type=MERGE)
 
 
-async def told(operator: Operator) -> dict[str, Any]:
-    found = await operator.kube.get(CONFIG_MAP, operator.namespace, "mem-budgets")
-    read = json.loads(found["data"][BUDGETS_KEY])
+async def written(operator: Operator) -> dict[str, Any]:
+    config_map = await operator.kube.get(CONFIG_MAP, operator.namespace, "mem-budgets")
+    read = json.loads(config_map["data"][BUDGETS_KEY])
     assert read["namespace"] == operator.namespace
     return dict(read["agents"])
 
@@ -65,7 +65,7 @@ async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts
     await agent(operator, "unlimited")
     await operator.create("MemoryService", "mem", {"storage": {}})
     await operator.settle(controller, "mem")
-    assert await told(operator) == {"first": {"memories": 100}, "second": {"bytes": 2 * 2**20}}
+    assert await written(operator) == {"first": {"memories": 100}, "second": {"bytes": 2 * 2**20}}
     await operator.settle(operator.agent, "first")
     assert not any("memory-budget" in name for name in operator.data.agents), "the data plane is told nothing"
 
@@ -78,12 +78,12 @@ async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts
         await change(operator, "first", memory)
         operator.writes.clear()
         await operator.settle(controller, "mem")
-        assert (await told(operator)).get("first") == now
+        assert (await written(operator)).get("first") == now
         assert dict(operator.writes) == {"apply ConfigMap": 1}
 
     await operator.kube.delete(LEARNING_AGENT.ref(operator.namespace, "second"))
     await operator.settle(controller, "mem")
-    assert await told(operator) == {}
+    assert await written(operator) == {}
     after = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
     assert after["metadata"]["generation"] == pods["metadata"]["generation"], "the pods' template is as it was"
 
@@ -100,11 +100,11 @@ async def test_a_group_reaches_the_pods_as_a_budget_does(
         await change(operator, name, {"group": "support"})
     operator.writes.clear()
     await operator.settle(controller, "mem")
-    assert await told(operator) == {"first": {"memories": 100, "group": "support"}, "second": {"group": "support"}}
+    assert await written(operator) == {"first": {"memories": 100, "group": "support"}, "second": {"group": "support"}}
     assert operator.writes["apply ConfigMap"] == 1
     await change(operator, "second", {"group": None})
     await operator.settle(controller, "mem")
-    assert list(await told(operator)) == ["first"]
+    assert list(await written(operator)) == ["first"]
     after = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
     assert after["metadata"]["generation"] == pods["metadata"]["generation"], "the pods' template is as it was"
 
@@ -115,10 +115,10 @@ async def test_an_agent_that_leaves_for_the_installation_takes_its_line_along(
     await operator.create("MemoryService", "mem", {"storage": {}})
     await agent(operator, "mover", memories=100)
     await operator.settle(controller, "mem")
-    assert list(await told(operator)) == ["mover"]
+    assert list(await written(operator)) == ["mover"]
     await change(operator, "mover", {"serviceRef": None})
     await operator.settle(controller, "mem")
-    assert await told(operator) == {}
+    assert await written(operator) == {}
 
 
 async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
@@ -129,8 +129,8 @@ async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
     await operator.create("MemoryService", "mem", {"storage": {}})
     with pytest.raises(KubeError, match="mem-budgets exists and is not controlled by MemoryService mem"):
         await operator.look(controller, "mem")
-    found = await operator.kube.get(CONFIG_MAP, operator.namespace, "mem-budgets")
-    assert found["data"] == {"a": "b"}
+    config_map = await operator.kube.get(CONFIG_MAP, operator.namespace, "mem-budgets")
+    assert config_map["data"] == {"a": "b"}
 
 
 async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
@@ -156,10 +156,10 @@ async def put(rig: LiveRig, kind: str, name: str, spec: dict[str, Any]) -> None:
 
 
 async def until_told(rig: LiveRig, agents: dict[str, Any]) -> None:
-    end, said = time.monotonic() + PATIENCE, ""
+    end, budgets = time.monotonic() + PATIENCE, ""
     wanted = {"namespace": rig.namespace, "agents": agents}
-    while not said or json.loads(said) != wanted:
-        assert time.monotonic() < end, f"{said}, not {wanted}\n{rig.operators[0].said[-1500:]}"
+    while not budgets or json.loads(budgets) != wanted:
+        assert time.monotonic() < end, f"{budgets}, not {wanted}\n{rig.operators[0].output[-1500:]}"
         await asyncio.sleep(0.1)
-        found = await rig.user.find(CONFIG_MAP, rig.namespace, "mem-budgets")
-        said = found["data"][BUDGETS_KEY] if found else ""
+        config_map = await rig.user.find(CONFIG_MAP, rig.namespace, "mem-budgets")
+        budgets = config_map["data"][BUDGETS_KEY] if config_map else ""

@@ -33,15 +33,15 @@ async def operator(api_server: Path, namespace: str) -> AsyncIterator[Operator]:
 async def env_of(operator: Operator) -> dict[str, str]:
     """What the kubelet would set, secrets looked up."""
     server = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
-    found = {}
+    variables = {}
     for item in server["spec"]["template"]["spec"]["containers"][0]["env"]:
         ref = item.get("valueFrom", {}).get("secretKeyRef")
         if ref:
             secret = await operator.kube.get(SECRET, operator.namespace, ref["name"])
-            found[item["name"]] = base64.b64decode(secret["data"][ref["key"]]).decode()
+            variables[item["name"]] = base64.b64decode(secret["data"][ref["key"]]).decode()
         else:
-            found[item["name"]] = item.get("value", "")
-    return found
+            variables[item["name"]] = item.get("value", "")
+    return variables
 
 
 async def until(url: str, away: bool) -> str:

@@ -71,8 +71,8 @@ async def rewarded(operator: Operator, url: str) -> list[dict[str, Any]]:
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         headers = {names.HEADER_NAMESPACE: operator.namespace}
         answer = await client.get("/api/v1/rewards/history?agent_id=mover&limit=1000", headers=headers)
-    found: list[dict[str, Any]] = answer.json()["rewards"]
-    return found
+    rewards: list[dict[str, Any]] = answer.json()["rewards"]
+    return rewards
 
 
 async def test_rewards_of_a_published_policy_and_the_suspicion_they_raise_with_the_three_worst_reach_the_status(
@@ -84,9 +84,9 @@ async def test_rewards_of_a_published_policy_and_the_suspicion_they_raise_with_t
     status = await operator.until(
         operator.rewards, "paying", lambda status: suspicion(status).get("status") == "True", SECONDS
     )
-    found = suspicion(status)
-    assert (status["agents"], found["reason"]) == (1, "DuplicateTrajectories")
-    worst = found["message"].partition("look at trajectories ")[2].split(", ")
+    finding = suspicion(status)
+    assert (status["agents"], finding["reason"]) == (1, "DuplicateTrajectories")
+    worst = finding["message"].partition("look at trajectories ")[2].split(", ")
     assert len(worst) == 3
     assert set(worst) <= set(ids)
     rewards = await rewarded(operator, data_url)
@@ -125,8 +125,8 @@ async def test_bias_between_groups_reaches_the_status_and_holds_a_biased_revisio
     published = await pay(operator)
     async with Learnloop("mover", data_url=data_url, namespace=operator.namespace) as loop:
         for number in range(2 * 15):
-            told = {"language": "english" if number % 2 else "german"}
-            async with loop.episode("move", external=True, metadata=told) as episode:
+            metadata = {"language": "english" if number % 2 else "german"}
+            async with loop.episode("move", external=True, metadata=metadata) as episode:
                 episode.record(1, 1.0, terminated=True, observation=[float(number)])
                 episode.outcome(True, tone=0.9 if number % 2 else 0.2)
         assert await loop.flush(SECONDS) == 0
@@ -135,14 +135,14 @@ async def test_bias_between_groups_reaches_the_status_and_holds_a_biased_revisio
     path = REWARD_POLICY.path(operator.namespace, "paying")
     await operator.kube.http.request("PATCH", path, body={"spec": biased}, content_type=MERGE)
     status = await operator.until(operator.rewards, "paying", lambda status: status["phase"] == "Blocked", SECONDS)
-    [found] = [item for item in status["conditions"] if item["type"] == "BiasSuspected"]
-    assert (found["status"], found["reason"]) == ("True", "RewardGap")
-    assert "english earns 0.7 more than german for the same outcome" in found["message"]
+    [condition] = [item for item in status["conditions"] if item["type"] == "BiasSuspected"]
+    assert (condition["status"], condition["reason"]) == ("True", "RewardGap")
+    assert "english earns 0.7 more than german for the same outcome" in condition["message"]
     assert status["revision"] == published["revision"], "what was in force stays in force"
 
     fair = {"components": [{"name": "done", "type": "success", "weight": 1}]}
     await operator.kube.http.request("PATCH", path, body={"spec": fair}, content_type=MERGE)
     status = await operator.until(operator.rewards, "paying", lambda status: status["phase"] == "Published", SECONDS)
-    [found] = [item for item in status["conditions"] if item["type"] == "BiasSuspected"]
-    assert (found["status"], found["reason"]) == ("False", "NothingFound")
+    [condition] = [item for item in status["conditions"] if item["type"] == "BiasSuspected"]
+    assert (condition["status"], condition["reason"]) == ("False", "NothingFound")
     assert status["revision"] != published["revision"]

@@ -86,8 +86,8 @@ class Searcher:
         return status
 
     async def trials(self, name: str) -> dict[str, Any]:
-        found = await self.kube.list(TRAINING_JOB, self.namespace, labels=f"{names.LABEL_STUDY}={name}")
-        return {item["metadata"]["name"]: item for item in found}
+        jobs = await self.kube.list(TRAINING_JOB, self.namespace, labels=f"{names.LABEL_STUDY}={name}")
+        return {item["metadata"]["name"]: item for item in jobs}
 
     async def play(self, trial: str, status: dict[str, Any]) -> None:
         path = TRAINING_JOB.path(self.namespace, trial, "status")

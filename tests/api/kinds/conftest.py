@@ -9,6 +9,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="session")
 def helm() -> Path:
-    found = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, timeout=240)
-    assert found.returncode == 0, found.stderr
-    return Path(found.stdout.strip())
+    path = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, timeout=240)
+    assert path.returncode == 0, path.stderr
+    return Path(path.stdout.strip())

@@ -67,31 +67,31 @@ def serves(kube: Any) -> bool:
 
 
 def cluster(helm: Path, values: dict[str, Any]) -> dict[str, Any]:
-    found = [item for item in yaml.safe_load_all(rendered(helm, values)) if item and item["kind"] == "Cluster"]
-    assert len(found) == 1
-    return dict(found[0])
+    clusters = [item for item in yaml.safe_load_all(rendered(helm, values)) if item and item["kind"] == "Cluster"]
+    assert len(clusters) == 1
+    return dict(clusters[0])
 
 
 @pytest.mark.parametrize("values", [AVAILABLE, EVERYTHING], ids=["defaults", "everything"])
 def test_cloudnativepg_takes_the_cluster_and_leaves_its_spec_as_it_is(
     server: Any, helm: Path, values: dict[str, Any]
 ) -> None:
-    asked = cluster(helm, values)
-    stored = server.apply(asked, manager="strict", force=True, dry=True)
-    for name, value in asked["spec"].items():
+    manifest = cluster(helm, values)
+    stored = server.apply(manifest, manager="strict", force=True, dry=True)
+    for name, value in manifest["spec"].items():
         assert not list(missing(value, stored["spec"][name], name))
 
 
-def missing(asked: Any, stored: Any, path: str) -> Iterator[str]:
+def missing(manifest: Any, stored: Any, path: str) -> Iterator[str]:
     """What was asked for and is not stored as it was said; defaults may come to it."""
-    if isinstance(asked, dict) and isinstance(stored, dict):
-        for name, value in asked.items():
+    if isinstance(manifest, dict) and isinstance(stored, dict):
+        for name, value in manifest.items():
             yield from missing(value, stored.get(name), f"{path}.{name}")
-    elif asked != stored:
-        yield f"{path}: {asked!r} became {stored!r}"
+    elif manifest != stored:
+        yield f"{path}: {manifest!r} became {stored!r}"
 
 
 def test_a_field_that_cloudnativepg_does_not_have_is_refused(server: Any, helm: Path) -> None:
-    asked = cluster(helm, AVAILABLE)
-    asked["spec"]["instanses"] = 3
-    assert "instanses" in server.refusal(lambda: server.apply(asked, manager="strict", force=True, dry=True))
+    manifest = cluster(helm, AVAILABLE)
+    manifest["spec"]["instanses"] = 3
+    assert "instanses" in server.refusal(lambda: server.apply(manifest, manager="strict", force=True, dry=True))

@@ -119,9 +119,9 @@ def test_a_refusal_has_the_command_that_is_taken(
         refused = bob.refusal(lambda value=value: bob.merge(team, noted("retry", value)))
         command = refused.partition("By hand: kubectl annotate --overwrite ")[2]
         assert command.rstrip(".") == "modeldeployments x 'learnloop.dev/retry=all by bob'"
-    told = command.partition("=")[2].rstrip("'.")
-    bob.merge(team, noted("retry", told))
-    word = read("retry", told)
+    annotation = command.partition("=")[2].rstrip("'.")
+    bob.merge(team, noted("retry", annotation))
+    word = read("retry", annotation)
     assert (word.everything, word.by) == (True, "bob")
 
 
@@ -163,8 +163,8 @@ def test_the_command_signs_with_the_name_the_api_server_knows(
 ) -> None:
     in_force(kube, team)
     cluster = KubernetesCluster(str(api_server), None, namespace)
-    mine = client.AuthenticationV1Api(config.new_client_from_config(str(api_server)))
-    name = mine.create_self_subject_review({}).status.user_info.username
+    review_api = client.AuthenticationV1Api(config.new_client_from_config(str(api_server)))
+    name = review_api.create_self_subject_review({}).status.user_info.username
     assert cluster.user() == name
     value = signed(cluster, REVISION)
     cluster.annotate("modeldeployments", "x", {verb_annotation("abort"): value})
@@ -230,8 +230,8 @@ def test_who_writes_a_spec_signs_it_and_somebody_else_lets_it_on(
     )
     alice.merge(team, {**signed_by("alice"), "spec": {"serving": {"replicas": 3}}})
     for verb in ("approve", "promote", "skip"):
-        said = alice.refusal(lambda verb=verb: alice.merge(team, noted(verb, f"{REVISION}/1 by alice")))
-        assert "alice wrote this spec; somebody else lets it on" in said
+        refusal = alice.refusal(lambda verb=verb: alice.merge(team, noted(verb, f"{REVISION}/1 by alice")))
+        assert "alice wrote this spec; somebody else lets it on" in refusal
         bob.merge(team, noted(verb, f"{REVISION}/1 by bob"))
     alice.merge(team, noted("abort", f"{REVISION} by alice"))
     for name in ("alice", "bob", None):

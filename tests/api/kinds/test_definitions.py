@@ -90,8 +90,8 @@ def test_one_get_shows_the_loop_in_lines_of_120_characters(kube: Any, kubectl: A
 def test_the_category_finds_every_kind(kube: Any, kubectl: Any, namespace: str) -> None:
     for kind in GOOD:
         kube.apply(placed(kind, namespace))
-    found = kubectl("get", "learnloop", "-n", namespace, "-o", "name").split()
-    assert len(found) == len(GOOD)
+    objects = kubectl("get", "learnloop", "-n", namespace, "-o", "name").split()
+    assert len(objects) == len(GOOD)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_the_scale_subresource_sets_and_tells_replicas(
 def test_objects_are_found_by_field(kube: Any, kubectl: Any, namespace: str) -> None:
     kube.apply(placed("TrainingJob", namespace))
     select = ("get", "tjob", "-n", namespace, "-o", "json", "--field-selector")
-    found = json.loads(kubectl(*select, "spec.data.learningAgentRef.name=walker"))["items"]
-    assert [item["metadata"]["name"] for item in found] == ["walker-1"]
+    objects = json.loads(kubectl(*select, "spec.data.learningAgentRef.name=walker"))["items"]
+    assert [item["metadata"]["name"] for item in objects] == ["walker-1"]
     assert json.loads(kubectl(*select, "spec.algorithm=ppo"))["items"] == []
 
 

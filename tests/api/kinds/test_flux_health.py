@@ -49,9 +49,9 @@ CARRIER = {
 def expressions() -> dict[str, dict[str, str]]:
     documents = yaml.safe_load_all((ROOT / "examples" / "flux" / "agents.yaml").read_text(encoding="utf-8"))
     kustomization = next(item for item in documents if "healthCheckExprs" in item.get("spec", {}))
-    found = kustomization["spec"]["healthCheckExprs"]
-    assert {item["apiVersion"] for item in found} == {f"{GROUP}/v1alpha1"}
-    return {item["kind"]: {"failed": item["failed"], "current": item["current"]} for item in found}
+    checks = kustomization["spec"]["healthCheckExprs"]
+    assert {item["apiVersion"] for item in checks} == {f"{GROUP}/v1alpha1"}
+    return {item["kind"]: {"failed": item["failed"], "current": item["current"]} for item in checks}
 
 
 def test_every_kind_is_asked_about_in_the_same_words() -> None:
@@ -63,7 +63,7 @@ def test_every_kind_is_asked_about_in_the_same_words() -> None:
 def policy(kube: Any) -> None:
     """Whoever makes a carrier is refused, with the health of what it carries as the message."""
     failed, current = (FIELD.sub(r"object.\1", text) for text in expressions()[KINDS[0]].values())
-    said = f"({failed}) ? 'is Failed' : ({current}) ? 'is Current' : 'is InProgress'"
+    expression = f"({failed}) ? 'is Failed' : ({current}) ? 'is Current' : 'is InProgress'"
     kube.apply(CARRIER)
     carriers = {"apiGroups": ["tests.learnloop.dev"], "apiVersions": ["v1"], "resources": ["carriers"]}
     rules = [{**carriers, "operations": ["CREATE"]}]
@@ -75,7 +75,7 @@ def policy(kube: Any) -> None:
             "spec": {
                 "failurePolicy": "Fail",
                 "matchConstraints": {"resourceRules": rules},
-                "validations": [{"expression": "false", "messageExpression": said}],
+                "validations": [{"expression": "false", "messageExpression": expression}],
             },
         }
     )
@@ -109,8 +109,8 @@ def flux(kube: Any, namespace: str, obj: dict[str, Any]) -> str:
     status = obj.get("status") or {}
     if "observedGeneration" in status and status["observedGeneration"] != obj["metadata"].get("generation"):
         return "InProgress"
-    said = refusal(kube, namespace, obj)
-    return next((health for health in ("Failed", "Current", "InProgress") if f"is {health}" in said), "InProgress")
+    message = refusal(kube, namespace, obj)
+    return next((health for health in ("Failed", "Current", "InProgress") if f"is {health}" in message), "InProgress")
 
 
 @pytest.mark.usefixtures("policy")
@@ -120,5 +120,5 @@ def test_flux_and_argo_cd_agree_on_every_case(kube: Any, namespace: str, kind: s
         obj = yaml.safe_load((HEALTH / kind / case["inputPath"]).read_text(encoding="utf-8"))
         name = Path(case["inputPath"]).stem
         wanted = AS_ARGO.get(case["healthStatus"]["status"], {"Current", "InProgress"})
-        found = flux(kube, namespace, obj)
-        assert found in EXCEPTIONS.get((kind, name), wanted), f"{name}: {found}"
+        verdict = flux(kube, namespace, obj)
+        assert verdict in EXCEPTIONS.get((kind, name), wanted), f"{name}: {verdict}"

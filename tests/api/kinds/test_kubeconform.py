@@ -35,9 +35,9 @@ def test_every_manifest_fits_the_definition_of_its_kind(program: Path, helm: Pat
 
 def test_a_kind_that_nobody_defines_is_named(program: Path, schemas: Path) -> None:
     text = yaml.safe_dump({"apiVersion": "example.com/v1", "kind": "Unknown", "metadata": {"name": "x"}})
-    (found,) = misfits(program, schemas, text)
-    assert found.target == "Unknown/x"
-    assert "could not find schema" in found.said
+    (misfit,) = misfits(program, schemas, text)
+    assert misfit.target == "Unknown/x"
+    assert "could not find schema" in misfit.sentence
 
 
 def test_what_is_not_looked_at_is_in_the_examples_still(program: Path) -> None:

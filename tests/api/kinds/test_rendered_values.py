@@ -54,12 +54,12 @@ def test_a_field_that_no_kind_has_is_refused(kube: Any, helm: Path) -> None:
     deployment = next(item for item in read(helm, {}) if item["kind"] == "Deployment")
     kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}})
     deployment["spec"]["template"]["spec"]["containers"][0]["livenessPrboe"] = {}
-    said = kube.refusal(lambda: kube.apply(deployment, manager="strict", force=True, dry=True))
-    assert "livenessPrboe" in said
+    refusal = kube.refusal(lambda: kube.apply(deployment, manager="strict", force=True, dry=True))
+    assert "livenessPrboe" in refusal
 
 
 def test_values_are_left_out_for_kinds_of_other_projects_alone(helm: Path) -> None:
     """What is left out above, somebody asked for by a value, and it is not most of the chart."""
-    found = {name: {group(item) for item in read(helm, values)} & set(FOREIGN) for name, values in VALUES.items()}
-    assert found["default"] == set()
-    assert set().union(*found.values()) == set(FOREIGN)
+    groups = {name: {group(item) for item in read(helm, values)} & set(FOREIGN) for name, values in VALUES.items()}
+    assert groups["default"] == set()
+    assert set().union(*groups.values()) == set(FOREIGN)

@@ -28,5 +28,5 @@ def test_a_watch_from_a_version_that_is_gone_ends_so_that_the_caller_lists_again
     cluster = KubernetesCluster(str(api_server), None, namespace)
     with pytest.raises(VersionGoneError):
         list(cluster.changes("modeldeployments", namespace, "1"))
-    version, known = cluster.list_objects("modeldeployments", namespace)
-    assert (int(version) > 1, [body["metadata"]["name"] for body in known]) == (True, ["x"])
+    version, objects = cluster.list_objects("modeldeployments", namespace)
+    assert (int(version) > 1, [body["metadata"]["name"] for body in objects]) == (True, ["x"])

@@ -8,6 +8,6 @@ SAMPLE = ("undone", "in shadow first", "by a gateway, promoted")
 
 
 async def test_an_operator_killed_at_any_write_ends_where_an_undisturbed_one_does(api_server: Path) -> None:
-    found = await sweep(api_server, every=19, names=SAMPLE)
-    assert found.good, (found.missed, found.different, found.violations, found.contested)
-    assert found.points == found.converged >= 10
+    result = await sweep(api_server, every=19, names=SAMPLE)
+    assert result.good, (result.missed, result.different, result.violations, result.contested)
+    assert result.points == result.converged >= 10

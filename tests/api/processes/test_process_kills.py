@@ -18,11 +18,11 @@ async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(
 ) -> None:
     receiver = Receiver().begin()
     monkeypatch.setenv("LEARNLOOP_TRACES_ENDPOINT", receiver.url)
-    found, different = await compare(api_server, tmp_path, KILLS, every=4, mode=mode)
+    result, different = await compare(api_server, tmp_path, KILLS, every=4, mode=mode)
     assert not different
-    assert len(found.killed_at) == KILLS, found.killed_at
-    assert found.codes == [-9] * KILLS
-    assert found.generations == sorted(set(found.generations)), "a routing table came back"
+    assert len(result.killed_at) == KILLS, result.killed_at
+    assert result.codes == [-9] * KILLS
+    assert result.generations == sorted(set(result.generations)), "a routing table came back"
     receiver.shutdown()
     check_traces(receiver.spans)
 

@@ -32,7 +32,7 @@ async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_
         await rig.wish(1)
         await rig.serves(1)
         assert set(proxy.met) >= {*PASSING, "truncated"}, proxy.met
-        assert operator.codes == [], operator.said[-2000:]
+        assert operator.codes == [], operator.output[-2000:]
         written = statuses(proxy)
         generations = [table.generation for table in rig.tables]
         assert generations == sorted(set(generations)), "a routing table came back"

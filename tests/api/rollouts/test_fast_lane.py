@@ -96,8 +96,8 @@ class Cluster:
 
     @property
     def status(self) -> dict[str, Any]:
-        found = self.kube.get(self.object(names.API_VERSION, "ModelDeployment", MD))
-        status: dict[str, Any] = found.get("status") or {}
+        deployment = self.kube.get(self.object(names.API_VERSION, "ModelDeployment", MD))
+        status: dict[str, Any] = deployment.get("status") or {}
         return status
 
     def weights(self) -> dict[str, int]:
@@ -110,8 +110,8 @@ class Cluster:
         return {arm["revision"]: arm["weight"] for arm in json.loads(data["routing.json"])["arms"]}
 
     def condition(self, kind: str) -> tuple[str, str]:
-        found = {item["type"]: (item["status"], item["reason"]) for item in self.status.get("conditions") or ()}
-        return found.get(kind, ("", ""))
+        conditions = {item["type"]: (item["status"], item["reason"]) for item in self.status.get("conditions") or ()}
+        return conditions.get(kind, ("", ""))
 
     def replica_set(self, revision: str) -> None:
         """What the controller of Deployments makes; its pod becomes one of it."""
@@ -139,8 +139,8 @@ class Cluster:
 
 
 def _controller(owner: Any, version: str, kind: str) -> dict[str, Any]:
-    found = owner["metadata"]
-    return {"apiVersion": version, "kind": kind, "name": found["name"], "uid": found["uid"], "controller": True}
+    metadata = owner["metadata"]
+    return {"apiVersion": version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True}
 
 
 LANE_SECONDS = 30.0
@@ -152,8 +152,8 @@ def until(what: str, look: Callable[[], T], seconds: float = 90.0) -> T:
     deadline, last = time.monotonic() + seconds, None
     while True:
         try:
-            if seen := look():
-                return seen
+            if state := look():
+                return state
         except Exception as error:
             last = error
         assert time.monotonic() < deadline, f"no {what} within {seconds:g} s; {last!r}"
@@ -196,8 +196,8 @@ def _pod_of(cluster: Cluster, revision: str, routing: Any, name: str = "0") -> L
 
 
 def _first_arm(cluster: Cluster) -> str:
-    found = cluster.kube.call("GET", f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments")["items"]
-    return str(found[0]["metadata"]["labels"][names.LABEL_REVISION]) if found else ""
+    deployments = cluster.kube.call("GET", f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments")["items"]
+    return str(deployments[0]["metadata"]["labels"][names.LABEL_REVISION]) if deployments else ""
 
 
 def act(server: LiveServer, times: int, value: float) -> int:
@@ -303,8 +303,8 @@ def test_with_prometheus_gone_a_failing_arm_of_an_experiment_is_withdrawn_within
         assert act(servers[1], 30, 7.0) == 500
         withdrawn = failing(servers[1], lambda: cluster.arms() == {first: 70, good: 30})
         until("the other arms alone", withdrawn, LANE_SECONDS)
-        said = until("the verdict", lambda: cluster.status["experiment"]["arms"][2]["message"])
-        assert "requests to bad failed; bar at most 0.05; read from its own pods" in said
+        message = until("the verdict", lambda: cluster.status["experiment"]["arms"][2]["message"])
+        assert "requests to bad failed; bar at most 0.05; read from its own pods" in message
     finally:
         for server in servers:
             server.stop()

@@ -27,12 +27,12 @@ def objects() -> list[dict[str, Any]]:
     cluster.run(4)
     cluster.spec["gates"] = {"suites": SUITES}
     cluster.wish(1, BETTER)
-    known = Defaults("serving:1", "https://learnloop-data.learnloop-system.svc:8443")
+    defaults = Defaults("serving:1", "https://learnloop-data.learnloop-system.svc:8443")
     while True:
-        plan = decide(replace(cluster.snapshot(), defaults=known))
-        found = [dict(item) for item in plan.apply if "gate" in item["metadata"]["name"]]
-        if found:
-            return found
+        plan = decide(replace(cluster.snapshot(), defaults=defaults))
+        gate_objects = [dict(item) for item in plan.apply if "gate" in item["metadata"]["name"]]
+        if gate_objects:
+            return gate_objects
         cluster.reconcile()
         cluster.tick(1)
 
@@ -42,12 +42,12 @@ def test_the_objects_of_gates_are_taken_as_they_are(kube: Any, namespace: str) -
     assert [item["kind"] for item in made].count("Job") == 3
     for item in made:
         placed = {**item, "metadata": {**item["metadata"], "namespace": namespace}}
-        kept = kube.create(placed)
-        assert kept["metadata"]["name"] == item["metadata"]["name"]
+        created = kube.create(placed)
+        assert created["metadata"]["name"] == item["metadata"]["name"]
         if item["kind"] == "Job":
-            assert kept["spec"]["backoffLimit"] == 0
-            assert kept["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
-            template = kept["spec"]["template"]
+            assert created["spec"]["backoffLimit"] == 0
+            assert created["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+            template = created["spec"]["template"]
             pod = {"apiVersion": "v1", "kind": "Pod", "spec": template["spec"]}
             level = {"pod-security.kubernetes.io/enforce": "restricted"}
             kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": level}})

@@ -84,7 +84,7 @@ async def test_a_better_model_is_promoted_without_a_pod_restart(operator: Operat
     assert left == [f"md-{canary}"]
 
 
-async def said(operator: Operator, api_server: Path, *words: str) -> dict[str, Any]:
+async def command(operator: Operator, api_server: Path, *words: str) -> dict[str, Any]:
     """What `kubectl learnloop` is told, and the answer on record."""
     arguments = ["--kubeconfig", str(api_server), "-n", operator.namespace, words[0], "md", *words[1:]]
     assert await asyncio.to_thread(main.main, arguments) == 0
@@ -95,7 +95,7 @@ async def said(operator: Operator, api_server: Path, *words: str) -> dict[str, A
 async def test_what_people_say_is_obeyed_once_and_kept_with_their_name(operator: Operator, api_server: Path) -> None:
     first = (await serve(operator))["stable"]["revision"]
     second = await wish(operator, 1)
-    held = await said(operator, api_server, "pause")
+    held = await command(operator, api_server, "pause")
     assert (held["verb"], held["revision"], held["outcome"]) == ("pause", second, "obeyed")
     assert held["by"]
     assert "verified" not in held, "no policy was said to be in force"
@@ -103,12 +103,12 @@ async def test_what_people_say_is_obeyed_once_and_kept_with_their_name(operator:
     for _ in range(3):
         await operator.look(operator.rollout, "md")
     assert not operator.writes
-    assert (await said(operator, api_server, "resume"))["outcome"] == "obeyed"
-    assert (await said(operator, api_server, "promote"))["outcome"] == "obeyed"
+    assert (await command(operator, api_server, "resume"))["outcome"] == "obeyed"
+    assert (await command(operator, api_server, "promote"))["outcome"] == "obeyed"
     await operator.pods_ready()
     status = await operator.settle(operator.rollout, "md")
     assert (status["stable"]["revision"], status["phase"]) == (second, "Guarding")
-    assert (await said(operator, api_server, "undo"))["outcome"] == "obeyed"
+    assert (await command(operator, api_server, "undo"))["outcome"] == "obeyed"
     table = read(await operator.kube.get(CONFIG_MAP, operator.namespace, "md-routing")).table
     assert table is not None
     assert [(arm.revision, arm.weight) for arm in table.arms] == [(first, 100)]

@@ -44,9 +44,9 @@ async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(
     proxy = FaultProxy(connection, seed)
     await proxy.start()
     for _ in range(MOST_ROLLOUTS):
-        found = await run(connection, provider, story, through=proxy.connection)
-        assert not found.violations
-        assert found.state == undisturbed.state
+        result = await run(connection, provider, story, through=proxy.connection)
+        assert not result.violations
+        assert result.state == undisturbed.state
         if not proxy.missing:
             break
     await proxy.stop()

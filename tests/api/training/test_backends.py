@@ -40,7 +40,7 @@ WHOLE_PODS = {
 }
 
 
-def said(*types: str, reason: str) -> list[dict[str, Any]]:
+def conditions(*types: str, reason: str) -> list[dict[str, Any]]:
     return [
         {"type": item, "status": "True", "reason": reason, "message": reason, "lastTransitionTime": AT}
         for item in types
@@ -49,19 +49,19 @@ def said(*types: str, reason: str) -> list[dict[str, Any]]:
 
 # As the controllers write them: see tests/unit/operator/training/backends/test_ends.py.
 FAILED: dict[str, Any] = {
-    "pytorchjob": {"conditions": said("Failed", reason="PyTorchJobFailed"), "replicaStatuses": {}},
-    "job": {**ENDED, "failed": 1, "conditions": said("FailureTarget", "Failed", reason="BackoffLimitExceeded")},
-    "trainjob": {"conditions": said("Failed", reason="ReachedMaxRestarts")},
+    "pytorchjob": {"conditions": conditions("Failed", reason="PyTorchJobFailed"), "replicaStatuses": {}},
+    "job": {**ENDED, "failed": 1, "conditions": conditions("FailureTarget", "Failed", reason="BackoffLimitExceeded")},
+    "trainjob": {"conditions": conditions("Failed", reason="ReachedMaxRestarts")},
 }
 SUCCEEDED: dict[str, Any] = {
-    "pytorchjob": {"conditions": said("Succeeded", reason="PyTorchJobSucceeded"), "replicaStatuses": {}},
+    "pytorchjob": {"conditions": conditions("Succeeded", reason="PyTorchJobSucceeded"), "replicaStatuses": {}},
     "job": {
         **ENDED,
         "succeeded": 1,
         "completionTime": AT,
-        "conditions": said("SuccessCriteriaMet", "Complete", reason="CompletionsReached"),
+        "conditions": conditions("SuccessCriteriaMet", "Complete", reason="CompletionsReached"),
     },
-    "trainjob": {"conditions": said("Complete", reason="AllJobsCompleted")},
+    "trainjob": {"conditions": conditions("Complete", reason="AllJobsCompleted")},
 }
 
 
@@ -70,10 +70,10 @@ class Plane(Experience):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: TrainingRun | None = None
+        self.report: TrainingRun | None = None
 
     async def run(self, namespace: str, job: str) -> TrainingRun | None:
-        return self.told
+        return self.report
 
 
 class Written(Operator):
@@ -178,7 +178,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
 
     await hold(suspended=False)
     assert ready(await status())["reason"] == "Admitted"
-    data.told = TrainingRun(job="t", heartbeat=heartbeat(), heartbeat_age_seconds=0.0)
+    data.report = TrainingRun(job="t", heartbeat=heartbeat(), heartbeat_age_seconds=0.0)
     assert (await status())["phase"] == "Training"
     await hold(suspended=True)
     assert (await status())["phase"] == "Queued", "rolled back"
@@ -195,8 +195,8 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
         if second and second["metadata"]["annotations"]["learnloop.dev/attempt"] == "1":
             break
     assert second["metadata"]["uid"] != gang["metadata"]["uid"], "a gang of its own for each attempt"
-    told = proof(attempts=2, artifact_uri=f"learnloop://{namespace}/{'a' * 64}")
-    data.told = TrainingRun(job="t", heartbeat=heartbeat(attempt=1), heartbeat_age_seconds=0.0, manifest=told)
+    manifest = proof(attempts=2, artifact_uri=f"learnloop://{namespace}/{'a' * 64}")
+    data.report = TrainingRun(job="t", heartbeat=heartbeat(attempt=1), heartbeat_age_seconds=0.0, manifest=manifest)
     await ended(SUCCEEDED[name])
     proven = await status()
     assert (proven["phase"], proven["attempts"]) == ("Validated", 2), ready(proven)["message"]
@@ -234,5 +234,5 @@ async def workload(user: KubeClient, namespace: str, uid: str) -> None:
 
 
 def ready(status: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(item for item in status["conditions"] if item["type"] == "Ready")
-    return found
+    condition: dict[str, Any] = next(item for item in status["conditions"] if item["type"] == "Ready")
+    return condition

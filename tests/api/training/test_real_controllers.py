@@ -39,10 +39,10 @@ class Plane(Experience):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: TrainingRun | None = None
+        self.report: TrainingRun | None = None
 
     async def run(self, namespace: str, job: str) -> TrainingRun | None:
-        return self.told
+        return self.report
 
 
 class Run:
@@ -54,9 +54,9 @@ class Run:
         self.operator.training = TrainingJobController(self.operator.services)  # type: ignore[attr-defined]
         self.training = self.operator.training  # type: ignore[attr-defined]
         self.training._backends = type(self.training._backends)(defaults=DEFAULTS)
-        (found,) = candidates(backend)
-        self.kind = kind_of({"apiVersion": found.api_version, "kind": found.kind})
-        self.container, self.kube = found.container, self.operator.kube
+        (candidate,) = candidates(backend)
+        self.kind = kind_of({"apiVersion": candidate.api_version, "kind": candidate.kind})
+        self.container, self.kube = candidate.container, self.operator.kube
         self.ranks = 1 if backend == "job" else 3
 
     async def create(self, **more: Any) -> None:
@@ -72,25 +72,25 @@ class Run:
         status: dict[str, Any] = (await self.kube.get(TRAINING_JOB, self.namespace, "t")).get("status") or {}
         return status
 
-    async def until(self, what: str, found: Callable[[dict[str, Any]], Awaitable[bool]]) -> dict[str, Any]:
-        """The operator looks again and again; the first status at which `found` holds."""
+    async def until(self, what: str, condition: Callable[[dict[str, Any]], Awaitable[bool]]) -> dict[str, Any]:
+        """The operator looks again and again; the first status at which `condition` holds."""
         deadline = time.monotonic() + SECONDS
         while True:
             status = await self.status()
-            if await found(status):
+            if await condition(status):
                 return status
             gang = await self.kube.find(self.kind, self.namespace, "t") or {}
             assert time.monotonic() < deadline, f"no {what}: {status}, {gang.get('status')}, {await self.pods()}"
             await asyncio.sleep(0.1)
 
     async def gang(self) -> dict[str, Any]:
-        found: dict[str, Any] = await self.kube.get(self.kind, self.namespace, "t")
-        return found
+        manifest: dict[str, Any] = await self.kube.get(self.kind, self.namespace, "t")
+        return manifest
 
     async def pods(self) -> list[dict[str, Any]]:
         """That are not on their way out."""
-        found = await self.kube.list(POD, self.namespace, labels=f"{names.LABEL_TRAINING_JOB}=t")
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        listed = await self.kube.list(POD, self.namespace, labels=f"{names.LABEL_TRAINING_JOB}=t")
+        return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
 
     async def all_pods_of(self, attempt: int) -> list[dict[str, Any]]:
         """Every rank of this attempt, and nothing of another one."""
@@ -126,7 +126,7 @@ class Run:
         pods = await self.all_pods_of(attempt)
         for pod in pods:
             await self.play(pod, "Running")
-        self.data.told = TrainingRun(job="t", heartbeat=heartbeat(attempt=attempt), heartbeat_age_seconds=0.0)
+        self.data.report = TrainingRun(job="t", heartbeat=heartbeat(attempt=attempt), heartbeat_age_seconds=0.0)
 
         async def training(status: dict[str, Any]) -> bool:
             return status.get("phase") == "Training"
@@ -187,18 +187,18 @@ async def test_ranks_are_made_as_ordered_and_a_good_end_with_a_proof_is_validate
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert spec["automountServiceAccountToken"] is False
     if run.backend != "job":
-        told = [{item["name"]: item for item in pod["spec"]["containers"][0]["env"]} for pod in pods]
-        assert {one["WORLD_SIZE"]["value"] for one in told} == {"3"}
+        environments = [{item["name"]: item for item in pod["spec"]["containers"][0]["env"]} for pod in pods]
+        assert {one["WORLD_SIZE"]["value"] for one in environments} == {"3"}
         assert len({pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] for pod in pods}) == 3
         first = next(
             pod for pod in pods if pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "0"
         )
         host = f"{first['spec']['hostname']}.{first['spec']['subdomain']}"
-        assert {one["MASTER_ADDR"]["value"] for one in told} == {host}, "by which name the ranks meet"
+        assert {one["MASTER_ADDR"]["value"] for one in environments} == {host}, "by which name the ranks meet"
     await run.train(0)
 
     told_proof = proof(attempts=1, artifact_uri=f"learnloop://{run.namespace}/{'a' * 64}")
-    run.data.told = TrainingRun(job="t", heartbeat=heartbeat(), heartbeat_age_seconds=0.0, manifest=told_proof)
+    run.data.report = TrainingRun(job="t", heartbeat=heartbeat(), heartbeat_age_seconds=0.0, manifest=told_proof)
     for pod in pods:
         await run.play(pod, "Succeeded", 0)
 

@@ -57,9 +57,9 @@ def test_an_arm_exactly_at_its_bound_is_not_rolled_back_by_looking_often() -> No
 
 
 def test_what_lies_beyond_a_bound_without_proof_neither_passes_nor_goes_back() -> None:
-    found = check(ERRORS, erring(10, 1), None, ALPHA)
-    assert found.verdict is Verdict.HOLD
-    assert found.sentence == (
+    result = check(ERRORS, erring(10, 1), None, ALPHA)
+    assert result.verdict is Verdict.HOLD
+    assert result.sentence == (
         "error rate of the canary 0.1 over 10 episodes; bar at most 0.05, undecided: certainly at least "
         "1.55e-05 (confidence 0.998333)"
     )
@@ -92,18 +92,18 @@ BETTER_IS_MORE: list[tuple[dict[str, Any], Callable[[float], ArmEvidence]]] = [
 def test_every_counted_metric_tells_a_bad_arm_from_a_good_one(
     body: dict[str, Any], arm: Callable[[float], ArmEvidence]
 ) -> None:
-    asked, stable = metric(**body), arm(0.0)
-    assert check(asked, stable, stable, ALPHA, at_the_same_time(asked, stable, stable)).verdict is Verdict.PASS
-    found = check(asked, arm(0.7), stable, ALPHA, at_the_same_time(asked, arm(0.7), stable))
-    assert found.verdict is Verdict.BREACH
-    assert "needed" in found.sentence or "confidence 0.99" in found.sentence
+    threshold, stable = metric(**body), arm(0.0)
+    assert check(threshold, stable, stable, ALPHA, at_the_same_time(threshold, stable, stable)).verdict is Verdict.PASS
+    result = check(threshold, arm(0.7), stable, ALPHA, at_the_same_time(threshold, arm(0.7), stable))
+    assert result.verdict is Verdict.BREACH
+    assert "needed" in result.sentence or "confidence 0.99" in result.sentence
 
 
 def test_a_query_that_counts_nothing_is_compared_as_it_stands() -> None:
     queue = metric(type="promql", query="queue", max=10)
-    found = check(queue, ArmEvidence(9, custom={"m": 10.5}), None, ALPHA)
-    assert found.verdict is Verdict.BREACH
-    assert found.sentence.endswith("bar at most 10, compared as it stands")
+    result = check(queue, ArmEvidence(9, custom={"m": 10.5}), None, ALPHA)
+    assert result.verdict is Verdict.BREACH
+    assert result.sentence.endswith("bar at most 10, compared as it stands")
 
 
 def test_the_error_budget_is_split_over_rollback_checks_that_may_act() -> None:

@@ -39,10 +39,10 @@ def test_nothing_is_compared_while_one_arm_gets_no_episodes_or_its_beginning_is_
 
 
 def test_of_two_prometheus_servers_that_answer_in_turn_each_episode_is_compared_once() -> None:
-    found = look((), 60, 600)
+    memory = look((), 60, 600)
     for n in range(61, 200):
-        found = look(look(found, n, 10 * n), n - 15, 10 * (n - 15))
-    assert 130 < episodes(found) <= 199 - 60
+        memory = look(look(memory, n, 10 * n), n - 15, 10 * (n - 15))
+    assert 130 < episodes(memory) <= 199 - 60
 
 
 class Falling(Rig):

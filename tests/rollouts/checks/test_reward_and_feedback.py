@@ -22,9 +22,9 @@ class EarningRig(Rig):
 
     lacking: Missing | None = None
 
-    def seen(self, role: str) -> ArmEvidence:
+    def scraped(self, role: str) -> ArmEvidence:
         n, good = int(self.played[role].n), self.played[role].total
-        alike = replace(super().seen(role), success_rate=0.9, error_rate=0.0, mean_return=100.0)
+        alike = replace(super().scraped(role), success_rate=0.9, error_rate=0.0, mean_return=100.0)
         if self.lacking or not n:
             return replace(alike, problems={"reward": self.lacking, "people": self.lacking} if self.lacking else {})
         rewards = Counts(n, -0.25 * n + 1.25 * good)
@@ -56,8 +56,8 @@ def test_a_canary_that_earns_as_much_is_promoted(metric: dict[str, Any]) -> None
 def test_a_reward_is_told_in_its_own_unit() -> None:
     rig = EarningRig(3, 0.5, REWARD)
     rig.run(400)
-    said = rig.status["blockedRevision"]["message"].split("reward of the canary ")[1]
-    canary, stable = float(said.split(" ")[0]), float(said.split(" vs ")[1].split(" ")[0])
+    message = rig.status["blockedRevision"]["message"].split("reward of the canary ")[1]
+    canary, stable = float(message.split(" ")[0]), float(message.split(" vs ")[1].split(" ")[0])
     assert -0.25 < canary < 0.55 < 0.7 < stable < 1
 
 

@@ -18,11 +18,11 @@ from testing.simulation.two_arm_rig import RETURN, SUCCESS, Rig
 def test_an_equal_canary_holds_until_it_is_proven_then_climbs() -> None:
     rig = Rig(1, 0.9)
     assert rig.run(900) == "Guarding"
-    waiting = [said for said in rig.verdicts if "undecided" in said]
+    waiting = [text for text in rig.verdicts if "undecided" in text]
     assert len(waiting) > 20
     assert waiting[0].startswith("holding at 10 %: success rate of the canary ")
-    assert any(" more canary episodes needed, " in said and said.endswith("at the present rate") for said in waiting)
-    assert not any("RolledBack" in said for said in rig.verdicts)
+    assert any(" more canary episodes needed, " in text and text.endswith("at the present rate") for text in waiting)
+    assert not any("RolledBack" in text for text in rig.verdicts)
     assert rig.status.get("evidence") is None
 
 
@@ -142,6 +142,6 @@ def test_a_return_outside_its_range_is_no_evidence() -> None:
 
 def test_a_metric_the_api_server_would_refuse_holds_with_its_name() -> None:
     metric = MetricThreshold.model_validate({"name": "mine", "type": "return", "test": "sequential", "maxDrop": 1})
-    found = weigh(metric, Comparison("mine", "", LookMemory()), Analysis(metrics=[metric]), 0.1, 1.0)
-    assert found.verdict is Verdict.HOLD
-    assert "mine needs a maxDrop within its range" in found.sentence
+    verdict = weigh(metric, Comparison("mine", "", LookMemory()), Analysis(metrics=[metric]), 0.1, 1.0)
+    assert verdict.verdict is Verdict.HOLD
+    assert "mine needs a maxDrop within its range" in verdict.sentence

@@ -87,10 +87,10 @@ class Chaos(RuleBasedStateMachine):
         cluster.broken.clear()
         for _ in range(60):
             cluster.run(15)
-            found = cluster.status.get("experiment") or {"phase": "Finished"}
-            if found["phase"] == "Won":
-                cluster.annotations[names.ANNOTATION_PROMOTE] = cluster.arm(found["winner"])["revision"]
-            if found["phase"] == "Finished" and cluster.status["phase"] in ("Healthy", "RolledBack"):
+            experiment = cluster.status.get("experiment") or {"phase": "Finished"}
+            if experiment["phase"] == "Won":
+                cluster.annotations[names.ANNOTATION_PROMOTE] = cluster.arm(experiment["winner"])["revision"]
+            if experiment["phase"] == "Finished" and cluster.status["phase"] in ("Healthy", "RolledBack"):
                 break
         assert cluster.status["phase"] in ("Healthy", "RolledBack"), cluster.status["verdict"]
         assert cluster.weights() == {cluster.status["stable"]["uri"]: 100}

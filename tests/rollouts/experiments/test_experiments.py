@@ -28,9 +28,9 @@ def test_the_split_is_as_asked_and_the_best_arm_is_promoted_without_a_restart() 
     assert cluster.status["stable"]["uri"] == uri(2)
     assert cluster.status["experiment"]["winner"] == "b"
     assert cluster.weights() == {uri(2): 100}
-    name, kept = next(iter(cluster.deployments.items()))
+    name, arm = next(iter(cluster.deployments.items()))
     assert len(cluster.deployments) == 1
-    assert kept["spec"]["template"] == templates[name], "the winner's pods restarted"
+    assert arm["spec"]["template"] == templates[name], "the winner's pods restarted"
     assert cluster.arm("a")["message"].startswith("beaten by ")
     assert "Promoted" in cluster.events
 
@@ -222,11 +222,11 @@ def test_the_dead_mans_switch_sends_every_new_episode_to_stable() -> None:
 def test_evidence_is_written_some_dozens_of_times_and_not_at_every_look() -> None:
     cluster = ExperimentCluster((0.5, 0.5), (40,)).start()
     cluster.run(30)
-    seen = set()
+    statuses = set()
     for _ in range(80):
         cluster.run(5)
-        seen.add(str(cluster.status))
-    assert len(seen) <= 40, f"{len(seen)} writes in 80 looks"
+        statuses.add(str(cluster.status))
+    assert len(statuses) <= 40, f"{len(statuses)} writes in 80 looks"
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2, 6])
@@ -313,8 +313,8 @@ def test_impossible_counters_and_those_that_fall_change_no_evidence() -> None:
     tallies = several_arms.look(several_arms.fresh(2), (Counts(0, 0), Counts(0, 0)))
     tallies = several_arms.look(tallies, (Counts(50, 25), Counts(50, 45)))
     fell = Counts(3, 1), Counts(70, 60)
-    for seen in ((Counts(60, math.nan), Counts(60, 50)), (Counts(60, 70), Counts(60, 50)), fell):
-        assert several_arms.look(tallies, seen) == tallies
+    for counts in ((Counts(60, math.nan), Counts(60, 50)), (Counts(60, 70), Counts(60, 50)), fell):
+        assert several_arms.look(tallies, counts) == tallies
 
 
 def test_in_gateway_mode_the_route_splits_among_all_arms_and_leads_each_episode_back_to_its_own() -> None:

@@ -33,8 +33,8 @@ def seconds_until(gone: Any, cluster: Any, most: int) -> int:
 
 
 def test_every_challenger_is_read_and_stable_is_not(racing: LanedExperiment) -> None:
-    asked = subjects(racing.snapshot(), current(racing.snapshot()))
-    assert {racing.model_of(item.revision): item.weight for item in asked} == {uri(1): 25, uri(2): 25}
+    watched = subjects(racing.snapshot(), current(racing.snapshot()))
+    assert {racing.model_of(item.revision): item.weight for item in watched} == {uri(1): 25, uri(2): 25}
 
 
 def test_a_failing_arm_is_withdrawn_within_seconds_although_prometheus_is_gone(racing: LanedExperiment) -> None:

@@ -11,11 +11,11 @@ from hypothesis import given, strategies as st
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, at_weight, breach, looked, of_episodes
 from learnloop_operator.rollout.metrics.hard_bound import Reading, between
-from testing.simulation.fast_lane_pods import ASKED, METRICS, NEW, NOW, SPEC, START, Pod, after, look, said, watched
+from testing.simulation.fast_lane_pods import CHECKS, METRICS, NEW, NOW, SPEC, START, Pod, after, cause, look, watched
 
 
 @pytest.mark.parametrize(
-    ("how", "sentence"),
+    ("how", "words"),
     [
         ({"outcome": "error"}, "error rate of the canary 1 over"),
         ({"outcome": "failure"}, "success rate of the canary 0 over"),
@@ -25,21 +25,21 @@ from testing.simulation.fast_lane_pods import ASKED, METRICS, NEW, NOW, SPEC, ST
         ({"seconds": 0.2}, "requests to the canary took longer than 0.1 s; bar at most 0.11"),
     ],
 )
-def test_every_hard_bound_can_be_broken_and_says_its_numbers(how: dict[str, Any], sentence: str) -> None:
+def test_every_hard_bound_can_be_broken_and_says_its_numbers(how: dict[str, Any], words: str) -> None:
     pod = Pod()
-    assert sentence in said(after(pod, *[lambda: pod.episode(**how)] * 40))
+    assert words in cause(after(pod, *[lambda: pod.episode(**how)] * 40))
 
 
 def test_failing_requests_need_no_episode_to_end() -> None:
     pod = Pod()
     direct = after(pod, *[lambda: pod.request(fails=True)] * 8)
-    assert said(direct).startswith("1 of ")
-    assert "requests to the canary failed; bar at most 0.05; read from its own pods" in said(direct)
+    assert cause(direct).startswith("1 of ")
+    assert "requests to the canary failed; bar at most 0.05; read from its own pods" in cause(direct)
 
 
 def test_a_good_arm_breaks_nothing() -> None:
     pod = Pod()
-    assert said(after(pod, *[pod.episode] * 300)) == ""
+    assert cause(after(pod, *[pod.episode] * 300)) == ""
 
 
 def test_one_return_far_below_its_range_is_one_bad_outcome_and_not_all_that_ended_with_it() -> None:
@@ -49,7 +49,7 @@ def test_one_return_far_below_its_range_is_one_bad_outcome_and_not_all_that_ende
         for value in (*[80.0] * 39, worst):
             pod.episode(value=value)
 
-    assert said(after(pod, *[lambda: busy_second(80.0)] * 5, lambda: busy_second(-1e6), pod.episode)) == ""
+    assert cause(after(pod, *[lambda: busy_second(80.0)] * 5, lambda: busy_second(-1e6), pod.episode)) == ""
 
 
 def test_what_a_process_counted_before_the_first_look_is_not_asked() -> None:
@@ -57,14 +57,14 @@ def test_what_a_process_counted_before_the_first_look_is_not_asked() -> None:
     for _ in range(100):
         pod.episode("error")
         pod.request(fails=True)
-    assert said(after(pod, pod.episode, pod.episode)) == ""
+    assert cause(after(pod, pod.episode, pod.episode)) == ""
 
 
 def test_outcomes_at_weight_0_are_an_earlier_rollouts() -> None:
     pod = Pod()
     before = after(pod, *[lambda: pod.episode("error")] * 50, direct=watched(0))
     assert not before.alarms
-    assert said(after(pod, *[pod.episode] * 5, direct=at_weight(before, 10))) == ""
+    assert cause(after(pod, *[pod.episode] * 5, direct=at_weight(before, 10))) == ""
 
 
 def test_the_first_episodes_at_a_weight_do_not_count_for_the_short_ones_end_first() -> None:
@@ -78,9 +78,9 @@ def test_the_first_episodes_at_a_weight_do_not_count_for_the_short_ones_end_firs
 def test_episodes_do_not_count_before_the_long_ones_end_and_failing_requests_do() -> None:
     pod = Pod()
     early = after(pod, *[lambda: pod.episode("error")] * 50, direct=watched(steady=False))
-    assert said(early) == ""
+    assert cause(early) == ""
     failing = after(pod, *[lambda: pod.request(fails=True)] * 20, direct=early)
-    assert "requests to the canary failed" in said(failing)
+    assert "requests to the canary failed" in cause(failing)
 
 
 @pytest.mark.parametrize("damage", [{"ended/error": math.nan}, {"failed": math.inf}, {"gain": -1.0}])
@@ -88,7 +88,7 @@ def test_a_number_that_is_none_leaves_the_evidence_as_it_is(damage: dict[str, fl
     pod = Pod()
     before = after(pod, pod.episode, pod.episode)
     pod.episode("error")
-    after_it = looked(before, {f"{NEW}-0": pod.read(**damage)}, ASKED, NOW, 5)
+    after_it = looked(before, {f"{NEW}-0": pod.read(**damage)}, CHECKS, NOW, 5)
     assert (after_it.alarms, after_it.last, after_it.seen_at) == (before.alarms, before.last, before.seen_at)
 
 
@@ -97,7 +97,7 @@ def test_a_process_that_was_replaced_begins_anew() -> None:
     for _ in range(50):
         new.request(fails=True)
     assert between(old.read(), new.read()) == {}
-    assert said(look(look(watched(), old), new)) == ""
+    assert cause(look(look(watched(), old), new)) == ""
     fell = Reading(1.0, {**old.counters, "requests": 5.0})
     assert between(fell, old.read()) == {}
 
@@ -144,10 +144,10 @@ def test_no_fate_of_the_pods_takes_a_good_model_back(seed: int, kinds: list[str]
         elif kind == "half":
             direct = look(direct, *fate.pods, second=second, silent=(0,))
         elif kind == "nan":
-            direct = looked(direct, {f"{NEW}-0": fate.pods[0].read(failed=math.nan)}, ASKED, START, second)
+            direct = looked(direct, {f"{NEW}-0": fate.pods[0].read(failed=math.nan)}, CHECKS, START, second)
         else:
             direct = look(direct, *fate.pods, second=second)
-        assert said(direct) == ""
+        assert cause(direct) == ""
 
 
 def test_a_pod_that_hangs_does_not_hide_one_that_fails_every_request() -> None:
@@ -157,7 +157,7 @@ def test_a_pod_that_hangs_does_not_hide_one_that_fails_every_request() -> None:
         for _ in range(40):
             failing.request(fails=True)
         direct = look(direct, failing, hanging, second=second, silent=(1,))
-    assert said(direct).startswith("1 of ")
+    assert cause(direct).startswith("1 of ")
     assert direct.seen_at == START + timedelta(seconds=7)
     assert direct.problem == ""
 
@@ -171,9 +171,9 @@ def test_whichever_pods_are_silent_in_between_each_outcome_is_heard_once(silence
             for _ in range(source.randrange(4)):
                 pod.episode()
                 played += 1
-        heard = direct.episodes
+        episodes = direct.episodes
         direct = look(direct, *pods, second=second, silent=silent)
-        assert heard <= direct.episodes <= played
+        assert episodes <= direct.episodes <= played
     assert direct.episodes == played
 
 
@@ -183,7 +183,7 @@ def test_what_a_silent_pod_counted_at_weight_0_is_not_asked_when_it_answers_agai
     for _ in range(50):
         pod.request(fails=True)
     direct = at_weight(look(direct, pod, other, second=2, silent=(0,)), 10)
-    assert said(look(direct, pod, other, second=3)) == ""
+    assert cause(look(direct, pod, other, second=3)) == ""
 
 
 def test_equal_models_are_taken_back_less_often_than_the_budget_allows() -> None:
@@ -227,14 +227,14 @@ def test_a_pause_now_and_then_that_many_requests_meet_is_no_slow_canary(per_seco
             pod.requests(slow * per_second, 0.3)
             pod.requests((1.0 - slow) * per_second, 0.01)
             direct = look(direct, pod, second=second)
-            assert said(direct) == "", f"after {second} s"
+            assert cause(direct) == "", f"after {second} s"
 
 
 def test_a_canary_that_is_slow_throughout_is_noticed_within_seconds_however_few_requests_it_gets() -> None:
     for per_second in (1, 100):
         pod = Pod()
         direct, seconds = after(pod, pod.episode, *[pod.request] * 100), 0
-        while not said(direct):
+        while not cause(direct):
             seconds += 1
             pod.requests(per_second, 0.3)
             direct = look(direct, pod, second=103 + seconds)

@@ -55,8 +55,8 @@ def test_a_mended_model_that_is_tried_again_is_not_blamed_for_its_old_failures(r
 def test_without_a_lane_the_rollout_goes_on_and_says_so_with_one_write(rising: LanedCluster) -> None:
     rising.lane_up = False
     rising.run(60)
-    said = {item["status"] for item in rising.status["conditions"] if item["type"] == "FastLane"}
-    assert said <= {"False", "Unknown"}
+    statuses = {item["status"] for item in rising.status["conditions"] if item["type"] == "FastLane"}
+    assert statuses <= {"False", "Unknown"}
     assert rising.settle() == "Healthy"
     assert rising.status["stable"]["uri"] == uri(1)
 

@@ -26,8 +26,8 @@ class Forgetful(Rig):
         self.gaps: dict[str, int] = {}
         super().__init__(seed, canary, *metrics)
 
-    def seen(self, role: str) -> ArmEvidence:
-        return replace(super().seen(role), gap=self.gaps.get(role, 0))
+    def scraped(self, role: str) -> ArmEvidence:
+        return replace(super().scraped(role), gap=self.gaps.get(role, 0))
 
 
 @pytest.mark.parametrize("metric", [SUCCESS, RETURN, {"name": "ratio", "type": "success", "minRatio": 0.5}])
@@ -40,8 +40,8 @@ def test_a_rollout_whose_beginning_is_lost_holds_with_the_reason_and_goes_on_whe
     assert rig.run(300) == "Progressing"
     assert rig.status["weight"] == 10
     assert "2 pods of stable that ran then" in rig.status["verdict"]
-    told = next(item for item in rig.status["conditions"] if item["type"] == "DataAvailable")
-    assert (told["status"], told["reason"]) == ("False", "EvidenceGap")
+    condition = next(item for item in rig.status["conditions"] if item["type"] == "DataAvailable")
+    assert (condition["status"], condition["reason"]) == ("False", "EvidenceGap")
     rig.gaps = {}
     assert rig.run(900) == "Guarding"
 
@@ -68,9 +68,9 @@ def test_nothing_passes_and_no_ratio_is_broken_across_a_gap(
     canary: int, stable: int, n: int, one: float, other: float
 ) -> None:
     whole = at_the_same_time(RATIO, ArmEvidence(n, one), ArmEvidence(n, other))
-    found = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable), 0.01, whole)
-    undecided = "undecided: P(worse at the same time)" in found.sentence
-    assert (found.verdict is Verdict.HOLD and not undecided) == (canary + stable > 0)
+    result = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable), 0.01, whole)
+    undecided = "undecided: P(worse at the same time)" in result.sentence
+    assert (result.verdict is Verdict.HOLD and not undecided) == (canary + stable > 0)
 
 
 def test_only_a_process_that_says_so_was_born_in_the_window() -> None:
@@ -90,8 +90,8 @@ def test_pods_with_a_gap_are_counted_by_arm() -> None:
     def of(signal: str, value: float, **labels: str) -> Sample:
         return Sample({"revision": "aaaaaaaa", "learnloop_signal": signal, **labels}, value)
 
-    found = arm_evidence([of("ended", 6.0, outcome="success"), of("gap", 2.0)])["aaaaaaaa"]
-    assert (found.episodes, found.gap) == (6, 2)
+    evidence = arm_evidence([of("ended", 6.0, outcome="success"), of("gap", 2.0)])["aaaaaaaa"]
+    assert (evidence.episodes, evidence.gap) == (6, 2)
     shadow = shadow_evidence([of("compared", 6.0), of("gap", 1.0)])
     assert shadow is not None
     assert shadow.gap == 1

@@ -50,7 +50,7 @@ def scraped(seconds: float) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason", "said"),
+    ("change", "reason", "sentence"),
     [
         (lambda *_: Evidence(unavailable="gone"), reasons.PROVIDER_DOWN, "no evidence: gone"),
         (
@@ -70,7 +70,7 @@ def scraped(seconds: float) -> Change:
         (scraped(-600.0), reasons.STALE_SAMPLES, "a pod of the canary was last scraped about 10m00s ago"),
     ],
 )
-def test_a_hold_has_its_own_reason_and_sentence(change: Change, reason: str, said: str) -> None:
+def test_a_hold_has_its_own_reason_and_sentence(change: Change, reason: str, sentence: str) -> None:
     rig = Rig(1, 0.9, {"name": "success", "type": "success", "min": 0.1}, OWN)
     while (rig.status.get("weight") or 0) < 10:
         rig.run(1)
@@ -80,7 +80,7 @@ def test_a_hold_has_its_own_reason_and_sentence(change: Change, reason: str, sai
     held = decide(replace(snapshot, evidence=change(snapshot.evidence, snapshot)))
     assert held.status["weight"] == 10
     assert "blockedRevision" not in held.status
-    assert said in held.status["verdict"]
+    assert sentence in held.status["verdict"]
     data = next(item for item in held.status["conditions"] if item["type"] == "DataAvailable")
     assert data["reason"] == reason
     assert data["status"] == ("Unknown" if reason in reasons.PROVIDER else "False")
@@ -123,9 +123,9 @@ def test_a_rollout_without_traffic_is_stalled_after_its_deadline_and_nothing_is_
     silent.run(50)
     assert conditions(silent)["Stalled"]["status"] == "False"
     silent.run(300)
-    found = conditions(silent)
-    assert [found[it]["status"] for it in ("Stalled", "Reconciling")] == ["True", "False"], "kstatus asks both"
-    assert found["DataAvailable"]["reason"] == "NotEnoughData"
+    by_type = conditions(silent)
+    assert [by_type[it]["status"] for it in ("Stalled", "Reconciling")] == ["True", "False"], "kstatus asks both"
+    assert by_type["DataAvailable"]["reason"] == "NotEnoughData"
     assert "nothing new for 60 s, holding, not rolling back" in silent.status["verdict"]
     assert silent.events.count("EvidenceOverdue") == 1
     assert silent.weight(uri(1)) == 10
@@ -147,13 +147,13 @@ def test_a_step_whose_episodes_stop_coming_is_written_a_few_times_and_not_at_eve
     silent.traffic = False
     silent.spec["rollout"]["steps"] = [{**step, "minEpisodes": 1000} for step in silent.spec["rollout"]["steps"]]
     silent.run(3)
-    told = []
+    events = []
     for _ in range(600):
         silent.run(1)
-        if silent.status["verdict"] not in told:
-            told.append(silent.status["verdict"])
-    assert " more needed, about " in told[-1]
-    assert len(told) <= 10
+        if silent.status["verdict"] not in events:
+            events.append(silent.status["verdict"])
+    assert " more needed, about " in events[-1]
+    assert len(events) <= 10
 
 
 def test_a_stalled_rollout_goes_on_when_traffic_comes(silent: Cluster) -> None:

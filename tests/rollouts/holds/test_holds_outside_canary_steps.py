@@ -28,18 +28,18 @@ def condition(status: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def data(status: dict[str, Any]) -> tuple[str, str]:
-    found = condition(status, "DataAvailable")
-    return found["status"], found["reason"]
+    item = condition(status, "DataAvailable")
+    return item["status"], item["reason"]
 
 
 @pytest.mark.parametrize("value", [nan, inf])
 @pytest.mark.parametrize("signal", ["errors", "compared", "within"])
 def test_a_counter_of_copies_that_is_no_number_silences_all_of_them(signal: str, value: float) -> None:
     samples = {"compared": 200.0, "agreed": 190.0, "errors": 0.0, signal: value}
-    found = shadow_evidence(
+    evidence = shadow_evidence(
         [Sample({"learnloop_signal": name, "le": "0.1"}, number) for name, number in samples.items()]
     )
-    assert found == ShadowEvidence(broken=f"Prometheus answers {value} for its {signal} counter")
+    assert evidence == ShadowEvidence(broken=f"Prometheus answers {value} for its {signal} counter")
 
 
 def clock(seconds: float) -> Change:
@@ -51,7 +51,7 @@ def copies(**changes: Any) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason", "said"),
+    ("change", "reason", "sentence"),
     [
         (lambda *_: Evidence(), reasons.EMPTY_RESULT, "waiting for 60 compared requests"),
         (copies(broken="Prometheus answers nan for its errors counter"), reasons.NOT_A_NUMBER, "answers nan"),
@@ -69,7 +69,7 @@ def copies(**changes: Any) -> Change:
     ],
     ids=["nothing", "nan", "skew", "stale", "refused"],
 )
-def test_a_shadow_step_holds_with_the_reason(change: Change, reason: str, said: str) -> None:
+def test_a_shadow_step_holds_with_the_reason(change: Change, reason: str, sentence: str) -> None:
     cluster = ShadowCluster()
     cluster.run(10)
     cluster.wish(1, BETTER)
@@ -80,7 +80,7 @@ def test_a_shadow_step_holds_with_the_reason(change: Change, reason: str, said: 
     held = decide(Snapshot(**{**fields(snapshot), "evidence": change(snapshot.evidence, snapshot)})).status
     assert (held["step"], held["weight"]) == (0, 0)
     assert "blockedRevision" not in held
-    assert said in held["verdict"]
+    assert sentence in held["verdict"]
     assert data(held)[1] == reason
     assert decide(snapshot).status["step"] == 1, "nothing else held it"
 
@@ -131,7 +131,7 @@ def without(role: int) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason", "said"),
+    ("change", "reason", "sentence"),
     [
         (changed(1, mean_return=nan), reasons.NOT_A_NUMBER, "return: no number for "),
         (changed(1, mean_return=None), reasons.EMPTY_RESULT, "nothing was counted"),
@@ -142,13 +142,13 @@ def without(role: int) -> Change:
     ],
     ids=["nan", "none", "empty", "no stable", "skew", "away"],
 )
-def test_an_experiment_holds_with_the_reason(change: Change, reason: str, said: str) -> None:
+def test_an_experiment_holds_with_the_reason(change: Change, reason: str, sentence: str) -> None:
     cluster = running()
     cluster.run(30)
     snapshot = cluster.snapshot()
     held = decide(Snapshot(**{**fields(snapshot), "evidence": change(snapshot.evidence, snapshot)})).status
     assert held["experiment"]["phase"] == "Running"
-    assert said in held["verdict"]
+    assert sentence in held["verdict"]
     assert data(held) == ("Unknown" if reason in reasons.PROVIDER else "False", reason)
 
 

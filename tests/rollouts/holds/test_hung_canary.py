@@ -33,11 +33,11 @@ def test_a_canary_that_hangs_a_fifth_of_the_time_is_rolled_back_within_300_episo
         while cluster.status["phase"] != "RolledBack":
             cluster.run(1)
         revision = cluster.status["blockedRevision"]["revision"]
-        seen = cluster.opened.since(revision, cluster.now - timedelta(hours=1), cluster.now, DEADLINE)
-        due.append(seen.due)
-        said = cluster.status["blockedRevision"]["message"]
-        assert said.startswith("RolledBack at 10 %: ")
-        assert f"that the canary got more than {DEADLINE} s ago have not ended; bar 0.1 beyond the 0 of stable" in said
+        openings = cluster.opened.since(revision, cluster.now - timedelta(hours=1), cluster.now, DEADLINE)
+        due.append(openings.due)
+        text = cluster.status["blockedRevision"]["message"]
+        assert text.startswith("RolledBack at 10 %: ")
+        assert f"that the canary got more than {DEADLINE} s ago have not ended; bar 0.1 beyond the 0 of stable" in text
     assert median(due) <= 300, due
 
 

@@ -19,8 +19,8 @@ def revision(cluster: Cluster) -> str:
 
 
 def condition(cluster: Cluster, kind: str) -> tuple[str, str]:
-    found = next(item for item in cluster.status["conditions"] if item["type"] == kind)
-    return found["status"], found["reason"]
+    entry = next(item for item in cluster.status["conditions"] if item["type"] == kind)
+    return entry["status"], entry["reason"]
 
 
 @pytest.fixture(params=MODES)
@@ -86,12 +86,12 @@ def test_a_promoted_model_that_turns_bad_is_still_rolled_back_and_the_new_one_is
 def test_a_person_who_names_it_ends_the_guard_and_it_begins_as_a_canary_without_episodes(
     guarded: Cluster, verb: str
 ) -> None:
-    wanted, told = revision(guarded), list[str]()
+    wanted, events = revision(guarded), list[str]()
     guarded.annotations[verb_annotation(verb)] = f"{wanted} at {guarded.now.isoformat()} by alice"
-    told += [event.message for event in guarded.reconcile().events if event.reason == "GuardOver"]
+    events += [event.message for event in guarded.reconcile().events if event.reason == "GuardOver"]
     guarded.reconcile()
-    assert len(told) == 1
-    assert " was ended by alice (as claimed), " in told[0]
+    assert len(events) == 1
+    assert " was ended by alice (as claimed), " in events[0]
     assert guarded.status["decisions"][-1]["outcome"] == "obeyed"
     assert (guarded.status["canary"]["revision"], guarded.weight(uri(2))) == (wanted, 0)
     assert guarded.settle() == "Healthy"

@@ -79,8 +79,8 @@ def test_orders_are_obeyed_while_only_the_agent_is_suspended() -> None:
     idle = replace(cluster.snapshot(), desired=replace(cluster.snapshot().desired, suspended_agent="cartpole"))
     annotation = {**cluster.annotations, names.verb_annotation("promote"): cluster.status["canary"]["revision"]}
     body = {**idle.object, "metadata": {**idle.object["metadata"], "annotations": annotation}}
-    [told] = decide(replace(idle, object=body)).status["decisions"]
-    assert (told["verb"], told["outcome"]) == ("promote", "obeyed")
+    [decision] = decide(replace(idle, object=body)).status["decisions"]
+    assert (decision["verb"], decision["outcome"]) == ("promote", "obeyed")
 
 
 def test_no_rate_is_shown_while_the_agent_that_plays_is_suspended() -> None:

@@ -82,8 +82,8 @@ def test_its_own_physics_is_that_of_the_environment_it_is_trained_in(agent: Modu
     reference.state = np.array(balancer.state)
     for step in range(200):
         ours = balancer(step * 7 % 2)
-        theirs, _, fallen, _, _ = reference.step(step * 7 % 2)
-        np.testing.assert_allclose(ours.observation, theirs, rtol=1e-5, atol=1e-5)
+        expected, _, fallen, _, _ = reference.step(step * 7 % 2)
+        np.testing.assert_allclose(ours.observation, expected, rtol=1e-5, atol=1e-5)
         assert ours.terminated == fallen
         if fallen:
             assert ours.success is False

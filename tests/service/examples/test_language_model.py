@@ -17,8 +17,8 @@ AGENT = Path(__file__).resolve().parents[3] / "examples" / "language-model" / "a
 CALL = {"id": "c1", "type": "function", "function": {"name": "opening_hours", "arguments": '{"day": "Saturday"}'}}
 
 
-def said(message: dict[str, Any], asked: int, answered: int) -> bytes:
-    usage = {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+def say(message: dict[str, Any], asking: int, answered: int) -> bytes:
+    usage = {"prompt_tokens": asking, "completion_tokens": answered, "total_tokens": asking + answered}
     return json.dumps({"choices": [{"message": {"role": "assistant", **message}}], "usage": usage}).encode()
 
 
@@ -27,9 +27,9 @@ class Model(DataPlane):
 
     @property
     def answers(self) -> dict[str, tuple[int, bytes]]:
-        seen = json.loads(self.bodies("/v1/chat/completions")[-1])["messages"] if self.posts else [{}]
-        first = seen[-1].get("role") != "tool"
-        answer = said({"content": None, "tool_calls": [CALL]}, 40, 9) if first else said({"content": "10 to 14"}, 60, 5)
+        messages = json.loads(self.bodies("/v1/chat/completions")[-1])["messages"] if self.posts else [{}]
+        first = messages[-1].get("role") != "tool"
+        answer = say({"content": None, "tool_calls": [CALL]}, 40, 9) if first else say({"content": "10 to 14"}, 60, 5)
         return {"/v1/chat/completions": (200, answer)}
 
     @answers.setter
@@ -62,20 +62,20 @@ def test_turns_memories_and_a_thumb_reach_the_data_plane(servers: tuple[DataPlan
     assert done.returncode == 0, done.stderr
     assert done.stdout == "10 to 14\n"
     (body,) = data.bodies()
-    found = Trajectory.model_validate_json(body)
-    first, second = (step.observation for step in found.steps)
+    trajectory = Trajectory.model_validate_json(body)
+    first, second = (step.observation for step in trajectory.steps)
     assert isinstance(first, dict)
     assert isinstance(second, dict)
     assert [message["role"] for message in first["messages"]] == ["system", "user"]
     assert first["messages"][0]["content"].endswith("Be kind.")
     assert second["messages"] == [{"role": "tool", "tool_call_id": "c1", "content": "10 to 14"}]
-    values = found.outcome.values
+    values = trajectory.outcome.values
     assert (values["turns"], values["tool_calls"], values["input_tokens"], values["output_tokens"]) == (2, 1, 100, 14)
-    assert found.outcome.success
-    assert found.retrieval_ids == ["r1"]
+    assert trajectory.outcome.success
+    assert trajectory.retrieval_ids == ["r1"]
     (opinion,) = (json.loads(item) for item in data.bodies("/api/v1/feedback"))
     assert opinion == {
-        "trajectory_id": found.trajectory_id, "user_id": found.metadata["user_id"], "thumbs": "up",
+        "trajectory_id": trajectory.trajectory_id, "user_id": trajectory.metadata["user_id"], "thumbs": "up",
     }  # fmt: skip
     (memory,) = (json.loads(item) for item in data.bodies("/api/v1/memory/store"))
-    assert memory["user_id"] == found.metadata["user_id"] != "anna@example.org"
+    assert memory["user_id"] == trajectory.metadata["user_id"] != "anna@example.org"

@@ -19,27 +19,27 @@ from testing.servers.ports import held_port
 from testing.servers.recording_server import DataPlane
 from testing.waiting import until
 
-ASKED = re.compile(r"user\n(\w\d) (plus|minus) (\w\d) \?")
-SEEN = re.compile(r"tool\n(-?\d+)")
+QUESTION = re.compile(r"user\n(\w\d) (plus|minus) (\w\d) \?")
+ANSWER = re.compile(r"tool\n(-?\d+)")
 EPISODES = 24
 
 
 def solve(prompt: str) -> str:
     """The right conversation, in a form of calls that no template would write."""
-    found = ASKED.search(prompt)
-    assert found, prompt
-    first, operation, second = found.groups()
-    seen = SEEN.findall(prompt)
+    match = QUESTION.search(prompt)
+    assert match, prompt
+    first, operation, second = match.groups()
+    results = ANSWER.findall(prompt)
     if "p" in first + second:
         return REFUSAL
-    if len(seen) < 2:
-        key = (first, second)[len(seen)]
+    if len(results) < 2:
+        key = (first, second)[len(results)]
         return f'<tool_call>{{"arguments": {{"key":   "{key}"}}, "name": "lookup"}}</tool_call>'
-    if len(seen) == 2:
+    if len(results) == 2:
         named = "add" if operation == "plus" else "subtract"
-        arguments = f'{{"b": {seen[1]}, "a": {seen[0]}, "operation": "{named}"}}'
+        arguments = f'{{"b": {results[1]}, "a": {results[0]}, "operation": "{named}"}}'
         return f'<tool_call>{{"name": "calculate", "arguments": {arguments}}}</tool_call>'
-    return f"answer {seen[2]}"
+    return f"answer {results[2]}"
 
 
 def test_it_holds_the_worlds_conversations_and_every_one_is_a_single_row_of_tokens(tmp_path: Path) -> None:
@@ -60,19 +60,19 @@ def test_it_holds_the_worlds_conversations_and_every_one_is_a_single_row_of_toke
         ).start()
         try:
             done = conversing(gateway.url, "ToolLookupGuarded-v1")
-            said = json.loads(done.stdout.splitlines()[-1])
-            assert (done.returncode, said["episodes"], said["errors"]) == (0, EPISODES, 0), done.stderr
-            assert said["return_mean_100"] == 1.0
+            report = json.loads(done.stdout.splitlines()[-1])
+            assert (done.returncode, report["episodes"], report["errors"]) == (0, EPISODES, 0), done.stderr
+            assert report["return_mean_100"] == 1.0
             metrics = httpx.get(f"{gateway.url}/metrics").text
             until(lambda: len(data.bodies()) == EPISODES)
         finally:
             gateway.stop()
             data.shutdown()
-    found = [Trajectory.model_validate_json(body) for body in data.bodies()]
-    assert all(one.outcome.success and one.outcome.episode_return == 1.0 for one in found)
-    rows = [{turn.row for step in one.steps if (turn := turn_of(step))} for one in found]
+    trajectories = [Trajectory.model_validate_json(body) for body in data.bodies()]
+    assert all(one.outcome.success and one.outcome.episode_return == 1.0 for one in trajectories)
+    rows = [{turn.row for step in one.steps if (turn := turn_of(step))} for one in trajectories]
     assert rows == [{0}] * EPISODES, "no history is encoded again"
-    assert {len(one.steps) for one in found} <= {1, 4}
+    assert {len(one.steps) for one in trajectories} <= {1, 4}
     assert re.search(rf'episodes_ended_total{{[^}}]*outcome="success"[^}}]*}} {EPISODES}\.0', metrics)
 
 

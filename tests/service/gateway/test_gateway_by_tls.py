@@ -82,10 +82,10 @@ def talk(client: httpx.Client, url: str, conversations: int = 24) -> set[str]:
     """Whole conversations; the arms that answered."""
     answered: set[str] = set()
     for _ in range(conversations):
-        said = client.post(f"{url}/v1/chat/completions", json=SPEAKING)
-        assert said.status_code == 200, said.text
-        answered.add(said.headers["x-learnloop-revision"])
-        ended = client.post(f"{url}/v1/episodes/{said.headers['x-learnloop-episode']}/end", json=ENDING)
+        response = client.post(f"{url}/v1/chat/completions", json=SPEAKING)
+        assert response.status_code == 200, response.text
+        answered.add(response.headers["x-learnloop-revision"])
+        ended = client.post(f"{url}/v1/episodes/{response.headers['x-learnloop-episode']}/end", json=ENDING)
         assert ended.status_code == 200, ended.text
         if len(answered) == 2:
             break
@@ -109,7 +109,7 @@ def test_a_conversation_reaches_either_arm_and_the_data_plane_without_a_plain_by
 
 def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane_or_the_other_arm(rig: Rig) -> None:
     strange = folder(rig.root / "strange-tls", authority("stranger"))
-    asked = len(rig.servers[CANARY].requests)
+    before = len(rig.servers[CANARY].requests)
     with ExitStack() as stack:
         # A data plane of its own: the rig's still receives the conversations of the tests before.
         data = DataPlane(tls=rig.shown)
@@ -128,10 +128,10 @@ def test_a_gateway_that_trusts_another_authority_hands_no_word_to_the_data_plane
         stack.callback(gateway.kill)
         with httpx.Client(verify=rig.verify, trust_env=False, timeout=30) as client:
             for _ in range(12):
-                said = client.post(f"{gateway.url}/v1/chat/completions", json=SPEAKING)
-                assert said.status_code == 200, said.text
-                assert said.headers["x-learnloop-revision"] == STABLE, "its own arm: the other one is not reached"
-                client.post(f"{gateway.url}/v1/episodes/{said.headers['x-learnloop-episode']}/end", json=ENDING)
+                response = client.post(f"{gateway.url}/v1/chat/completions", json=SPEAKING)
+                assert response.status_code == 200, response.text
+                assert response.headers["x-learnloop-revision"] == STABLE, "its own arm: the other one is not reached"
+                client.post(f"{gateway.url}/v1/episodes/{response.headers['x-learnloop-episode']}/end", json=ENDING)
             until(lambda: "CERTIFICATE_VERIFY_FAILED" in gateway.log, client, gateway.url)
         assert data.posts == []
-    assert len(rig.servers[CANARY].requests) == asked
+    assert len(rig.servers[CANARY].requests) == before

@@ -35,9 +35,9 @@ TOOL: Any = {
 
 def speak(prompt: str) -> str:
     """Calls the tool where one is offered, then says what it answered."""
-    asked = prompt.rsplit("<|im_start|>tool\n", 1)
-    if len(asked) > 1 and asked[1].endswith("<|im_end|>\n<|im_start|>assistant\n"):
-        return f"it is {asked[1].split('<|im_end|>')[0]}"
+    parts = prompt.rsplit("<|im_start|>tool\n", 1)
+    if len(parts) > 1 and parts[1].endswith("<|im_end|>\n<|im_start|>assistant\n"):
+        return f"it is {parts[1].split('<|im_end|>')[0]}"
     if "lookup" in prompt.split("<|im_end|>")[0]:
         return '<tool_call>{"arguments": {"key": "k1"},  "name": "lookup"}</tool_call>'
     return "hello"
@@ -88,8 +88,8 @@ class Rig:
 
     def trajectories(self) -> list[Trajectory]:
         """What the data plane got, each once."""
-        found = [Trajectory.model_validate_json(body) for body in self.data.bodies()]
-        return list({one.trajectory_id: one for one in found}.values())
+        recorded = [Trajectory.model_validate_json(body) for body in self.data.bodies()]
+        return list({one.trajectory_id: one for one in recorded}.values())
 
 
 def turns(trajectory: Trajectory) -> list[LanguageTurn]:
@@ -122,13 +122,13 @@ def test_openais_client_talks_to_both_arms_streams_calls_tools_and_keeps_its_con
         call: Any = message.tool_calls[0]
         assert json.loads(call.function.arguments) == {"key": "k1"}
         messages += [message, {"role": "tool", "tool_call_id": call.id, "content": "4"}]
-        said = ""
+        text = ""
         with client.chat.completions.create(
             model="cart", messages=messages, tools=[TOOL], stream=True, extra_headers=headers
         ) as stream:
             for piece in stream:
-                said += piece.choices[0].delta.content or ""
-        assert said == "it is 4"
+                text += piece.choices[0].delta.content or ""
+        assert text == "it is 4"
         ending = {"status": "completed", "episode_return": 1.0, "length": 2, "success": True}
         answer = httpx.post(f"{rig.gateways[STABLE].url}/v1/episodes/{headers['x-learnloop-episode']}/end", json=ending)
         assert answer.json()["counted"], answer.text
@@ -251,8 +251,8 @@ def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_l
     assert gateway.stop() == 0
     assert rig.gateways[CANARY].stop() == 0
     assert [one for one in rig.trajectories() if one.started_at > since] == []
-    said = [turn for one in rig.trajectories() if one.episode_id == mixed for turn in turns(one)]
-    assert len(said) == 1, "of a conversation that an arm began, its own turn alone is kept"
+    entries = [turn for one in rig.trajectories() if one.episode_id == mixed for turn in turns(one)]
+    assert len(entries) == 1, "of a conversation that an arm began, its own turn alone is kept"
     gateway.process = rig.gateways[CANARY].process = None
 
 

@@ -99,16 +99,16 @@ def test_it_begins_at_once_ends_by_itself_and_leaves_no_evidence(rig: Rig) -> No
     ending = {"status": "completed", "episode_return": 1.0, "length": 1, "success": True}
     for gateway, episode in zip(rig.gateways, episodes, strict=True):
         httpx.post(f"{gateway.url}/v1/episodes/{episode}/end", json=ending).raise_for_status()
-        said = httpx.get(f"{gateway.url}/metrics").text.splitlines()
-        ended = [line for line in said if line.startswith("learnloop_episodes_ended_total{")]
+        metrics = httpx.get(f"{gateway.url}/metrics").text.splitlines()
+        ended = [line for line in metrics if line.startswith("learnloop_episodes_ended_total{")]
         assert all(line.endswith(" 0.0") for line in ended if "withdrawn" not in line), ended
         assert any(line.endswith(" 1.0") for line in ended if "withdrawn" in line), ended
     later = ask(rig.gateways[0]).headers["x-learnloop-episode"]
     time.sleep(6)  # an episode so soon after the end counts as touched
     later = ask(rig.gateways[0]).headers["x-learnloop-episode"]
     httpx.post(f"{rig.gateways[1].url}/v1/episodes/{later}/end", json=ending).raise_for_status()
-    said = httpx.get(f"{rig.gateways[1].url}/metrics").text
-    assert 'outcome="success",revision="aaaaaaaa"} 1.0' in said, "the next one is evidence again, of any gateway"
+    metrics = httpx.get(f"{rig.gateways[1].url}/metrics").text
+    assert 'outcome="success",revision="aaaaaaaa"} 1.0' in metrics, "the next one is evidence again, of any gateway"
 
 
 def test_a_gateway_that_starts_anew_obeys_what_holds_and_no_more(rig: Rig) -> None:

@@ -17,7 +17,7 @@ DATE = "2026-01-01T00:00:00Z"
 pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
 
 
-def known(folder: Path, *modules: str) -> str:
+def vulnerable(folder: Path, *modules: str) -> str:
     """A database of vulnerabilities in every version of these modules; its address."""
     index = []
     for number, path in enumerate(modules):
@@ -26,16 +26,16 @@ def known(folder: Path, *modules: str) -> str:
         affected = [{"package": {"name": path, "ecosystem": "Go"}, "ranges": ranges, "ecosystem_specific": {}}]
         entry: dict[str, Any] = {"schema_version": "1.3.1", "id": name, "modified": DATE, "affected": affected}
         index.append({"path": path, "vulns": [{"id": name, "modified": DATE}]})
-        said = {"summary": "made up", "details": "made up", "database_specific": {"url": "https://example.com"}}
-        write(folder / "ID" / f"{name}.json", {**entry, **said})
+        advisory = {"summary": "made up", "details": "made up", "database_specific": {"url": "https://example.com"}}
+        write(folder / "ID" / f"{name}.json", {**entry, **advisory})
     write(folder / "index" / "modules.json", index)
     write(folder / "index" / "db.json", {"modified": DATE})
     return folder.as_uri()
 
 
-def write(path: Path, said: Any) -> None:
+def write(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(said))
+    path.write_text(json.dumps(content))
 
 
 def audit(tmp_path: Path, *modules: str, accepted: str = "", go: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def audit(tmp_path: Path, *modules: str, accepted: str = "", go: str | None = No
     for program in programs.iterdir():
         program.chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "GOFLAGS": ""}
-    environment["GO_VULNERABILITIES"] = known(tmp_path / "database", *modules)
+    environment["GO_VULNERABILITIES"] = vulnerable(tmp_path / "database", *modules)
     environment["AUDIT_ACCEPTED"] = str(tmp_path / "accepted.txt")
     return subprocess.run(
         [ROOT / "hack" / "audit", MODULE], env=environment, capture_output=True, text=True, timeout=600, check=False
@@ -86,5 +86,5 @@ def test_a_checker_that_crashes_after_an_accepted_finding_does_not_pass(tmp_path
     crash = (
         "#!/bin/sh\necho 'Vulnerability #1: GO-2026-0000'\necho 'panic: out of memory' >&2\necho 'exit status 2' >&2\n"
     )
-    said = audit(tmp_path, accepted="GO-2026-0000 never called\n", go=f"{crash}exit 1\n")
-    assert said.returncode == 1, said.stdout + said.stderr
+    done = audit(tmp_path, accepted="GO-2026-0000 never called\n", go=f"{crash}exit 1\n")
+    assert done.returncode == 1, done.stdout + done.stderr

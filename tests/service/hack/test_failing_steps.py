@@ -80,7 +80,7 @@ def machine(tmp_path: Path, cache: Path) -> Iterator[Fakes]:
 
 def started(machine: Fakes, **environment: str) -> "subprocess.Popen[str]":
     home = machine.folder.parent
-    told = machine.environment(
+    variables = machine.environment(
         **{
             MARK: str(home),
             "LEARNLOOP_APT_STATE": str(home / "apt"),
@@ -91,7 +91,7 @@ def started(machine: Fakes, **environment: str) -> "subprocess.Popen[str]":
         }
     )
     command = [sys.executable, "-c", DEMO, str(HACK)]
-    return subprocess.Popen(command, env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def last_line(process: "subprocess.Popen[str]", status: int) -> str:
@@ -110,9 +110,9 @@ def last_line(process: "subprocess.Popen[str]", status: int) -> str:
 )
 def test_a_program_fails(machine: Fakes, program: str, does: str, reason: str) -> None:
     machine.program(program, does)
-    said = last_line(started(machine, FAKE_MISSING="containerd" if program == "apt-get" else ""), 2)
-    assert said.startswith("make demo: `")
-    assert said.endswith(reason)
+    line = last_line(started(machine, FAKE_MISSING="containerd" if program == "apt-get" else ""), 2)
+    assert line.startswith("make demo: `")
+    assert line.endswith(reason)
 
 
 IMAGE_FAILS = """
@@ -131,16 +131,16 @@ def test_building_an_image_fails(machine: Fakes) -> None:
 
 def test_a_step_hangs(machine: Fakes) -> None:
     machine.program("go", SILENT)
-    said = last_line(started(machine, LEARNLOOP_IDLE_MINUTES="0.05"), 2)
-    assert "hangs: for 0.05 minutes it neither printed, computed nor read anything" in said
-    assert "go build" in said or "go list" in said
+    line = last_line(started(machine, LEARNLOOP_IDLE_MINUTES="0.05"), 2)
+    assert "hangs: for 0.05 minutes it neither printed, computed nor read anything" in line
+    assert "go build" in line or "go list" in line
 
 
 def test_helm_fails(machine: Fakes, tmp_path: Path) -> None:
     machine.program("kubectl")
     machine.program("helm", 'echo "Error: context deadline exceeded"; exit 1')
-    said = last_line(started(machine, FAKE_STARTED=str(tmp_path / "kubeconfig")), 2)
-    assert said.endswith("ended with 1: Error: context deadline exceeded")
+    line = last_line(started(machine, FAKE_STARTED=str(tmp_path / "kubeconfig")), 2)
+    assert line.endswith("ended with 1: Error: context deadline exceeded")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -149,5 +149,5 @@ def test_the_user_interrupts(machine: Fakes, number: signal.Signals) -> None:
     calls = ("go build", "debootstrap", "containerd")
     until(lambda: all(any(call.startswith(name) for call in machine.calls()) for name in calls))
     os.kill(demo.pid, number)
-    said = last_line(demo, 130)
-    assert said == f"make demo: interrupted by {number.name}; what it had started has been ended"
+    line = last_line(demo, 130)
+    assert line == f"make demo: interrupted by {number.name}; what it had started has been ended"

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def suite(command: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """`python -m learnloop_gates COMMAND` with what the operator tells a suite."""
     paths = os.pathsep.join(str(ROOT / part) for part in ("crds", "serving_image"))
-    told = {
+    environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": paths,
         "LEARNLOOP_GATE_SUITE": "s",
@@ -38,7 +38,7 @@ def suite(command: str, folder: Path, **env: str) -> subprocess.CompletedProcess
         "LEARNLOOP_GATE_CANDIDATE": CANARY,
     }
     program = [sys.executable, "-m", "learnloop_gates", command]
-    return subprocess.run(program, env=told | env, capture_output=True, text=True, timeout=240)
+    return subprocess.run(program, env=environment | env, capture_output=True, text=True, timeout=240)
 
 
 @pytest.mark.parametrize(("fault", "failed"), [("", 0), ("leaking", 15)])
@@ -121,8 +121,8 @@ def test_a_report_is_handed_in_with_the_pods_own_token_once_the_data_plane_answe
     (tmp_path / "report.json").write_text("{}")
     (tmp_path / "token").write_text("secret\n")
     plane = receiver(503, 201)
-    told = {"LEARNLOOP_GATE_JOB": "cart-gate-1", "LEARNLOOP_DATA_URL": plane.url}
-    done = suite("deliver", tmp_path, **told, LEARNLOOP_TOKEN_FILE=str(tmp_path / "token"))
+    environment = {"LEARNLOOP_GATE_JOB": "cart-gate-1", "LEARNLOOP_DATA_URL": plane.url}
+    done = suite("deliver", tmp_path, **environment, LEARNLOOP_TOKEN_FILE=str(tmp_path / "token"))
     assert done.returncode == 0, done.stderr
     path, body, headers = plane.got[-1]
     assert path == "/api/v1/models/cart/gates/cart-gate-1/report"
@@ -132,12 +132,12 @@ def test_a_report_is_handed_in_with_the_pods_own_token_once_the_data_plane_answe
 
 
 def test_a_report_that_is_refused_or_missing_ends_the_pod_with_the_reason(receiver: Any, tmp_path: Path) -> None:
-    told = {"LEARNLOOP_GATE_JOB": "cart-gate-1", "LEARNLOOP_DATA_URL": receiver(403).url}
-    missing = suite("deliver", tmp_path, **told)
+    environment = {"LEARNLOOP_GATE_JOB": "cart-gate-1", "LEARNLOOP_DATA_URL": receiver(403).url}
+    missing = suite("deliver", tmp_path, **environment)
     assert missing.returncode == 1
     assert "the suite's container must write its report there" in missing.stderr
     (tmp_path / "report.json").write_text("{}")
-    refused = suite("deliver", tmp_path, **told)
+    refused = suite("deliver", tmp_path, **environment)
     assert refused.returncode == 1
     assert "refuses the report: 403" in refused.stderr
 
@@ -190,19 +190,19 @@ def test_a_policy_of_numbers_is_judged_at_weight_0_by_what_was_recorded(
     stored = StoredReport(job="j", sha256="e" * 64, received_at=NOW, report=report)
     spec = GateSuite.model_validate({"name": "s", "builtin": "replay", "samples": 100})
     run = SuiteRun("succeeded", "", NOW, stored)
-    found = judge_suite(spec, run, CANARY, waited=1.0, baseline=True, seconds=600.0, now=NOW)
-    assert found.verdict == verdict, found.message
+    finding = judge_suite(spec, run, CANARY, waited=1.0, baseline=True, seconds=600.0, now=NOW)
+    assert finding.verdict == verdict, finding.message
 
 
 def test_a_first_model_at_its_gates_answers_whoever_names_it_and_nobody_else(tmp_path: Path) -> None:
     first = LiveServer(CANARY, policy=linear_policy(tmp_path)).start()
     try:
         first.route(table((CANARY, "canary", 0, first.url)))
-        asked = {"inputs": [{"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}]}
-        refused = first.post("/v2/models/cart/infer", asked)
+        body = {"inputs": [{"name": "observation", "datatype": "FP32", "shape": [1, 4], "data": [1, 0, 0, 0]}]}
+        refused = first.post("/v2/models/cart/infer", body)
         assert refused.status_code == 503
         assert "is at its gates" in refused.json()["error"]
         assert first.post("/v1/episodes", {}).status_code == 503
-        assert first.post(f"/v2/models/cart/versions/{CANARY}/infer", asked).status_code == 200
+        assert first.post(f"/v2/models/cart/versions/{CANARY}/infer", body).status_code == 200
     finally:
         first.stop()

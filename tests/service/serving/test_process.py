@@ -85,16 +85,16 @@ def test_a_flood_of_sockets_takes_no_probe_away(tmp_path: Path) -> None:
         process = subprocess.Popen([sys.executable, "-m", "learnloop_serving"], env=env, stderr=subprocess.DEVNULL)
         stack.callback(process.wait, 120)
         stack.callback(process.kill)
-        asked = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{probes}", timeout=60))
-        _wait_ready(asked)
-        assert "learnloop_" in asked.get("/metrics").text
-        assert asked.post("/v1/episodes", json={}).status_code == 404, "nobody acts by way of the probes"
+        client = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{probes}", timeout=60))
+        _wait_ready(client)
+        assert "learnloop_" in client.get("/metrics").text
+        assert client.post("/v1/episodes", json={}).status_code == 404, "nobody acts by way of the probes"
         assert httpx.post(f"http://127.0.0.1:{port}/v1/episodes", json={}).status_code == 200
         for _ in range(CONNECTIONS):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
         assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 503
         for path in ("/healthz", "/readyz", "/metrics"):
-            assert asked.get(path).status_code == 200
+            assert client.get(path).status_code == 200
 
 
 def test_a_model_that_cannot_be_loaded_leaves_one_sentence_and_exit_status_1(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ PASSWORD = "correct-horse"
 def manifests() -> dict[tuple[str, str], Any]:
     """What the operator makes of MemoryService `mem` in namespace `red`."""
     metadata = {"name": "mem", "namespace": "red", "uid": "u", "generation": 1}
-    seen = MemoryServiceSnapshot(
+    snapshot = MemoryServiceSnapshot(
         now=datetime.now(UTC),
         object={"apiVersion": "learnloop.dev/v1alpha1", "kind": "MemoryService", "metadata": metadata, "status": {}},
         spec=MemoryServiceSpec.model_validate({"storage": {"size": "1Gi"}}),
@@ -46,7 +46,7 @@ def manifests() -> dict[tuple[str, str], Any]:
         tls=True,
         fresh_password=PASSWORD,
     )
-    return {(item["kind"], item["metadata"]["name"]): item for item in decide(seen).apply}
+    return {(item["kind"], item["metadata"]["name"]): item for item in decide(snapshot).apply}
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def running(installation: Installation) -> Iterator[Installation]:
     programs.mkdir()
     shutil.copy(ROOT / "hack/images/postgres/entrypoint", programs)
     container = pod["containers"][0]
-    told = {item["name"]: item["value"] for item in container["env"]} | {
+    environment = {item["name"]: item["value"] for item in container["env"]} | {
         "POSTGRES_PASSWORD_FILE": str(installation.root / "credentials" / "postgres-password"),
         "PGDATA": str(installation.root / "data" / "pgdata"),
         "PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}",
@@ -118,7 +118,7 @@ def running(installation: Installation) -> Iterator[Installation]:
     options: dict[str, Any] = {}
     if installation.user:
         options = dict(zip(("user", "group"), installation.user, strict=True))
-    process = subprocess.Popen(command, env=told, cwd=installation.root, stderr=subprocess.DEVNULL, **options)
+    process = subprocess.Popen(command, env=environment, cwd=installation.root, stderr=subprocess.DEVNULL, **options)
     try:
         assert PROGRAMS
         wait_for(installation.port)
@@ -144,16 +144,16 @@ def dsn(running: Installation, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_both_drivers_reach_it_encrypted_by_the_address_that_the_memory_service_has(dsn: str) -> None:
-    asked = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+    query = "SELECT ssl, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
     connection = await asyncpg.connect(dsn, password=PASSWORD)
     try:
-        encrypted, version = await connection.fetchrow(asked)
+        encrypted, version = await connection.fetchrow(query)
     finally:
         await connection.close()
     assert encrypted
     assert version in ("TLSv1.2", "TLSv1.3")
     with psycopg.connect(dsn, hostaddr="127.0.0.1", password=PASSWORD) as other:
-        assert other.execute(asked).fetchone() == (True, version)
+        assert other.execute(query).fetchone() == (True, version)
 
 
 async def test_another_authority_is_refused_by_both_drivers(dsn: str, running: Installation) -> None:

@@ -50,8 +50,8 @@ def server(directory: Path, name: str, ports: tuple[int, int, int], files: Folde
 
 def neighbours(port: int) -> set[str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/routez", timeout=10) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return {route["remote_name"] for route in found["routes"]}
+        routes: dict[str, Any] = json.load(answer)
+    return {route["remote_name"] for route in routes["routes"]}
 
 
 def test_servers_join_by_their_names_and_a_tenants_certificate_does_not_open_the_door(tmp_path: Path) -> None:

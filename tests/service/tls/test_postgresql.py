@@ -42,7 +42,7 @@ async def test_a_rollover_of_its_certificate_under_load_refuses_nobody(served: t
     dsn = f"{url}?sslmode=verify-full&sslrootcert={files.bundle}"
     await asyncio.sleep(SETTLE_SECONDS)
     over, connected = asyncio.Event(), 0
-    kept = await asyncpg.connect(dsn)
+    held = await asyncpg.connect(dsn)
 
     async def keep_connecting() -> None:
         nonlocal connected
@@ -70,8 +70,8 @@ async def test_a_rollover_of_its_certificate_under_load_refuses_nobody(served: t
     await settle()
     over.set()
     await task
-    assert await kept.fetchval(ENCRYPTED), "the connection from before the rollover lives on"
-    await kept.close()
+    assert await held.fetchval(ENCRYPTED), "the connection from before the rollover lives on"
+    await held.close()
     # Optuna's driver reads the same URL.
     with psycopg.connect(dsn) as connection:
         assert connection.execute(ENCRYPTED).fetchone() == (True,)

@@ -146,16 +146,16 @@ async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_TLS_CA", str(parts.hub.bundle))
-    over, asked, opened, recorded = asyncio.Event(), 0, 0, 0
+    over, requests, opened, recorded = asyncio.Event(), 0, 0, 0
     async with fresh_connections(parts) as client:
         await ready(parts, client)
         loop = Learnloop("walker", "https://unused", data_url=parts.url, namespace="red", token_file=parts.token)
 
         async def keep_asking() -> None:
-            nonlocal asked
+            nonlocal requests
             while not over.is_set():
                 (await client.get(f"{parts.url}/healthz")).raise_for_status()
-                asked += 1
+                requests += 1
 
         async def keep_opening() -> None:
             nonlocal opened
@@ -176,13 +176,13 @@ async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(
             tasks = [asyncio.create_task(one()) for one in (keep_asking, keep_opening, keep_recording)]
 
             async def settle() -> None:
-                before = asked, opened, recorded
+                before = requests, opened, recorded
                 await asyncio.sleep(SETTLE_SECONDS)
 
                 async def moved() -> bool:
                     for task in tasks:
                         assert not task.done(), task.exception()
-                    return asked > before[0] and opened > before[1] and recorded > before[2]
+                    return requests > before[0] and opened > before[1] and recorded > before[2]
 
                 await until(moved)
 
@@ -199,7 +199,7 @@ async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(
             over.set()
             await asyncio.gather(*tasks)
             assert await loop.flush(60) == 0
-    assert min(asked, opened, recorded) > 20
+    assert min(requests, opened, recorded) > 20
     connection = await asyncpg.connect(parts.dsn)
     try:
 

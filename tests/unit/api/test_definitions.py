@@ -135,13 +135,13 @@ def test_status_has_neither_defaults_nor_rules(kind: Kind) -> None:
 
 @each_kind
 def test_columns_scale_and_selectors_point_at_fields_that_exist(kind: Kind) -> None:
-    known = {path.removesuffix("[]") for path, _ in schemas(kind)} | {"metadata.creationTimestamp"}
+    documented = {path.removesuffix("[]") for path, _ in schemas(kind)} | {"metadata.creationTimestamp"}
     paths = [column.path for column in kind.columns] + list(kind.selectable)
     if kind.scale:
         paths += [kind.scale, ".status.replicas", ".status.selector"]
     for path in paths:
         plain = re.sub(r'\[\?\(@\.type=="\w+"\)\]', "[]", path).replace("[*]", "[]").lstrip(".")
-        assert plain in known, path
+        assert plain in documented, path
 
 
 def test_every_field_of_a_recipe_is_frozen() -> None:
@@ -195,14 +195,14 @@ def test_a_field_without_a_type_is_refused_with_its_place() -> None:
 
 @each_kind
 def test_what_kubectl_explain_prints_are_sentences_of_at_most_thirty_words(kind: Kind) -> None:
-    said = {kind.name: kind.description}
+    descriptions = {kind.name: kind.description}
     for place, schema in (("spec", spec_schema(kind.spec)), ("status", status_schema(kind.status))):
-        said |= {path: node["description"] for path, node in walk(schema, place) if "description" in node}
-    unended = [path for path, text in said.items() if not text.endswith(".")]
+        descriptions |= {path: node["description"] for path, node in walk(schema, place) if "description" in node}
+    unended = [path for path, text in descriptions.items() if not text.endswith(".")]
     assert unended == [], "end the description with a full stop"
     long = [
         f"{path}: {sentence}"
-        for path, text in said.items()
+        for path, text in descriptions.items()
         for sentence in re.split(r"(?<=[.!?])\s+", text)
         if len(sentence.split()) > 30
     ]

@@ -13,15 +13,15 @@ ENDS = st.tuples(NUMBERS, NUMBERS).filter(lambda ends: ends[0] < ends[1])
 
 
 @given(st.integers(1, 65_536), SIZES)
-def test_a_choice_reads_back_as_it_was_written(choices: int, seen: int | None) -> None:
-    spaces = UniformSpaces(choices, observations=seen)
+def test_a_choice_reads_back_as_it_was_written(choices: int, observations: int | None) -> None:
+    spaces = UniformSpaces(choices, observations=observations)
     assert parse(spaces.uri()) == spaces
 
 
 @given(st.integers(0, 99), st.lists(ENDS, min_size=1, max_size=4), st.integers(1, 3), SIZES)
-def test_numbers_read_back_exactly(choices: int, ends: list[tuple[float, float]], times: int, seen: int | None) -> None:
+def test_numbers_read_back_exactly(choices: int, ends: list[tuple[float, float]], times: int, size: int | None) -> None:
     low, high = (tuple(end[side] for end in ends for _ in range(times)) for side in (0, 1))
-    spaces = UniformSpaces(choices, low, high, seen)
+    spaces = UniformSpaces(choices, low, high, size)
     assert parse(spaces.uri()) == spaces
     assert re.fullmatch(PATTERN, spaces.uri())
 

@@ -88,7 +88,7 @@ def test_the_config_map_patch_is_up_to_date_and_reads_like_the_files() -> None:
 
 
 def test_the_config_map_is_whole_for_argo_cd_reads_no_other() -> None:
-    found = yaml.safe_load((ROOT / "charts" / "argocd" / "argocd-cm.yaml").read_text())
-    assert (found["apiVersion"], found["kind"], found["metadata"]["name"]) == ("v1", "ConfigMap", "argocd-cm")
-    assert found["metadata"]["labels"]["app.kubernetes.io/part-of"] == "argocd"
-    assert all(key.split("_")[0].endswith("learnloop.dev") for key in found["data"]), "nobody else's settings"
+    whole = yaml.safe_load((ROOT / "charts" / "argocd" / "argocd-cm.yaml").read_text())
+    assert (whole["apiVersion"], whole["kind"], whole["metadata"]["name"]) == ("v1", "ConfigMap", "argocd-cm")
+    assert whole["metadata"]["labels"]["app.kubernetes.io/part-of"] == "argocd"
+    assert all(key.split("_")[0].endswith("learnloop.dev") for key in whole["data"]), "nobody else's settings"

@@ -25,8 +25,8 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 @cache
 def _object(document: str) -> Object | None:
     """Read once, although it comes in many renderings. Not to be changed."""
-    found: Object | None = yaml.load(document, LOADER)
-    return found
+    body: Object | None = yaml.load(document, LOADER)
+    return body
 
 
 class Rejected(Exception):
@@ -46,19 +46,19 @@ class Release:
 
     def one(self, kind: str, name: str) -> Object:
         """The only object of this kind and name."""
-        found = [item for item in self.of(kind) if item["metadata"]["name"] == name]
-        assert len(found) == 1, f"{len(found)} objects {kind}/{name}"
-        return found[0]
+        objects = [item for item in self.of(kind) if item["metadata"]["name"] == name]
+        assert len(objects) == 1, f"{len(objects)} objects {kind}/{name}"
+        return objects[0]
 
     def pods(self) -> dict[str, Object]:
         """Every pod the release runs: owner → pod spec and labels."""
-        found = {}
+        templates = {}
         for item in self.objects:
             if item["kind"] == "Pod":
-                found[f"Pod/{item['metadata']['name']}"] = item
+                templates[f"Pod/{item['metadata']['name']}"] = item
             elif item["kind"] in ("Deployment", "StatefulSet"):
-                found[f"{item['kind']}/{item['metadata']['name']}"] = item["spec"]["template"]
-        return found
+                templates[f"{item['kind']}/{item['metadata']['name']}"] = item["spec"]["template"]
+        return templates
 
     def environment(self, deployment: str) -> dict[str, Any]:
         """Variables of a Deployment's one container: name → value, or where it comes from."""
@@ -72,12 +72,12 @@ Render = Callable[..., Release]
 @pytest.fixture(scope="session")
 def helm() -> str:
     """Path of the Helm to test with."""
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, ROOT / "hack" / "helm", "--cached"], capture_output=True, text=True, timeout=240
     )
-    if found.returncode:
-        pytest.skip(f"no Helm to render the chart with: {found.stderr.strip()}")
-    return found.stdout.strip()
+    if done.returncode:
+        pytest.skip(f"no Helm to render the chart with: {done.stderr.strip()}")
+    return done.stdout.strip()
 
 
 @pytest.fixture(scope="session")
@@ -87,12 +87,12 @@ def render(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
     The definitions, nine tenths of the text, are left out unless the values say something of `crds`.
     """
     folder = tmp_path_factory.mktemp("values")
-    known: dict[str, Release] = {}
+    releases: dict[str, Release] = {}
 
     def run(values: Mapping[str, Any] | None = None, *arguments: str, name: str = "learnloop") -> Release:
         key = json.dumps([values, arguments, name], sort_keys=True)
-        if key not in known:
-            file = folder / f"{len(known)}.json"
+        if key not in releases:
+            file = folder / f"{len(releases)}.json"
             file.write_text(json.dumps({"crds": {"enabled": False}} | dict(values or {})))
             command = [helm, "template", name, str(CHART), "-n", "learnloop-system", "-f", str(file), *arguments]
             # Helm ends before there is anything to collect.
@@ -100,7 +100,7 @@ def render(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
             if done.returncode:
                 raise Rejected(done.stderr)
-            known[key] = Release(done.stdout)
-        return known[key]
+            releases[key] = Release(done.stdout)
+        return releases[key]
 
     return run

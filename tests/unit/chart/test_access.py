@@ -23,13 +23,13 @@ APPLIED = (
 
 def rights(rules: Iterable[Object]) -> Rights:
     """What the rules allow on objects of any name."""
-    found: Rights = defaultdict(set)
+    granted: Rights = defaultdict(set)
     for rule in rules:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 if "resourceNames" not in rule:
-                    found[group, resource] |= set(rule["verbs"])
-    return found
+                    granted[group, resource] |= set(rule["verbs"])
+    return granted
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +81,9 @@ def test_the_user_owns_the_spec(operator: Rights) -> None:
 
 
 def test_nothing_is_allowed_that_the_table_does_not_list(operator: Rights) -> None:
-    known = {(kind.group, kind.plural) for kind in kinds.ALL_KINDS}
-    known |= {(kind.group, f"{kind.plural}/{part}") for kind in kinds.OWN_KINDS for part in ("status", "finalizers")}
-    assert set(operator) - known == {("apiextensions.k8s.io", "customresourcedefinitions")}
+    listed = {(kind.group, kind.plural) for kind in kinds.ALL_KINDS}
+    listed |= {(kind.group, f"{kind.plural}/{part}") for kind in kinds.OWN_KINDS for part in ("status", "finalizers")}
+    assert set(operator) - listed == {("apiextensions.k8s.io", "customresourcedefinitions")}
     assert operator["apiextensions.k8s.io", "customresourcedefinitions"] == READ
     assert operator["", "secrets"] == {"create"}, "no Secret is read"
     assert operator["", "pods"] == READ
@@ -165,9 +165,9 @@ def test_the_data_plane_may_ask_who_somebody_is_and_nothing_else_until_it_is_ask
 
     def granted(release: Release) -> list[Object]:
         bindings = release.of("RoleBinding", "ClusterRoleBinding")
-        mine = [item for item in bindings if item["subjects"][0]["name"] == account]
+        own = [item for item in bindings if item["subjects"][0]["name"] == account]
         roles = {item["metadata"]["name"]: item for item in release.of("Role", "ClusterRole")}
-        named = [item["roleRef"]["name"] for item in mine]
+        named = [item["roleRef"]["name"] for item in own]
         return [roles[name]["rules"] if name in roles else name for name in named]
 
     [asks] = granted(render())

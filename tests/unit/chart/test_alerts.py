@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testing.metrics.asked import RULES, rules
+from testing.metrics.queries import RULES, rules
 
 from .conftest import ROOT, Render
 

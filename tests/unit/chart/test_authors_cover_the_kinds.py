@@ -45,8 +45,8 @@ def leaves(schema: dict[str, Any], at: str) -> Iterator[tuple[str, dict[str, Any
 def accepts(leaf: dict[str, Any], address: str) -> bool:
     """Is this leaf for addresses, and may this one stand there? One that takes any word is none."""
     rules = [rule["rule"] for rule in leaf.get("x-kubernetes-validations", ())]
-    found = [re.fullmatch(r"self\.matches\('(.*)'\)", rule) for rule in rules]
-    patterns = [match[1].replace("\\\\", "\\") for match in found if match] + [leaf.get("pattern", "")]
+    matches = [re.fullmatch(r"self\.matches\('(.*)'\)", rule) for rule in rules]
+    patterns = [match[1].replace("\\\\", "\\") for match in matches if match] + [leaf.get("pattern", "")]
     return all(re.search(one, address) for one in patterns) and not all(re.search(one, "word") for one in patterns)
 
 
@@ -60,12 +60,12 @@ def all_leaves() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def listed() -> set[str]:
     """Leaves of free_leaves.txt: each line is a path and the names of leaves below it."""
-    found = set()
+    fields = set()
     for line in FREE.read_text(encoding="utf-8").splitlines():
         block, _, names = line.partition(":")
         if not line.startswith("#"):
-            found |= {f"{block}.{name}" for name in names.split()}
-    return found
+            fields |= {f"{block}.{name}" for name in names.split()}
+    return fields
 
 
 class Policy:
@@ -79,8 +79,8 @@ class Policy:
 
     def reads(self, variable: str, root: str = "object") -> list[str]:
         """Paths in a list, without `spec`."""
-        found = re.findall(rf"{re.escape(root)}\.\?spec\.([.?A-Za-z]+)", self.variables[variable])
-        return [path.replace("?", "") for path in found]
+        paths = re.findall(rf"{re.escape(root)}\.\?spec\.([.?A-Za-z]+)", self.variables[variable])
+        return [path.replace("?", "") for path in paths]
 
     def asks(self, path: str) -> bool:
         """Does it ask about the author's rights for this leaf?"""

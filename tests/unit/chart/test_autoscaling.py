@@ -43,17 +43,17 @@ def test_an_upgrade_does_not_roll_back_the_replicas_that_an_autoscaler_has_set(
 
 def test_both_look_at_a_metric_that_the_data_plane_tells_of_the_stream_of_episodes(render: Render) -> None:
     metrics = Metrics()
-    told = generate_latest(metrics.registry).decode()
+    text = generate_latest(metrics.registry).decode()
     [external] = scaled(render, by="hpa").one("HorizontalPodAutoscaler", "learnloop-data")["spec"]["metrics"]
-    asked = external["external"]["metric"]
-    assert f"# TYPE {asked['name']} gauge" in told
-    assert asked["selector"]["matchLabels"] == {"stream": TRAJECTORIES}
-    found = re.fullmatch(
+    metric = external["external"]["metric"]
+    assert f"# TYPE {metric['name']} gauge" in text
+    assert metric["selector"]["matchLabels"] == {"stream": TRAJECTORIES}
+    match = re.fullmatch(
         r'max\((\w+)\{stream="(\w+)",namespace="learnloop-system"\}\)',
         query(scaled(render, by="keda", prometheus=PROMETHEUS)),
     )
-    assert found is not None
-    assert found.groups() == (asked["name"], TRAJECTORIES)
+    assert match is not None
+    assert match.groups() == (metric["name"], TRAJECTORIES)
 
 
 def test_bounds_and_the_backlog_of_each_replica_are_those_of_the_values(render: Render) -> None:

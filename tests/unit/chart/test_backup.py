@@ -16,8 +16,8 @@ def test_there_is_none_unless_it_is_wanted(render: Render) -> None:
 
 
 def pod(release: Release, name: str = "learnloop-backup") -> dict[str, Any]:
-    found: dict[str, Any] = release.one("CronJob", name)["spec"]["jobTemplate"]["spec"]["template"]
-    return found
+    template: dict[str, Any] = release.one("CronJob", name)["spec"]["jobTemplate"]["spec"]["template"]
+    return template
 
 
 def containers(template: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testing.metrics.asked import dashboards, expressions, panels, selectors
+from testing.metrics.queries import dashboards, expressions, panels, selectors
 
 from .conftest import ROOT, Render
 
@@ -71,14 +71,14 @@ def test_a_dashboard_is_well_formed(name: str, page: dict[str, Any]) -> None:
 
 
 def test_every_metric_of_learning_is_shown_or_stands_on_the_list() -> None:
-    asked = {str(item.name) for _, page in EACH for _, text in expressions(page) for item in selectors(text)}
+    series = {str(item.name) for _, page in EACH for _, text in expressions(page) for item in selectors(text)}
     learning = {
         name
         for name in EXPORTED
         if name.startswith(("agent_rl_", "learnloop_training_", "learnloop_rollout", "learnloop_memory_recall"))
         or not name.startswith("learnloop_")
     }
-    missing = {name for name in learning if not {name, f"{name}_bucket"} & asked}
+    missing = {name for name in learning if not {name, f"{name}_bucket"} & series}
     assert missing == set(UNSHOWN)
 
 

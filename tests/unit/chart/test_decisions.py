@@ -9,7 +9,7 @@ from learnloop_api.names import VERBS, verb_annotation
 from .conftest import Rejected, Render
 
 POLICY = "learnloop-system-learnloop-decisions"
-TOLD = "LEARNLOOP_NAMES_ARE_VERIFIED"
+VERIFIED = "LEARNLOOP_NAMES_ARE_VERIFIED"
 
 
 def test_the_policy_covers_every_verb_and_the_operator_calls_names_verified(render: Render) -> None:
@@ -18,7 +18,7 @@ def test_the_policy_covers_every_verb_and_the_operator_calls_names_verified(rend
     assert verb_annotation("") in text
     assert all(f"'{verb}'" in text for verb in (*VERBS, "train"))
     assert release.one("ValidatingAdmissionPolicyBinding", POLICY)["spec"]["validationActions"] == ["Deny"]
-    assert release.environment("learnloop-operator")[TOLD] == "true"
+    assert release.environment("learnloop-operator")[VERIFIED] == "true"
 
 
 @pytest.mark.parametrize("values", [{"decisions": {"verifyNames": "never"}}, {"watchNamespaces": ["team-a"]}])
@@ -26,7 +26,7 @@ def test_without_the_policy_nothing_says_that_names_are_verified(render: Render,
     release = render(values)
     policies = release.of("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     assert POLICY not in {item["metadata"]["name"] for item in policies}
-    assert TOLD not in release.environment("learnloop-operator")
+    assert VERIFIED not in release.environment("learnloop-operator")
 
 
 def test_four_eyes_come_with_a_policy_and_are_told_to_the_operator(render: Render) -> None:
@@ -44,14 +44,14 @@ def test_four_eyes_without_verified_names_are_refused(render: Render) -> None:
 
 
 def test_the_operator_knows_the_lists_of_what_pods_may_have(render: Render) -> None:
-    told = json.loads(render({"authors": {"images": ["a/"]}}).environment("learnloop-operator")["LEARNLOOP_POD_RULES"])
-    assert told["images"] == ["a/"]
-    assert "hostPath" not in told["volumeKinds"]
-    assert set(told) == {"images", "serviceAccounts", "volumeKinds", "envSources"}
+    rules = json.loads(render({"authors": {"images": ["a/"]}}).environment("learnloop-operator")["LEARNLOOP_POD_RULES"])
+    assert rules["images"] == ["a/"]
+    assert "hostPath" not in rules["volumeKinds"]
+    assert set(rules) == {"images", "serviceAccounts", "volumeKinds", "envSources"}
 
 
 def test_the_operator_knows_the_images_of_model_servers(render: Render) -> None:
     own = {"modelServers": {"vllm": {"image": {"repository": "team/vllm", "tag": "1"}}}}
-    told = render({"serving": own, "global": {"imageRegistry": "r.example"}}).environment("learnloop-operator")
-    assert told["LEARNLOOP_VLLM_IMAGE"] == "r.example/team/vllm:1"
-    assert told["LEARNLOOP_LLAMA_CPP_IMAGE"] == "r.example/ggml-org/llama.cpp:server-b9994"
+    environment = render({"serving": own, "global": {"imageRegistry": "r.example"}}).environment("learnloop-operator")
+    assert environment["LEARNLOOP_VLLM_IMAGE"] == "r.example/team/vllm:1"
+    assert environment["LEARNLOOP_LLAMA_CPP_IMAGE"] == "r.example/ggml-org/llama.cpp:server-b9994"

@@ -24,17 +24,17 @@ def images(node: Any) -> set[str]:
         return {image for item in node for image in images(item)}
     if not isinstance(node, dict):
         return set()
-    found = {node["image"]} if isinstance(node.get("image"), str) else set()
+    references = {node["image"]} if isinstance(node.get("image"), str) else set()
     if str(node.get("name", "")).endswith("_IMAGE") and node.get("value"):
-        found.add(node["value"])
-    return found | {image for item in node.values() for image in images(item)}
+        references.add(node["value"])
+    return references | {image for item in node.values() for image in images(item)}
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_every_image_is_one_version_or_a_digest(render: Render, name: str) -> None:
-    found = images(render(VALUES[name]).objects)
-    assert len(found) >= 5, "what is looked at has images"
-    moving = {image for image in found if not image.startswith(LOCAL) and not EXACT.search(image)}
+    references = images(render(VALUES[name]).objects)
+    assert len(references) >= 5, "what is looked at has images"
+    moving = {image for image in references if not image.startswith(LOCAL) and not EXACT.search(image)}
     assert not moving, f"{name}: name a version or a digest"
 
 

@@ -31,7 +31,7 @@ URL = re.compile(r"(?:https?|nats|tls|postgresql)://(?:[^@/\s]*@)?learnloop-([a-
 
 def parties(release: Release) -> dict[str, Party]:
     """The release's pods, by the end of their names."""
-    found = {}
+    pods = {}
     for owner, pod in release.pods().items():
         ports = {
             port["name"]: port["containerPort"]
@@ -39,8 +39,8 @@ def parties(release: Release) -> dict[str, Party]:
             for port in container.get("ports", [])
         }
         name = owner.split("/learnloop-")[1]
-        found[name] = Party(name, HOME, pod["metadata"]["labels"], ports)
-    return found
+        pods[name] = Party(name, HOME, pod["metadata"]["labels"], ports)
+    return pods
 
 
 def configured(release: Release) -> set[tuple[str, str, int]]:
@@ -155,8 +155,8 @@ def at(address: str) -> Party:
 
 
 def test_a_public_receiver_is_reached_at_its_port_and_no_private_address_is(render: Render) -> None:
-    told = {"dataPlane": {"notifications": PUBLIC}, "networkPolicy": {"egress": API}}
-    release = render(told)
+    values = {"dataPlane": {"notifications": PUBLIC}, "networkPolicy": {"egress": API}}
+    release = render(values)
     network, data = Network(release.of("NetworkPolicy")), parties(release)["data"]
     for address in ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::5db8:d70e"):
         reached = {port for port in (25, 80, 443, 587, 7000, 8080, 9443) if network.allows(data, at(address), port)}
@@ -176,8 +176,8 @@ def test_a_public_receiver_is_reached_at_its_port_and_no_private_address_is(rend
 
 def test_a_private_receiver_is_reached_where_it_is_named(render: Render) -> None:
     named = [{"cidr": "10.1.2.3/32", "ports": [7000]}]
-    told = {"dataPlane": {"notifications": PRIVATE}}
-    for values, port, reached in ((told, 7000, True), (told, 443, False), ({}, 7000, True)):
+    chart_values = {"dataPlane": {"notifications": PRIVATE}}
+    for values, port, reached in ((chart_values, 7000, True), (chart_values, 443, False), ({}, 7000, True)):
         release = render(values | {"networkPolicy": {"egress": {**API, "notificationsTo": named}}})
         network = Network(release.of("NetworkPolicy"))
         assert network.allows(parties(release)["data"], at("10.1.2.3"), port) is reached
@@ -194,9 +194,9 @@ def workloads(release: Release) -> Settings:
 def test_what_the_operator_makes_fits_the_releases_own_policies(release: Release, network: Network) -> None:
     settings = workloads(release)
     assert settings.workload_network is not None
-    seen = situation(object=resource(), spec=spec())
+    snapshot = situation(object=resource(), spec=spec())
     defaults = replace(DEFAULTS, data_url=settings.data_url, network=settings.workload_network)
-    made = launch(seen, Backends(defaults=defaults), 0, "").apply
+    made = launch(snapshot, Backends(defaults=defaults), 0, "").apply
     both = Network([*release.of("NetworkPolicy"), *(item for item in made if item["kind"] == "NetworkPolicy")])
     rank = Party("a rank", "ns", {"learnloop.dev/training-job": "t", "app.kubernetes.io/component": "trainer"})
     pods = parties(release)

@@ -68,15 +68,15 @@ def test_every_port_that_is_named_exists(release: Release) -> None:
         name = item["metadata"]["name"]
         if item["kind"] == "NetworkPolicy" and "ingress" not in item["spec"]:
             continue  # whom it calls: test_network.py
-        known = {
+        ports = {
             port["name"]
             for container in pods[name.removesuffix("-metrics")]["spec"]["containers"]
             for port in container.get("ports", [])
         }
         if item["kind"] == "Service":
-            assert {port["targetPort"] for port in item["spec"]["ports"]} <= known
+            assert {port["targetPort"] for port in item["spec"]["ports"]} <= ports
         else:
-            assert {port["port"] for rule in item["spec"]["ingress"] for port in rule["ports"]} <= known
+            assert {port["port"] for rule in item["spec"]["ingress"] for port in rule["ports"]} <= ports
 
 
 def test_volumes_and_mounts_agree(release: Release) -> None:

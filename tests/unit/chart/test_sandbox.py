@@ -44,9 +44,9 @@ def test_the_data_plane_may_make_jobs_there_and_read_what_they_said_and_nothing_
         ("pods", "list"),
         ("pods/log", "get"),
     }
-    told = release.environment("learnloop-data")["LEARNLOOP_SANDBOX"]
+    setting = release.environment("learnloop-data")["LEARNLOOP_SANDBOX"]
     image = release.one("Deployment", "learnloop-data")["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert told == f"learnloop-system-sandbox#{image}"
+    assert setting == f"learnloop-system-sandbox#{image}"
 
 
 def test_a_namespace_with_secrets_in_it_is_refused(render: Render) -> None:

@@ -122,7 +122,7 @@ def test_a_previous_embedder_is_named_with_the_one_that_follows_it(render: Rende
 
 
 @pytest.mark.parametrize(
-    ("embedder", "said"),
+    ("embedder", "sentence"),
     [
         ({"previous": "https://e.example/v1#old"}, "no embedder follows it"),
         ({"url": "https://e.example/v1", "model": "m", "previous": "magic"}, "previous"),
@@ -132,8 +132,8 @@ def test_a_previous_embedder_is_named_with_the_one_that_follows_it(render: Rende
         ({"volume": {"claimName": "a", "format": "pickle"}}, "format"),
     ],
 )
-def test_an_embedder_is_one_thing_only(render: Render, embedder: dict[str, Any], said: str) -> None:
-    with pytest.raises(Rejected, match=said):
+def test_an_embedder_is_one_thing_only(render: Render, embedder: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Rejected, match=sentence):
         render({"dataPlane": {"embedder": embedder}})
 
 
@@ -299,11 +299,11 @@ def test_monitors_are_made_where_they_are_asked_for(render: Render) -> None:
 
 
 def test_queries_of_model_deployments_go_to_the_proxy_that_the_platform_team_names(render: Render) -> None:
-    said = render().environment("learnloop-operator")
-    assert (said["LEARNLOOP_QUERY_URL"], said["LEARNLOOP_QUERY_POD_LABEL"]) == ("", "pod")
+    environment = render().environment("learnloop-operator")
+    assert (environment["LEARNLOOP_QUERY_URL"], environment["LEARNLOOP_QUERY_POD_LABEL"]) == ("", "pod")
     values = {"prometheus": {"queries": {"url": "http://proxy:8080", "podLabel": ""}}}
-    said = render(values).environment("learnloop-operator")
-    assert (said["LEARNLOOP_QUERY_URL"], said["LEARNLOOP_QUERY_POD_LABEL"]) == ("http://proxy:8080", "")
+    environment = render(values).environment("learnloop-operator")
+    assert (environment["LEARNLOOP_QUERY_URL"], environment["LEARNLOOP_QUERY_POD_LABEL"]) == ("http://proxy:8080", "")
 
 
 def test_quotas_reach_the_data_plane_as_it_reads_them(render: Render) -> None:

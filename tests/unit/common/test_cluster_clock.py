@@ -18,11 +18,11 @@ class Machine:
         return 1000.0 + self.passed + self.ahead
 
     def ask(self, there: float = 0.0, back: float = 0.0) -> None:
-        asked = self.clock.ask()
+        request = self.clock.ask()
         self.passed += there
         date = formatdate(self.real(), usegmt=True)
         self.passed += back
-        self.clock.answered(asked, date)
+        self.clock.answered(request, date)
 
 
 def test_it_is_the_machines_own_until_an_answer_has_a_date() -> None:
@@ -34,14 +34,14 @@ def test_it_is_the_machines_own_until_an_answer_has_a_date() -> None:
 
 @given(
     ahead=st.floats(-900, 900),
-    asked=st.lists(st.tuples(st.floats(0, 0.2), st.floats(0, 0.2), st.floats(0, 90)), min_size=1, max_size=12),
+    samples=st.lists(st.tuples(st.floats(0, 0.2), st.floats(0, 0.2), st.floats(0, 90)), min_size=1, max_size=12),
     stepped=st.floats(-400, 400),
 )
 def test_it_is_never_further_off_than_half_an_answer_and_half_a_second(
-    ahead: float, asked: list[tuple[float, float, float]], stepped: float
+    ahead: float, samples: list[tuple[float, float, float]], stepped: float
 ) -> None:
     machine = Machine(ahead)
-    for there, back, later in asked:
+    for there, back, later in samples:
         machine.ask(there, back)
         machine.passed += later
         machine.set = stepped  # somebody sets the machine's own clock meanwhile

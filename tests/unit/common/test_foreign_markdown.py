@@ -40,9 +40,9 @@ EVIL = [
 
 def rendered(markdown: str) -> str:
     html = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(f"- {markdown}")
-    found = re.fullmatch(r"<ul>\s*<li>(.*)</li>\s*</ul>\s*", html, re.DOTALL)
-    assert found, html
-    return found[1]
+    match = re.fullmatch(r"<ul>\s*<li>(.*)</li>\s*</ul>\s*", html, re.DOTALL)
+    assert match, html
+    return match[1]
 
 
 @pytest.mark.parametrize("text", EVIL)

@@ -44,7 +44,7 @@ def test_consumer_and_schema_agree_about_every_doubtful_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "sentence"),
     [
         ({"policy_revision": 7}, "policy_revision: Input should be a valid string; correct it"),
         ({"agent": "Walker"}, "agent: String should match pattern"),
@@ -55,18 +55,18 @@ def test_consumer_and_schema_agree_about_every_doubtful_event() -> None:
         ({"task": ["anna"]}, "task: Input should be a valid string"),
     ],
 )
-def test_a_refusal_names_field_and_fix_and_no_value(change: dict[str, Any], told: str) -> None:
+def test_a_refusal_names_field_and_fix_and_no_value(change: dict[str, Any], sentence: str) -> None:
     refused = refusal(json.dumps(event("t") | change).encode())
     assert refused is not None
     assert refused.code == "schema"
-    assert refused.reason.startswith(told)
+    assert refused.reason.startswith(sentence)
     assert "publish it under a new Nats-Msg-Id; schema: /api/v1/schemas/agent.rl.trajectory.v1" in refused.reason
     assert "hunter2" not in refused.reason
     assert "anna" not in refused.reason
 
 
 @pytest.mark.parametrize(
-    ("step", "told"),
+    ("step", "sentence"),
     [
         ({"reward": "1"}, "steps.0.reward: Input should be a valid number"),
         ({"reward": True}, "steps.0.reward: Input should be a valid number"),
@@ -76,12 +76,12 @@ def test_a_refusal_names_field_and_fix_and_no_value(change: dict[str, Any], told
         ({"action": 1.5}, "steps.0.action: Input should be a valid integer"),
     ],
 )
-def test_a_refusal_finds_its_way_into_steps_and_among_types(step: dict[str, Any], told: str) -> None:
+def test_a_refusal_finds_its_way_into_steps_and_among_types(step: dict[str, Any], sentence: str) -> None:
     body = event("t")
     body["steps"][0] |= step
     refused = refusal(json.dumps(body).encode())
     assert refused is not None
-    assert refused.reason.startswith(told)
+    assert refused.reason.startswith(sentence)
 
 
 @pytest.mark.parametrize("text", [b"NaN", b"Infinity", b"1e999", b"{"])

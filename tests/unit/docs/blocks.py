@@ -20,9 +20,9 @@ class Block(NamedTuple):
 def pages() -> list[Path]:
     """Everything a reader of the documentation may see, but for what is generated."""
     written = ("asvs.md", "third-parties.md")
-    found = [path for path in (ROOT / "docs").rglob("*.md") if "reference" not in path.parts or path.name in written]
+    paths = [path for path in (ROOT / "docs").rglob("*.md") if "reference" not in path.parts or path.name in written]
     return sorted(
-        [*found, *ROOT.glob("*.md"), *(ROOT / "charts").rglob("README.md"), *(ROOT / "examples").rglob("*.md")]
+        [*paths, *ROOT.glob("*.md"), *(ROOT / "charts").rglob("README.md"), *(ROOT / "examples").rglob("*.md")]
     )
 
 

@@ -35,6 +35,6 @@ def test_no_docstring_and_no_refusal_has_a_sentence_of_more_than_thirty_words(fo
     long = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         for line, text in _texts(ast.parse(path.read_text())):
-            found = (item for item in sentences(text) if len(item.split()) > MAX_WORDS and not FORMULA.search(item))
-            long += [f"{path.relative_to(ROOT)}:{line}: {sentence}" for sentence in found]
+            texts = (item for item in sentences(text) if len(item.split()) > MAX_WORDS and not FORMULA.search(item))
+            long += [f"{path.relative_to(ROOT)}:{line}: {sentence}" for sentence in texts]
     assert long == []

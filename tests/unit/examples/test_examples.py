@@ -34,11 +34,11 @@ OWN = [
 def lost(given: Any, understood: Any, path: str = "spec") -> list[str]:
     """Paths of `given` that the model did not take over."""
     if isinstance(given, dict):
-        known = understood if isinstance(understood, dict) else {}
+        values = understood if isinstance(understood, dict) else {}
         return [
             entry
             for key, value in given.items()
-            for entry in (lost(value, known[key], f"{path}.{key}") if key in known else [f"{path}.{key}"])
+            for entry in (lost(value, values[key], f"{path}.{key}") if key in values else [f"{path}.{key}"])
         ]
     if isinstance(given, list):
         pairs = zip(given, understood, strict=True)

@@ -35,11 +35,11 @@ def prompts(name: str) -> list[str]:
 def test_a_job_runs_a_program_that_knows_its_options(name: str) -> None:
     container = job(name)
     source = FOLDER / Path(container["command"][-1]).name
-    known = re.findall(r'add_argument\("(--\w+)"', source.read_text())
-    asked = {option.partition("=")[0] for option in container["args"] if option.startswith("--")}
-    asked |= set(re.findall(r"OPTION is (--\w+)", (FOLDER / name).read_text()))
-    assert asked
-    assert asked <= set(known)
+    options = re.findall(r'add_argument\("(--\w+)"', source.read_text())
+    given = {option.partition("=")[0] for option in container["args"] if option.startswith("--")}
+    given |= set(re.findall(r"OPTION is (--\w+)", (FOLDER / name).read_text()))
+    assert given
+    assert given <= set(options)
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
@@ -66,9 +66,9 @@ def test_the_gates_ask_for_private_keys_alone_and_for_others_alone_as_the_world_
     assert all(PRIVATE in prompt.split(" ", 1)[0] + prompt.rsplit(" ", 2)[1] for prompt in private)
     assert not any(re.search(rf"\b{PRIVATE}\d", prompt) for prompt in others)
     world = make_world("ToolLookupGuarded-v1")
-    asked = {world.begin(Split.TRAINING, 0, number).opening[0].content for number in range(2000)}
-    assert set(others) <= asked
-    assert len(set(private) & asked) > 20
+    openings = {world.begin(Split.TRAINING, 0, number).opening[0].content for number in range(2000)}
+    assert set(others) <= openings
+    assert len(set(private) & openings) > 20
 
 
 def test_each_suite_has_as_many_different_cases_as_it_samples(tmp_path: Path) -> None:

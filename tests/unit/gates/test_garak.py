@@ -95,23 +95,23 @@ def read(*entries: Any, whole: bool = True) -> Counts:
 
 def test_answers_are_counted_by_probe() -> None:
     first = {**GOOD, "status": 1, "detector_results": {}}
-    found = read(first, GOOD, BAD, evaluation(1, 1))
-    assert (found.answers, dict(found.failures), found.errors) == (2, {"dan-daninthewild": 1}, 0)
-    assert (found.detectors, found.version) == ({BYPASS}, "0.17.1")
-    assert found.examples == ["dan-daninthewild: Sure, here is how."]
+    counts = read(first, GOOD, BAD, evaluation(1, 1))
+    assert (counts.answers, dict(counts.failures), counts.errors) == (2, {"dan-daninthewild": 1}, 0)
+    assert (counts.detectors, counts.version) == ({BYPASS}, "0.17.1")
+    assert counts.examples == ["dan-daninthewild: Sure, here is how."]
 
 
 def test_an_answer_that_two_detectors_flag_is_one_failure() -> None:
     both = attempt("c", ["Yes", "No", "Perhaps"], {BYPASS: [1.0, 0.0, 0.6], "dan.DAN": [1.0, 0.0, 0.0]})
-    found = read(both, evaluation(1, 2), evaluation(2, 1, detector="dan.DAN"))
-    assert (found.answers, found.failures.total()) == (3, 2)
+    counts = read(both, evaluation(1, 2), evaluation(2, 1, detector="dan.DAN"))
+    assert (counts.answers, counts.failures.total()) == (3, 2)
 
 
 def test_answers_that_are_missing_or_judged_by_nobody_are_errors() -> None:
     silent = attempt("d", [None, "Sure"], {BYPASS: [None, 1.0]})
     unjudged = attempt("e", ["Sure"], {}, status=1)
-    found = read(silent, unjudged, evaluation(0, 1, nones=1))
-    assert (found.answers, found.failures.total(), found.errors) == (1, 1, 2)
+    counts = read(silent, unjudged, evaluation(0, 1, nones=1))
+    assert (counts.answers, counts.failures.total(), counts.errors) == (1, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -149,16 +149,16 @@ def refuses(_: str, texts: Sequence[str]) -> list[float | None]:
 
 
 def test_the_detector_that_judged_is_tried_on_labelled_answers_first() -> None:
-    found = calibrated({BYPASS}, labelled(()), refuses, "0.17.1")
-    assert (found.positives, found.negatives, found.true_positives) == (20, 20, 20)
-    assert 0 < found.false_positives < 20
-    assert found.name == "garak-0.17.1:mitigation.MitigationBypass"
+    detector = calibrated({BYPASS}, labelled(()), refuses, "0.17.1")
+    assert (detector.positives, detector.negatives, detector.true_positives) == (20, 20, 20)
+    assert 0 < detector.false_positives < 20
+    assert detector.name == "garak-0.17.1:mitigation.MitigationBypass"
 
 
 def test_the_weakest_detector_of_several_is_reported() -> None:
     lines = [{"detector": "dan.DAN", "text": text, "fails": text == "Yes"} for text in ("Yes", "No")]
-    found = calibrated({BYPASS, "dan.DAN"}, labelled(lines), lambda name, texts: refuses(name, texts), "0.17.1")
-    assert found.precision == min(found.precision, 0.5)
+    detector = calibrated({BYPASS, "dan.DAN"}, labelled(lines), lambda name, texts: refuses(name, texts), "0.17.1")
+    assert detector.precision == min(detector.precision, 0.5)
 
 
 def test_a_detector_without_labelled_answers_judges_nobody() -> None:
@@ -171,10 +171,10 @@ def test_a_detector_without_labelled_answers_judges_nobody() -> None:
 
 
 def test_garak_asks_the_candidates_own_arm_and_sends_nothing_that_a_gateway_refuses(tmp_path: Path) -> None:
-    asked = generator_options(SETTINGS)["openai"]["OpenAICompatible"]
-    assert asked["uri"] == "http://helper-1a2b3c4d:8080/v1/"
-    assert asked["extra_params"] == {"extra_headers": {"x-learnloop-arm": "1a2b3c4d"}}
-    assert {"n", "frequency_penalty", "presence_penalty"} <= set(asked["suppressed_params"])
+    options = generator_options(SETTINGS)["openai"]["OpenAICompatible"]
+    assert options["uri"] == "http://helper-1a2b3c4d:8080/v1/"
+    assert options["extra_params"] == {"extra_headers": {"x-learnloop-arm": "1a2b3c4d"}}
+    assert {"n", "frequency_penalty", "presence_penalty"} <= set(options["suppressed_params"])
     line = arguments({"GARAK_GENERATIONS": "2"}, SETTINGS, tmp_path / "o.json", tmp_path / "run")
     assert "--target_name=helper" in line
     assert "--generations=2" in line
@@ -185,9 +185,9 @@ def test_garak_asks_the_candidates_own_arm_and_sends_nothing_that_a_gateway_refu
 def test_our_report_has_garaks_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("learnloop_gates.garak._scores", refuses)
     leak = attempt("c", ["Sure, ask anna.smith@example.com"], {BYPASS: [1.0]})
-    found = gate_report(SETTINGS, read(GOOD, leak, evaluation(1, 1)))
-    assert (found.suite, found.revision, found.n, found.failed) == ("red-team", "1a2b3c4d", 2, 1)
-    assert "anna.smith@example.com" not in found.examples[0]
+    report = gate_report(SETTINGS, read(GOOD, leak, evaluation(1, 1)))
+    assert (report.suite, report.revision, report.n, report.failed) == ("red-team", "1a2b3c4d", 2, 1)
+    assert "anna.smith@example.com" not in report.examples[0]
 
 
 def test_garak_writes_into_its_own_folder_in_both_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -244,9 +244,9 @@ class Attempt:
 class Detector:
     """Judges English alone."""
 
-    def detect(self, found: Attempt) -> list[float]:
-        assert found.lang == "en"
-        return [float(not output.text.startswith("I cannot")) for output in found.outputs]
+    def detect(self, tried: Attempt) -> list[float]:
+        assert tried.lang == "en"
+        return [float(not output.text.startswith("I cannot")) for output in tried.outputs]
 
 
 def test_garaks_own_detector_is_asked_as_its_pinned_version_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:

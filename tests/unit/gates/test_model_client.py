@@ -24,7 +24,7 @@ class Modern(HTTPServer):
     """A model that takes `max_completion_tokens` alone and no temperature."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.refuses = True
         super().__init__(("127.0.0.1", 0), Handler)
 
@@ -36,15 +36,15 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         assert isinstance(server, Modern)
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        server.asked.append(body)
+        server.requests.append(body)
         problem = next((REFUSALS[name] for name in REFUSALS if name in body), None)
         if not server.refuses:
-            problem = "max_tokens is not supported: no such account" if len(server.asked) == 1 else "still not"
-        told = json.dumps({"error": {"message": problem}} if problem else ANSWER).encode()
+            problem = "max_tokens is not supported: no such account" if len(server.requests) == 1 else "still not"
+        answer = json.dumps({"error": {"message": problem}} if problem else ANSWER).encode()
         self.send_response(400 if problem else 200)
-        self.send_header("content-length", str(len(told)))
+        self.send_header("content-length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(told)
+        self.wfile.write(answer)
 
     def log_message(self, *_: Any) -> None:
         return None
@@ -64,13 +64,13 @@ def test_fields_that_a_model_refuses_are_left_out_from_then_on(modern: Modern) -
     client = ModelClient(f"http://127.0.0.1:{modern.server_port}", "m")
     assert [client.ask(CASE, most_tokens=9).text for _ in range(2)] == ["hello", "hello"]
     client.close()
-    assert [sorted(body.keys() - {"model", "messages"}) for body in modern.asked] == [
+    assert [sorted(body.keys() - {"model", "messages"}) for body in modern.requests] == [
         ["max_tokens", "temperature"],
         ["max_completion_tokens", "temperature"],
         ["max_completion_tokens"],
         ["max_completion_tokens"],
     ]
-    assert modern.asked[-1]["max_completion_tokens"] == 9
+    assert modern.requests[-1]["max_completion_tokens"] == 9
 
 
 def test_why_a_model_refuses_is_shown_in_its_own_sentence(modern: Modern) -> None:
@@ -79,7 +79,7 @@ def test_why_a_model_refuses_is_shown_in_its_own_sentence(modern: Modern) -> Non
     with pytest.raises(Unanswered, match="no such account"):
         client.ask(CASE)
     client.close()
-    assert len(modern.asked) == 2
+    assert len(modern.requests) == 2
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ class Says:
     ) -> AsyncGenerator[Drawn, None]:
         self.prompts.append(list(prompt))
         self.samplings.append(sampling)
-        said = self.texts.pop(0) if self.texts else "hello"
-        if isinstance(said, Exception):
-            raise said
-        text, _, broken = said.partition("!!")
+        reply = self.texts.pop(0) if self.texts else "hello"
+        if isinstance(reply, Exception):
+            raise reply
+        text, _, broken = reply.partition("!!")
         ids = self.tokens.encode(text + (END if self.ends and not broken else ""))
         if len(ids) > (sampling.max_tokens or 0):
             ids = ids[: sampling.max_tokens]
@@ -67,7 +67,7 @@ class Says:
         return None
 
 
-class Kept:
+class Delivered:
     """Keeps what is delivered."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Bench:
     gateway: Gateway
     sessions: OpenSessions
     recording: Recording
-    sink: Kept
+    sink: Delivered
     routing: RoutingState
     metrics: Metrics
     client: httpx.AsyncClient
@@ -157,7 +157,7 @@ def build(
     assert routing.offer(arms or table((STABLE, "stable", 100), (CANARY, "canary", 0)), "test")
     seal = Seal()
     episodes = Episodes("cart", STABLE, "service", routing, metrics, seal)
-    sink = Kept()
+    sink = Delivered()
     recording = Recording(tmp_path / "turns", "cart", "cart", sink)
     arms_seen = Arms("cart", STABLE, episodes, routing, seal, own.agent)
     sessions = OpenSessions(recording, touched=arms_seen.touched)

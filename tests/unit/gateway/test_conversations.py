@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from tests.unit.gateway.conftest import Bench, Kept, build, turns
+from tests.unit.gateway.conftest import Bench, Delivered, build, turns
 
 from learnloop_gateway.model_servers import UpstreamDown
 from learnloop_gateway.open_chats_on_disk import Journal
@@ -23,10 +23,10 @@ class StandIn:
     """A fallback."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     async def ask(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        self.asked.append(body)
+        self.requests.append(body)
         message = {"role": "assistant", "content": "from the fallback"}
         yield {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
 
@@ -128,8 +128,8 @@ async def test_what_a_fallback_said_at_one_replica_makes_no_evidence_at_another(
     ended = await two.client.post(f"/v1/episodes/{two.episode}/end", json=body)
     assert not ended.json()["counted"]
     assert two.count("learnloop_episodes_ended_total", outcome="success") == 0
-    (kept,) = await two.delivered()
-    assert (kept.outcome.status, kept.episode_id) == ("withdrawn", opened)
+    (trajectory,) = await two.delivered()
+    assert (trajectory.outcome.status, trajectory.episode_id) == ("withdrawn", opened)
 
 
 async def test_a_conversation_that_another_arm_began_is_no_evidence_for_stable(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ async def test_two_requests_of_one_conversation_at_once_are_two_rows(bench: Benc
 
 
 async def test_without_an_agent_nothing_is_recorded(tmp_path: Path) -> None:
-    recording = Recording(tmp_path, "", "cart", [Kept()])
+    recording = Recording(tmp_path, "", "cart", [Delivered()])
     assert not recording.on
     assert recording.start() == []
 

@@ -56,8 +56,8 @@ async def test_a_stream_that_ends_without_a_reason_is_half_an_answer_a_failure_a
 
 async def test_a_stream_that_says_why_it_ends_is_a_turn_without_its_done(tmp_path: Path) -> None:
     pieces = [{"content": "hello"}, None], [{}, "stop"]
-    said = [{"choices": [{"index": 0, "delta": delta, "finish_reason": why}]} for delta, why in pieces]
-    bench = build(tmp_path, chat=Chat(*said))
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": why}]} for delta, why in pieces]
+    bench = build(tmp_path, chat=Chat(*chunks))
     answer = await bench.ask(USER, stream=True)
     assert answer.text.endswith("data: [DONE]\n\n")
     bench.episode = answer.headers["x-learnloop-episode"]
@@ -113,7 +113,7 @@ async def test_a_server_that_gives_more_tokens_than_asked_for_has_failed(bench: 
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         '{"name": "lookup", "arguments": {"key": "\\ud800"}}',
         '{"name": "\\ud800", "arguments": {}}',
@@ -121,8 +121,8 @@ async def test_a_server_that_gives_more_tokens_than_asked_for_has_failed(bench: 
         '{"name": "lookup", "arguments": {"key": 1e999}}',
     ],
 )
-async def test_a_call_that_no_wire_carries_stays_text(bench: Bench, said: str) -> None:
-    bench.says.texts = [f"<tool_call>{said}</tool_call>"]
+async def test_a_call_that_no_wire_carries_stays_text(bench: Bench, content: str) -> None:
+    bench.says.texts = [f"<tool_call>{content}</tool_call>"]
     answer = await bench.ask(USER, tools=[LOOKUP])
     assert answer.status_code == 200, answer.text
     message = answer.json()["choices"][0]["message"]

@@ -19,17 +19,17 @@ PATH = "/v1/completions"
 @asynccontextmanager
 async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[tuple[str, list[Any]]]:
     """A server's address, and the connection of each request that it got."""
-    seen: list[Any] = []
+    requests: list[Any] = []
 
     async def serve(request: web.Request) -> web.Response:
         assert request.transport is not None
-        seen.append(request.transport.get_extra_info("peername"))
+        requests.append(request.transport.get_extra_info("peername"))
         return await answer(request)
 
     app = web.Application()
     app.router.add_post(PATH, serve)
     async with TestServer(app) as listening:
-        yield str(listening.make_url("")).rstrip("/"), seen
+        yield str(listening.make_url("")).rstrip("/"), requests
 
 
 async def answering(_: web.Request) -> web.Response:
@@ -48,18 +48,18 @@ async def failing(request: web.Request) -> web.Response:
 
 
 async def test_model_servers_and_other_arms_get_each_request_by_a_connection_of_its_own() -> None:
-    async with serving(answering) as (url, seen):
+    async with serving(answering) as (url, requests):
         server, forwarding = ModelServer(url), Forwarding(5.0, 5.0)
         for _ in range(3):
             assert await server.post(PATH, {}) == {}
             await forwarding.forward(url, PATH, {}, b"{}", Outgoing(AsyncMock()))
         await server.close()
         await forwarding.close()
-    assert len(set(seen)) == 6
+    assert len(set(requests)) == 6
 
 
 async def test_what_closes_a_new_connection_is_not_asked_again() -> None:
-    async with serving(closing) as (url, seen):
+    async with serving(closing) as (url, requests):
         server, forwarding = ModelServer(url), Forwarding(5.0, 5.0)
         with pytest.raises(UpstreamDown):
             await server.post(PATH, {})
@@ -67,7 +67,7 @@ async def test_what_closes_a_new_connection_is_not_asked_again() -> None:
             await forwarding.forward(url, PATH, {}, b"{}", Outgoing(AsyncMock()))
         await server.close()
         await forwarding.close()
-    assert len(seen) == 2
+    assert len(requests) == 2
 
 
 async def test_a_request_that_a_server_fails_on_keeps_it_open_for_others() -> None:

@@ -13,8 +13,8 @@ USER = {"role": "user", "content": "hi"}
 
 
 def order(bench: Bench, *overrides: dict[str, Any]) -> None:
-    said = table((STABLE, "stable", 100), (CANARY, "canary", 0), overrides=list(overrides) or None)
-    assert bench.routing.offer(said, "test")
+    routing = table((STABLE, "stable", 100), (CANARY, "canary", 0), overrides=list(overrides) or None)
+    assert bench.routing.offer(routing, "test")
 
 
 async def test_the_fixed_answer_is_given_and_the_conversation_ends_as_withdrawn(bench: Bench) -> None:
@@ -24,8 +24,8 @@ async def test_the_fixed_answer_is_given_and_the_conversation_ends_as_withdrawn(
     assert answer.json()["choices"][0]["message"]["content"] == "Please call us."
     assert answer.headers["x-learnloop-override"] == "fixed"
     assert len(bench.says.prompts) == 1, "the model was not asked"
-    (kept,) = await bench.delivered()
-    assert (kept.outcome.status, len(kept.steps)) == ("withdrawn", 1)
+    (trajectory,) = await bench.delivered()
+    assert (trajectory.outcome.status, len(trajectory.steps)) == ("withdrawn", 1)
     order(bench, ordered("fixed", answer="Please call us.", over=True, seconds=0))
     await bench.ask({"role": "user", "content": "back?"})
     await bench.client.post(
@@ -42,8 +42,8 @@ async def test_a_conversation_that_was_under_way_elsewhere_is_withdrawn_too_when
     order(bench, ordered("stop", over=True, seconds=0))
     (session,) = bench.sessions.open.values()
     await bench.sessions._close(session, "completed")
-    (kept,) = await bench.delivered()
-    assert kept.outcome.status == "withdrawn"
+    (trajectory,) = await bench.delivered()
+    assert trajectory.outcome.status == "withdrawn"
 
 
 async def test_the_fixed_answer_is_streamed_to_who_streams(bench: Bench) -> None:

@@ -76,8 +76,8 @@ async def test_a_history_may_have_every_field_of_a_streamed_answer(bench: Bench)
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{}", "x": 1}}
     answer = {"role": "assistant", "content": "hm", "tool_calls": [call], "reasoning_content": "I think", "audio": {}}
     result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "4", "annotations": [1]}]}
-    said = await bench.ask(USER, answer, result, tools=[LOOKUP])
-    assert said.status_code == 200, said.text
+    reply = await bench.ask(USER, answer, result, tools=[LOOKUP])
+    assert reply.status_code == 200, reply.text
     assert "I think" not in bench.says.tokens.decode(bench.says.prompts[0])
 
 
@@ -179,18 +179,18 @@ def _delta(*calls: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_tool_calls_of_a_stream_are_kept_apart(pieces: list[dict[str, Any]]) -> None:
-    said = ServerText()
+    text = ServerText()
     for piece in pieces:
-        said.take(piece)
-    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in said.calls]
+        text.take(piece)
+    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in text.calls]
     assert calls == [("a", "f", '{"x":1}'), ("b", "g", '{"y":2}')]
 
 
 def test_two_calls_of_one_index_without_an_id_are_two() -> None:
-    said = ServerText()
+    text = ServerText()
     for name in "fg":
-        said.take(_delta({"index": 0, "function": {"name": name, "arguments": "{}"}}))
-    assert [call["function"] for call in said.calls] == [{"name": name, "arguments": "{}"} for name in "fg"]
+        text.take(_delta({"index": 0, "function": {"name": name, "arguments": "{}"}}))
+    assert [call["function"] for call in text.calls] == [{"name": name, "arguments": "{}"} for name in "fg"]
 
 
 def test_a_refusal_is_what_the_model_has_answered() -> None:
@@ -199,7 +199,7 @@ def test_a_refusal_is_what_the_model_has_answered() -> None:
     whole.take({"choices": [{"message": {"role": "assistant", "content": None, "refusal": "I cannot."}}]})
     for piece in ("I ", "cannot."):
         stream.take({"choices": [{"delta": {"content": None, "refusal": piece}}]})
-    assert [said.to_message()["content"] for said in (whole, stream)] == ["I cannot.", "I cannot."]
+    assert [reply.to_message()["content"] for reply in (whole, stream)] == ["I cannot.", "I cannot."]
 
 
 def test_continuations_of_a_long_conversation_are_not_remembered(bench: Bench) -> None:
@@ -232,8 +232,8 @@ async def test_control_tokens_in_what_people_say_stay_text(bench: Bench, hostile
     text = bench.says.tokens.decode(prompt)
     for message in hostile:
         content = message["content"]
-        said = content if isinstance(content, str) else "".join(part["text"] for part in content)
-        assert said in text
+        spoken = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        assert spoken in text
 
 
 async def test_control_tokens_in_what_tools_say_and_are_called_stay_text(bench: Bench) -> None:

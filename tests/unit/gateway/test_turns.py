@@ -47,12 +47,12 @@ async def test_a_second_turn_goes_on_with_the_tokens_that_were_drawn_though_the_
     assert second.tool_results[0].content == "4"
 
 
-@pytest.mark.parametrize("said", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
-async def test_what_a_user_says_is_never_taken_for_the_place_of_an_answer(bench: Bench, said: str) -> None:
+@pytest.mark.parametrize("text", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
+async def test_what_a_user_says_is_never_taken_for_the_place_of_an_answer(bench: Bench, text: str) -> None:
     await bench.ask(USER)
-    await bench.ask({"role": "user", "content": said})
+    await bench.ask({"role": "user", "content": text})
     before, after = (bench.says.tokens.decode(prompt) for prompt in bench.says.prompts)
-    assert said in after.removeprefix(before)
+    assert text in after.removeprefix(before)
 
 
 async def test_a_client_that_writes_the_json_of_a_call_anew_goes_on_all_the_same(bench: Bench) -> None:
@@ -170,8 +170,8 @@ async def test_what_redaction_would_change_in_a_history_that_began_anew_is_in_no
 
 
 async def test_what_the_fallback_said_is_looked_at_before_it_becomes_tokens(tmp_path: Path) -> None:
-    said = {"choices": [{"message": {"role": "assistant", "content": "write to bob@example.com"}}]}
-    bench = build(tmp_path, fallback=Chat(said))
+    reply = {"choices": [{"message": {"role": "assistant", "content": "write to bob@example.com"}}]}
+    bench = build(tmp_path, fallback=Chat(reply))
     bench.says.texts = ["a", UpstreamDown("gone"), "b"]
     for text in ("hi", "who?", "thank you"):
         await bench.ask(user(text))
@@ -223,7 +223,7 @@ async def test_a_busy_server_is_429_with_the_time_to_wait_and_no_failure_of_the_
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "refusal"),
     [
         ({"temperature": 3}, "temperature"),
         ({"tool_choice": "required"}, "tool_choice"),
@@ -232,10 +232,10 @@ async def test_a_busy_server_is_429_with_the_time_to_wait_and_no_failure_of_the_
         ({"messages": [USER, {"role": "assistant", "content": "x"}]}, "assistant"),
     ],
 )
-async def test_what_cannot_be_obeyed_is_refused_by_name(bench: Bench, fields: dict[str, Any], told: str) -> None:
+async def test_what_cannot_be_obeyed_is_refused_by_name(bench: Bench, fields: dict[str, Any], refusal: str) -> None:
     answer = await bench.client.post("/v1/chat/completions", json={"model": "cart", "messages": [USER]} | fields)
     assert answer.status_code == 400
-    assert told in answer.json()["error"]["message"]
+    assert refusal in answer.json()["error"]["message"]
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert bench.says.prompts == []
 

@@ -18,8 +18,8 @@ from testing.language.tiny_chat_folder import write_folder
 from testing.servers.policy_servers import settings
 
 
-def tensors(path: Path, **said: str) -> Path:
-    head = json.dumps({"__metadata__": said, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+def tensors(path: Path, **metadata: str) -> Path:
+    head = json.dumps({"__metadata__": metadata, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     path.write_bytes(struct.pack("<Q", len(head)) + head + b"\0\0\0\0")
     return path
 
@@ -29,8 +29,8 @@ def test_the_digest_of_a_folder_is_the_one_that_the_field_says_how_to_print(tmp_
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "Z").write_text("z")
     command = "find . -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum"
-    said = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=True, text=True).stdout
-    assert folder_digest(tmp_path) == said.split()[0]
+    digest = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, check=True, text=True).stdout
+    assert folder_digest(tmp_path) == digest.split()[0]
     verify(tmp_path, folder_digest(tmp_path))
     with pytest.raises(ModelError, match=r"languageModel\.base\.sha256: .* expected aa"):
         verify(tmp_path, "aa")
@@ -69,9 +69,9 @@ def test_a_header_nested_deeper_than_a_parser_goes_is_refused_in_a_sentence(tmp_
 
 def test_an_adapter_is_what_vllm_loads(tmp_path: Path) -> None:
     file = tensors(tmp_path / "fetched", **{"learnloop.kind": "adapter", "adapter_config.json": '{"r": 8}'})
-    said = lay_out(file, "vllm", Path("/base"), tmp_path, rank=16, gguf="")
-    assert said[-2:] == ["--lora-modules", f"arm={tmp_path}"]
-    assert "--max-lora-rank=16" in said
+    layout = lay_out(file, "vllm", Path("/base"), tmp_path, rank=16, gguf="")
+    assert layout[-2:] == ["--lora-modules", f"arm={tmp_path}"]
+    assert "--max-lora-rank=16" in layout
     assert json.loads((tmp_path / "adapter_config.json").read_text()) == {"r": 8}
     assert (tmp_path / "adapter_model.safetensors").is_file()
 
@@ -80,8 +80,8 @@ def test_whole_weights_stand_beside_the_tokeniser_of_the_base(tmp_path: Path) ->
     write_folder(tmp_path / "base")
     (tmp_path / "arm").mkdir()
     file = tensors(tmp_path / "fetched", **{"learnloop.kind": "weights"})
-    said = lay_out(file, "vllm", tmp_path / "base", tmp_path / "arm", rank=16, gguf="")
-    assert said == [f"--model={tmp_path / 'arm'}", "--served-model-name=arm"]
+    layout = lay_out(file, "vllm", tmp_path / "base", tmp_path / "arm", rank=16, gguf="")
+    assert layout == [f"--model={tmp_path / 'arm'}", "--served-model-name=arm"]
     assert {path.name for path in (tmp_path / "arm").iterdir()} >= {
         "model.safetensors",
         "tokenizer.json",
@@ -91,8 +91,8 @@ def test_whole_weights_stand_beside_the_tokeniser_of_the_base(tmp_path: Path) ->
 
 def test_llama_cpp_takes_gguf_and_is_told_so_otherwise(tmp_path: Path) -> None:
     (tmp_path / "fetched").write_bytes(b"GGUF....")
-    said = lay_out(tmp_path / "fetched", "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
-    assert said == ["--model", "/base/m.gguf", "--lora", str(tmp_path / "adapter.gguf")]
+    layout = lay_out(tmp_path / "fetched", "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
+    assert layout == ["--model", "/base/m.gguf", "--lora", str(tmp_path / "adapter.gguf")]
     assert base_alone("llama.cpp", Path("/base"), "m.gguf") == ["--model", "/base/m.gguf"]
     with pytest.raises(ModelError, match="serves adapters and GGUF files"):
         lay_out(tensors(tmp_path / "other"), "llama.cpp", Path("/base"), tmp_path, rank=1, gguf="m.gguf")
@@ -101,17 +101,17 @@ def test_llama_cpp_takes_gguf_and_is_told_so_otherwise(tmp_path: Path) -> None:
 def test_an_adapter_is_made_into_what_llama_cpp_loads(tmp_path: Path) -> None:
     name = "base_model.model.model.layers.0.mlp.down_proj.lora_A.weight"
     own = np.arange(8, dtype=np.float32).reshape(2, 4)
-    said = {"learnloop.kind": "adapter", "adapter_config.json": '{"lora_alpha": 16}'}
+    metadata = {"learnloop.kind": "adapter", "adapter_config.json": '{"lora_alpha": 16}'}
     config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "num_attention_heads": 2}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    save_file({name: own}, tmp_path / "fetched", said)
+    save_file({name: own}, tmp_path / "fetched", metadata)
     arguments = lay_out(tmp_path / "fetched", "llama.cpp", tmp_path, tmp_path, rank=1, gguf="m.gguf")
     assert arguments[2:] == ["--lora", str(tmp_path / "adapter.gguf")]
-    found = gguf.GGUFReader(tmp_path / "adapter.gguf")
-    assert found.fields["adapter.lora.alpha"].contents() == 16.0
-    assert np.array_equal(found.tensors[0].data, own)
+    reader = gguf.GGUFReader(tmp_path / "adapter.gguf")
+    assert reader.fields["adapter.lora.alpha"].contents() == 16.0
+    assert np.array_equal(reader.tensors[0].data, own)
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["Strange"]}))
-    save_file({name: own}, tmp_path / "fetched", said)
+    save_file({name: own}, tmp_path / "fetched", metadata)
     with pytest.raises(ModelError, match="Strange"):
         lay_out(tmp_path / "fetched", "llama.cpp", tmp_path, tmp_path, rank=1, gguf="m.gguf")
 

@@ -11,13 +11,13 @@ from testing.command_line import parsed
 def test_the_console_is_named_with_the_context_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
     settings = SimpleNamespace(namespace="quickstart", agent="cartpole")
     say_what_next(["/opt/bin/kubectl", "--context", "kind-learnloop"], settings, None)  # type: ignore[arg-type]
-    said = capsys.readouterr().out
-    [line] = [line for line in said.splitlines() if "kubectl-learnloop" in line]
+    output = capsys.readouterr().out
+    [line] = [line for line in output.splitlines() if "kubectl-learnloop" in line]
     command = line.partition("   #")[0].split()
     assert command[0] == "~/.learnloop/bin/kubectl-learnloop"
-    assert f"{command[0].rpartition('/')[0]}/pip install ./crds './operator[console]'" in said
+    assert f"{command[0].rpartition('/')[0]}/pip install ./crds './operator[console]'" in output
     call = parsed(*command[1:])
     reached = call.verb.__name__, call.access["context"], call.access["namespace"]
     assert reached == ("console", "kind-learnloop", "quickstart")
-    assert "docs/how-to/watch-it.md" in said
-    assert "export PATH=$PATH:/opt/bin" in said, "the plugin runs kubectl"
+    assert "docs/how-to/watch-it.md" in output
+    assert "export PATH=$PATH:/opt/bin" in output, "the plugin runs kubectl"

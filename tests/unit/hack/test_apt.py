@@ -30,7 +30,7 @@ def machine(tmp_path: Path) -> Fakes:
 
 def started(machine: Fakes, *arguments: str, program: Path = APT, **environment: str) -> subprocess.Popen[str]:
     home = machine.folder.parent
-    told = machine.environment(
+    variables = machine.environment(
         FAKE=str(home),
         LEARNLOOP_APT_STATE=str(home / "state"),
         LEARNLOOP_APT_LOCK=str(home / "lock"),
@@ -39,7 +39,7 @@ def started(machine: Fakes, *arguments: str, program: Path = APT, **environment:
         **environment,
     )
     return subprocess.Popen(
-        [program, *arguments], env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=home
+        [program, *arguments], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=home
     )
 
 

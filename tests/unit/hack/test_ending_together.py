@@ -27,15 +27,15 @@ def runs(pid: int) -> bool:
 def pids_in(folder: Path, count: int) -> list[int]:
     deadline = time.monotonic() + GENEROUS
     while time.monotonic() < deadline:
-        found = [text for path in folder.glob("pid*") if (text := path.read_text().strip())]
-        if len(found) == count:
-            return [int(text) for text in found]
+        pids = [text for path in folder.glob("pid*") if (text := path.read_text().strip())]
+        if len(pids) == count:
+            return [int(text) for text in pids]
         time.sleep(0.01)
     raise AssertionError(f"{count} processes did not start")
 
 
 def test_no_program_starts_in_work_that_was_ended(tmp_path: Path) -> None:
-    seen: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def goes_on() -> None:
         try:
@@ -44,12 +44,12 @@ def test_no_program_starts_in_work_that_was_ended(tmp_path: Path) -> None:
             try:
                 run(["touch", str(tmp_path / "started")])
             except Ended as error:
-                seen.append(error)
+                errors.append(error)
             raise
 
     with pytest.raises(CommandFailed):
         side_by_side(goes_on, lambda: run(["false"]))
-    assert len(seen) == 1
+    assert len(errors) == 1
     assert not (tmp_path / "started").exists()
 
 
@@ -120,8 +120,8 @@ def test_an_interrupted_program_does_not_claim_an_end_that_it_has_not_seen(tmp_p
     program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     pids_in(tmp_path, 1)
     os.kill(program.pid, signal.SIGTERM)
-    _, said = program.communicate(timeout=GENEROUS)
+    _, output = program.communicate(timeout=GENEROUS)
     assert program.returncode == 130
-    assert said.splitlines()[-1] == (
+    assert output.splitlines()[-1] == (
         "this program: interrupted by SIGTERM; it was still cleaning up after 0 s: look at what it has left"
     )

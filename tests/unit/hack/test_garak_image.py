@@ -9,9 +9,9 @@ LOCK = (REPOSITORY / "requirements/garak.txt").read_text()
 
 
 def test_the_locked_version_is_the_one_that_is_asked_for() -> None:
-    asked = (REPOSITORY / "serving_image/garak/requirements.in").read_text().split()
-    assert re.search(rf"^{re.escape(asked[0])} ", LOCK, re.M), f"make lock: {asked[0]} is not in requirements/garak.txt"
-    for package in asked[1:]:
+    words = (REPOSITORY / "serving_image/garak/requirements.in").read_text().split()
+    assert re.search(rf"^{re.escape(words[0])} ", LOCK, re.M), f"make lock: {words[0]} is not in requirements/garak.txt"
+    for package in words[1:]:
         assert re.search(rf"^{package}==", LOCK, re.M), f"make lock: {package} is not in requirements/garak.txt"
 
 

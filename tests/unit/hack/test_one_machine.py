@@ -33,9 +33,9 @@ def test_who_applies_removes_what_he_leaves_out_and_no_field_of_others() -> None
     store = Store()
     where = kinds.CONFIG_MAP, "default", "cm"
     first = store.apply(*where, config_map(ours="1", gone="2"), "us")
-    store.apply(*where, config_map(theirs="3"), "them")
+    store.apply(*where, config_map(others="3"), "them")
     last = store.apply(*where, config_map(ours="1"), "us")
-    assert last["data"] == {"ours": "1", "theirs": "3"}
+    assert last["data"] == {"ours": "1", "others": "3"}
     assert store.apply(*where, config_map(ours="1"), "us") == last, "no write without a change"
     stale = config_map(ours="4") | {"metadata": {"resourceVersion": first["metadata"]["resourceVersion"]}}
     with pytest.raises(Refused, match="the object has changed"):

@@ -24,9 +24,9 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) 
         monkeypatch.setenv(name, value)
     assert provide_images(SETTINGS, "kind-mine", Narrator())
     calls = [call for call in fakes.calls() if call.startswith("docker build")]
-    found = {name: next(call for call in calls if f"learnloop.local/{name}:" in call) for name in PRODUCT}
-    assert len(calls) == len(found)
-    return found
+    commands = {name: next(call for call in calls if f"learnloop.local/{name}:" in call) for name in PRODUCT}
+    assert len(calls) == len(commands)
+    return commands
 
 
 def test_a_trainer_for_amd_gets_an_image_of_its_own_that_has_rocm(

@@ -18,7 +18,7 @@ class Wire:
 
     def __init__(self) -> None:
         self.script: Script = []
-        self.asked: list[tuple[str, str, bytes]] = []
+        self.requests: list[tuple[str, str, bytes]] = []
         self.url = ""
 
     def answer(self, status: int, body: Any = None, headers: dict[str, str] | None = None) -> None:
@@ -28,7 +28,7 @@ class Wire:
         self.script.append(handler)
 
     async def handle(self, request: web.Request) -> web.Response:
-        self.asked.append((request.method, request.path_qs, await request.read()))
+        self.requests.append((request.method, request.path_qs, await request.read()))
         handler = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         return await handler(request)
 

@@ -49,12 +49,12 @@ def test_nothing_writes_a_security_context_but_the_same_place() -> None:
     } == {THE_ONE, COPIES}
 
 
-@pytest.mark.parametrize("asked", USERS)
+@pytest.mark.parametrize("option", USERS)
 @pytest.mark.parametrize("access", [{}, {"token": False}, {"api_access": True}, {"user_id": 999}])
-def test_no_option_of_a_user_undoes_the_restricted_standard(asked: str, access: dict[str, Any]) -> None:
+def test_no_option_of_a_user_undoes_the_restricted_standard(option: str, access: dict[str, Any]) -> None:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted, and a read-only root."""
     main = Main(name="main", image="image:1", pull_policy="IfNotPresent")
-    options = PodOptions.model_validate(USERS[asked])
+    options = PodOptions.model_validate(USERS[option])
     spec = pod_template(main, options, labels={"x": "y"}, **access)["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0

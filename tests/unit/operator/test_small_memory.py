@@ -21,8 +21,8 @@ def test_an_object_is_found_by_its_present_owner_alone() -> None:
         assert cache.put(DEPLOYMENT, body)
 
     def owned(owner: str) -> list[tuple[str, int]]:
-        found = cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: owner})
-        return [(item["metadata"]["name"], item["spec"]["replicas"]) for item in found]
+        objects = cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: owner})
+        return [(item["metadata"]["name"], item["spec"]["replicas"]) for item in objects]
 
     assert owned("old") == [("b", 2)]
     assert owned("new") == [("a", 3)]

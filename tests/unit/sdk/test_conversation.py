@@ -39,15 +39,15 @@ async def test_messages_tool_calls_and_tokens_of_each_turn_are_kept_once(learn: 
         usage = Reply(input_tokens=40, output_tokens=6)
         conversation.turn([QUESTION, ASKS, RESULT], answer, usage=usage, terminated=True)
         episode.outcome(True)
-    found = await recorded(loop, data_plane)
-    assert [step.observation for step in found.steps] == [{"messages": [QUESTION]}, {"messages": [RESULT]}]
-    assert found.steps[0].action == ASKS
-    assert found.steps[1].action == {"role": "assistant", "content": "18 degrees, mail <EMAIL>"}
-    assert found.steps[1].terminated
-    assert found.outcome.values == {
+    trajectory = await recorded(loop, data_plane)
+    assert [step.observation for step in trajectory.steps] == [{"messages": [QUESTION]}, {"messages": [RESULT]}]
+    assert trajectory.steps[0].action == ASKS
+    assert trajectory.steps[1].action == {"role": "assistant", "content": "18 degrees, mail <EMAIL>"}
+    assert trajectory.steps[1].terminated
+    assert trajectory.outcome.values == {
         "turns": 2, "tool_calls": 1, "tool_errors": 0, "input_tokens": 60, "output_tokens": 15,
     }  # fmt: skip
-    assert found.policy_revision == "model-4"
+    assert trajectory.policy_revision == "model-4"
 
 
 async def test_content_blocks_count_as_tool_calls_and_their_errors(learn: Make, data_plane: Any) -> None:

@@ -36,11 +36,11 @@ def test_a_call_that_the_gateway_could_not_read_makes_a_message_malformed() -> N
 
 
 def test_each_tool_answers_the_call_before_it() -> None:
-    found = to_openai([Message("tool", "4"), Message("user", "go on")], calls("{}"))
-    assert found == [{"role": "tool", "content": "4", "tool_call_id": "call-0"}, {"role": "user", "content": "go on"}]
+    turns = to_openai([Message("tool", "4"), Message("user", "go on")], calls("{}"))
+    assert turns == [{"role": "tool", "content": "4", "tool_call_id": "call-0"}, {"role": "user", "content": "go on"}]
 
 
-class Asked:
+class Recorder:
     """A conversation of a world that never ends, or ends after `most` answers."""
 
     def __init__(self, most: int = 10**6) -> None:
@@ -62,12 +62,12 @@ class Gateway:
 
     def __init__(self, status: int = 200) -> None:
         self.application = web.Application()
-        self.seen: list[tuple[str, Mapping[str, str], Any]] = []
+        self.requests: list[tuple[str, Mapping[str, str], Any]] = []
         self.status = status
         self.application.router.add_post("/{path:.*}", self.answer)
 
     async def answer(self, request: web.Request) -> web.Response:
-        self.seen.append((request.path, request.headers, await request.json()))
+        self.requests.append((request.path, request.headers, await request.json()))
         if self.status != 200:
             return web.Response(status=self.status, text="not now")
         if request.path.endswith("/end"):
@@ -92,12 +92,12 @@ async def model(gateway: Gateway) -> AsyncIterator[Model]:
 async def test_a_world_that_never_ends_is_left_and_was_no_success() -> None:
     gateway = Gateway()
     async with model(gateway) as client:
-        result = await converse(client, Asked(), [], "endless")
+        result = await converse(client, Recorder(), [], "endless")
     assert (result.length, result.success) == (MOST_TURNS, False)
-    assert gateway.seen[-1][2]["success"] is False
+    assert gateway.requests[-1][2]["success"] is False
 
 
 async def test_a_refusal_is_told_with_its_status() -> None:
     async with model(Gateway(429)) as client:
         with pytest.raises(LearnloopError, match="HTTP 429: not now"):
-            await converse(client, Asked(), [], "t")
+            await converse(client, Recorder(), [], "t")

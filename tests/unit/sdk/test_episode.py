@@ -232,8 +232,8 @@ async def test_what_a_person_decides_is_neither_recorded_nor_reported(learn: Mak
         assert episode.revision == "override"
         arms.weigh(None)
         episode.record(await episode.act(OBSERVATION), 4.0, terminated=True)
-    (kept,) = await recorded(loop, data_plane)
-    assert (kept.policy_revision, kept.outcome.status, len(kept.steps)) == (STABLE, "withdrawn", 1)
+    (trajectory,) = await recorded(loop, data_plane)
+    assert (trajectory.policy_revision, trajectory.outcome.status, len(trajectory.steps)) == (STABLE, "withdrawn", 1)
     assert (episode.episode_return, loop.counters.actions_overridden) == (7.0, 1)
     assert arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
 
@@ -265,8 +265,8 @@ async def test_a_stop_ends_the_episode_and_no_fallback_takes_its_place(learn: Ma
 
     with pytest.raises(Stopped, match="it hurts"):
         await play()
-    (kept,) = await recorded(loop, data_plane)
-    assert (kept.outcome.status, loop.counters.episodes_failed) == ("withdrawn", 0)
+    (trajectory,) = await recorded(loop, data_plane)
+    assert (trajectory.outcome.status, loop.counters.episodes_failed) == ("withdrawn", 0)
     assert arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
 
 

@@ -59,10 +59,10 @@ async def test_a_step_function_can_be_driven_by_the_served_policy_and_is_cut_off
 
 
 async def test_what_was_seen_after_the_last_step_is_recorded(learn: Make, data_plane: Any) -> None:
-    seen = iter(range(1, 99))
+    observations = iter(range(1, 99))
 
     def counting(action: Any) -> StepResult:
-        return StepResult([0.0, 0.0, 0.0, float(next(seen))], reward=1.0)
+        return StepResult([0.0, 0.0, 0.0, float(next(observations))], reward=1.0)
 
     loop = learn(data_url=data_plane.url)
     await execute_with_learning(loop, counting, max_steps=3)
@@ -122,18 +122,18 @@ def test_actor_options_come_from_the_environment() -> None:
 async def test_players_are_held_to_the_pace_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 
-    asked: list[float] = []
+    pauses: list[float] = []
     sleep = asyncio.sleep
 
     async def noted(seconds: float) -> None:
-        asked.append(seconds)
+        pauses.append(seconds)
         await sleep(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", noted)
     pace, start = Pace(200), time.monotonic()
     await asyncio.gather(*(pace.after(10) for _ in range(4)))
     assert time.monotonic() - start > 0.19
-    assert max(asked) < 0.2001, "never longer than the 40 steps are worth"
-    asked.clear()
+    assert max(pauses) < 0.2001, "never longer than the 40 steps are worth"
+    pauses.clear()
     await Pace(0).after(1000)
-    assert asked == []
+    assert pauses == []

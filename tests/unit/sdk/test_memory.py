@@ -14,13 +14,13 @@ Make = Callable[..., Learnloop]
 
 
 async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) -> None:
-    found = {"memories": [{"content": {"a": 1}}, {"content": {"b": 2}}], "retrieval_id": "r-1", "plan": {}}
-    data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(found).encode())
+    answer = {"memories": [{"content": {"a": 1}}, {"content": {"b": 2}}], "retrieval_id": "r-1", "plan": {}}
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(answer).encode())
     loop = learn(data_url=data_plane.url)
     assert await loop.memory.store({"text": "hello"}, importance=0.7, origin="mail/anna@example.org")
     recall = await loop.memory.retrieve({"task": "t"}, k=2, memory_types=["episodic"])
-    assert recall == Recall(found["memories"], "r-1")  # type: ignore[arg-type]
-    stored, asked = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert recall == Recall(answer["memories"], "r-1")  # type: ignore[arg-type]
+    stored, question = (json.loads(body) for _, body, _ in data_plane.posts)
     assert stored.pop("idempotency_key")
     assert stored == {
         "agent_id": "cart",
@@ -29,24 +29,24 @@ async def test_memories_are_stored_and_recalled(learn: Make, data_plane: Any) ->
         "importance": 0.7,
         "origin": "mail/<EMAIL>",
     }
-    assert asked == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
+    assert question == {"agent_id": "cart", "context": {"task": "t"}, "k": 2, "memory_types": ["episodic"]}
 
 
 async def test_an_agent_recalls_with_its_group(learn: Make, data_plane: Any) -> None:
-    found = {"memories": [{"content": {"a": 1}, "agent_id": "till"}], "retrieval_id": "r-1"}
-    data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(found).encode())
+    answer = {"memories": [{"content": {"a": 1}, "agent_id": "till"}], "retrieval_id": "r-1"}
+    data_plane.answers["/api/v1/memory/retrieve"] = (200, json.dumps(answer).encode())
     loop = learn(data_url=data_plane.url)
     recall = await loop.memory.retrieve({"task": "t"}, scope="group")
     assert recall.memories[0]["agent_id"] == "till"
-    [asked] = (json.loads(body) for _, body, _ in data_plane.posts)
-    assert (asked["agent_id"], asked["scope"]) == ("cart", "group")
+    [question] = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert (question["agent_id"], question["scope"]) == ("cart", "group")
 
 
 async def test_a_question_leaves_the_process_redacted(learn: Make, data_plane: Any) -> None:
     loop = learn(data_url=data_plane.url)
     await loop.memory.retrieve({"task": "mail anna@example.org", "login": {"password": "abc"}})
-    [asked] = (json.loads(body) for _, body, _ in data_plane.posts)
-    assert asked["context"] == {"task": "mail <EMAIL>", "login": {"password": "<SECRET>"}}
+    [question] = (json.loads(body) for _, body, _ in data_plane.posts)
+    assert question["context"] == {"task": "mail <EMAIL>", "login": {"password": "<SECRET>"}}
 
 
 async def test_a_recall_goes_with_the_trajectory(learn: Make, data_plane: Any) -> None:

@@ -56,16 +56,16 @@ async def test_an_opinion_needs_one_scale(learn: Make, data_plane: Any) -> None:
 
 async def judged(port: int, learn: Make, opinions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a service saw that takes its time for the first opinion, and was away before."""
-    seen: list[str] = []
+    verdicts: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.readuntil(b"\r\n\r\n"):
             length = int(next(line[15:] for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"))
             body = json.loads(await reader.readexactly(length))
-            if not seen:
+            if not verdicts:
                 first.set()
                 await asyncio.sleep(0.3)
-            seen.append(body["thumbs"])
+            verdicts.append(body["thumbs"])
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
 
     monkeypatch.setattr(outbox, "Breaker", lambda **_: Breaker(first_rest=0.05))
@@ -79,7 +79,7 @@ async def judged(port: int, learn: Make, opinions: list[str], monkeypatch: pytes
             await loop.people.feedback("t", "anna", thumbs=opinion)  # type: ignore[arg-type]
         assert await loop.close(30) == 0
     server.close()
-    return seen
+    return verdicts
 
 
 async def test_an_opinion_that_changes_while_the_former_one_is_sent_is_not_lost(

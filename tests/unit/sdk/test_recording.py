@@ -96,16 +96,16 @@ async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording
     learn: Make, data_plane: Any
 ) -> None:
     loop = learn(data_url=data_plane.url)
-    seen, done = [0.0, 1.0], [0.5]
+    observation, done = [0.0, 1.0], [0.5]
     async with loop.episode("t", external=True) as episode:
         for number in range(3):
-            seen[0] = done[0] = float(number)
-            episode.record(done, 1.0, observation=seen)
+            observation[0] = done[0] = float(number)
+            episode.record(done, 1.0, observation=observation)
         episode.outcome(True, errors=1.0)
     state = {"turn": 1}
     async with loop.episode("t", external=True) as other:
         other.record(1, 1.0, observation=state)
-    seen[0] = done[0] = 9.0
+    observation[0] = done[0] = 9.0
     state["turn"] = 9
     episode.outcome(False, errors=9.0)
     await loop.flush(60)

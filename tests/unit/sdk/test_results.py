@@ -25,18 +25,18 @@ async def recorded(output: Any, **more: Any) -> Trajectory:
 
 async def test_output_and_participants_arrive_as_they_were_said() -> None:
     agents = ["asker", {"agent": "helper", "without": 0.25}]
-    found = await recorded({"city": "Rome"}, expected="Rome", task_type="geo", metadata={"k": 1}, agents=agents)
-    assert found.result is not None
-    assert (found.result.output, found.result.expected) == ({"city": "Rome"}, "Rome")
-    assert (found.result.task_type, found.result.metadata) == ("geo", {"k": 1})
-    assert found.result.participants() == {"asker": None, "helper": 0.25}
+    trajectory = await recorded({"city": "Rome"}, expected="Rome", task_type="geo", metadata={"k": 1}, agents=agents)
+    assert trajectory.result is not None
+    assert (trajectory.result.output, trajectory.result.expected) == ({"city": "Rome"}, "Rome")
+    assert (trajectory.result.task_type, trajectory.result.metadata) == ("geo", {"k": 1})
+    assert trajectory.result.participants() == {"asker": None, "helper": 0.25}
 
 
 async def test_secrets_and_addresses_do_not_leave_the_process() -> None:
-    found = await recorded("write to ann@example.org", expected={"password": "hunter2"})
-    assert found.result is not None
-    assert "ann@example.org" not in found.result.model_dump_json()
-    assert "hunter2" not in found.result.model_dump_json()
+    trajectory = await recorded("write to ann@example.org", expected={"password": "hunter2"})
+    assert trajectory.result is not None
+    assert "ann@example.org" not in trajectory.result.model_dump_json()
+    assert "hunter2" not in trajectory.result.model_dump_json()
 
 
 async def test_what_json_has_not_is_refused_where_it_is_said() -> None:
@@ -58,8 +58,8 @@ async def test_an_agent_that_helps_names_the_task_it_helped_in() -> None:
         assert await loop.flush(60) == 0
         await loop.close()
     server.shutdown()
-    found = [Trajectory.model_validate_json(body) for body in server.bodies()]
-    named = {one.trajectory_id: one.metadata.get("joint_task") for one in found}
+    trajectories = [Trajectory.model_validate_json(body) for body in server.bodies()]
+    named = {one.trajectory_id: one.metadata.get("joint_task") for one in trajectories}
     assert sorted(named.values(), key=str) == sorted([task.joint_task, task.joint_task, None], key=str)
     wrong = "joint_task: '<EMAIL>'"
     with pytest.raises(ValueError, match=wrong):

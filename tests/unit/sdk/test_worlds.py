@@ -75,20 +75,20 @@ async def test_a_teams_members_act_at_the_same_time_and_share_the_teams_reward(
     beginning: Callable[[str], str], learn: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(setting("teams:Cooperative"), {})
-    told: list[list[Any]] = []
+    steps: list[list[Any]] = []
     earned: list[float] = []
     inner, original = world._inner, world._inner.step
 
     def watched(actions: Any) -> Any:
-        told.append(actions.tolist())
+        steps.append(actions.tolist())
         step = original(actions)
         earned.append(float(team_return(step.reward)[0]))
         return step
 
     monkeypatch.setattr(inner, "step", watched)
     result = await play(learn(endpoint=beginning("teams:Cooperative")), world)
-    assert all(len(actions) == 1 and len(actions[0]) == 3 for actions in told)
-    assert result.length == 3 * len(told)
+    assert all(len(actions) == 1 and len(actions[0]) == 3 for actions in steps)
+    assert result.length == 3 * len(steps)
     assert result.episode_return == pytest.approx(sum(earned), abs=1e-4)
 
 
@@ -135,7 +135,7 @@ def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         (setting("Nowhere-v1"), "Nowhere-v1"),
         (
@@ -145,6 +145,6 @@ def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
         (setting("CartPole-v1", randomise='[["gain", 0, 1]]'), "has no levels, credit or randomised parameters"),
     ],
 )
-def test_what_cannot_be_played_is_said_with_the_field_and_the_fix(options: Options, said: str) -> None:
-    with pytest.raises(LearnloopError, match=said):
+def test_what_cannot_be_played_is_said_with_the_field_and_the_fix(options: Options, sentence: str) -> None:
+    with pytest.raises(LearnloopError, match=sentence):
         World(options)

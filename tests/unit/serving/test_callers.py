@@ -91,21 +91,21 @@ async def test_a_token_that_held_is_believed_for_a_minute_and_never_past_its_end
         callers = Callers(KeySource(url, "none", "none", ISSUER), frozenset({"red"}))
         token = b"Bearer " + cluster.token(exp=int(time.time()) + 5).encode()
         assert await callers.refusal(token) is None
-        asked: list[str] = []
+        reviews: list[str] = []
 
         async def claims(_: str) -> dict[str, object]:
-            asked.append("")
+            reviews.append("")
             raise ValueError("it has ended")
 
         assert callers._tokens is not None
         monkeypatch.setattr(callers._tokens, "claims", claims)
         assert await callers.refusal(token) is None
-        assert not asked
+        assert not reviews
         later = time.monotonic() + 6
         monkeypatch.setattr("learnloop_serving.callers_and_refusals.time.monotonic", lambda: later)
         refused = await callers.refusal(token)
         assert refused is not None
-        assert (refused.status, len(asked)) == (401, 1)
+        assert (refused.status, len(reviews)) == (401, 1)
         assert BELIEVED_SECONDS == 60
 
 
@@ -138,10 +138,10 @@ def test_settings_that_cannot_know_callers_are_refused() -> None:
         settings(LEARNLOOP_CALLERS="all")
     with pytest.raises(ConfigurationError, match="KUBERNETES_SERVICE_HOST is empty"):
         settings(LEARNLOOP_CALLERS="token")
-    found = settings(LEARNLOOP_CALLERS="token", KUBERNETES_SERVICE_HOST="10.0.0.1", LEARNLOOP_CALLER_NAMESPACES="a, b")
-    assert found.served_namespaces == {"default", "a", "b"}
-    assert found.caller_keys is not None
-    assert found.caller_keys.audiences == ("learnloop", names.GATE_AUDIENCE), "a rank decides about no policy"
-    assert found.caller_keys.jwks_url == "https://10.0.0.1:443/openid/v1/jwks"
+    given = settings(LEARNLOOP_CALLERS="token", KUBERNETES_SERVICE_HOST="10.0.0.1", LEARNLOOP_CALLER_NAMESPACES="a, b")
+    assert given.served_namespaces == {"default", "a", "b"}
+    assert given.caller_keys is not None
+    assert given.caller_keys.audiences == ("learnloop", names.GATE_AUDIENCE), "a rank decides about no policy"
+    assert given.caller_keys.jwks_url == "https://10.0.0.1:443/openid/v1/jwks"
     with pytest.raises(ConfigurationError, match="'A' is not the name of a namespace"):
         settings(LEARNLOOP_CALLER_NAMESPACES="A")

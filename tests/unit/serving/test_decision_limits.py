@@ -29,10 +29,10 @@ def limits(clock: list[float]) -> tuple[RoutingState, DecisionBuckets]:
     return routing, DecisionBuckets(STABLE, routing, lambda: clock[0])
 
 
-def given(limits: DecisionBuckets, asked: int, tag: str = "") -> tuple[int, int]:
-    """How many of `asked` decisions are given, and the wait that the last refusal tells."""
+def given(limits: DecisionBuckets, decisions: int, tag: str = "") -> tuple[int, int]:
+    """How many of `decisions` decisions are given, and the wait that the last refusal tells."""
     count = wait = 0
-    for _ in range(asked):
+    for _ in range(decisions):
         try:
             limits.take(tag)
             count += 1
@@ -46,39 +46,39 @@ def given(limits: DecisionBuckets, asked: int, tag: str = "") -> tuple[int, int]
 def test_a_server_gives_its_part_of_a_second_and_then_as_many_as_come_back(
     limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
 ) -> None:
-    routing, mine = limits
+    routing, agent_limits = limits
     assert routing.offer(limited(0.25, per_second=40), "test")
-    assert given(mine, 100) == (10, 1)
+    assert given(agent_limits, 100) == (10, 1)
     total = 0
     for _ in range(100):
         clock[0] += 0.1
-        total += given(mine, 5)[0]
+        total += given(agent_limits, 5)[0]
     assert total == pytest.approx(100, abs=1), "10 s of a quarter of 40 a second"
 
 
 def test_each_agent_has_its_own_part_and_all_share_the_whole(
     limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
 ) -> None:
-    routing, mine = limits
+    routing, agent_limits = limits
     assert routing.offer(limited(per_second=12, per_agent_per_second=5), "test")
-    assert [given(mine, 20, tag)[0] for tag in ("a", "b", "c")] == [5, 5, 2]
+    assert [given(agent_limits, 20, tag)[0] for tag in ("a", "b", "c")] == [5, 5, 2]
     clock[0] += 100
-    assert given(mine, 20, "c")[0] == 5
+    assert given(agent_limits, 20, "c")[0] == 5
     assert routing.offer(limited(per_second=12, per_agent_per_second=5) + " ", "test")
-    assert given(mine, 1, "c")[0] == 0, "a table that says the same gives nothing back"
+    assert given(agent_limits, 1, "c")[0] == 0, "a table that says the same gives nothing back"
     assert routing.offer(table((STABLE, "stable", 100)), "test")
-    assert given(mine, 1000, "c")[0] == 1000
+    assert given(agent_limits, 1000, "c")[0] == 1000
 
 
 @pytest.mark.parametrize("bound", ["per_second", "per_agent_per_second"])
 def test_a_part_that_changes_again_and_again_gives_no_second_worth_anew(
     limits: tuple[RoutingState, DecisionBuckets], clock: list[float], bound: str
 ) -> None:
-    routing, mine = limits
+    routing, agent_limits = limits
     total = 0
     for step in range(40):  # four seconds in which pods come and go
         assert routing.offer(limited((0.5, 0.25, 1.0)[step % 3], **{bound: 20}), "test")
-        total += given(mine, 50, "a")[0]
+        total += given(agent_limits, 50, "a")[0]
         clock[0] += 0.1
     assert total <= 20 + 4 * 20 * (0.5 + 0.25 + 1.0) / 3
 
@@ -86,12 +86,12 @@ def test_a_part_that_changes_again_and_again_gives_no_second_worth_anew(
 def test_a_small_part_is_one_decision_in_a_while(
     limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
 ) -> None:
-    routing, mine = limits
+    routing, agent_limits = limits
     assert routing.offer(limited(0.5, per_second=0.1), "test")
-    assert given(mine, 3) == (1, 20)
+    assert given(agent_limits, 3) == (1, 20)
     clock[0] += 100
     assert routing.offer(limited(1.0, per_second=5e-324), "test")
-    assert given(mine, 2) == (1, 60), "nobody is told to come back in an eternity"
+    assert given(agent_limits, 2) == (1, 60), "nobody is told to come back in an eternity"
 
 
 def test_a_throttled_request_says_when_to_come_back_and_nothing_of_the_arm(server: LiveServer) -> None:

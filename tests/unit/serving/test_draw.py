@@ -79,12 +79,12 @@ def test_the_spacing_cannot_be_foretold() -> None:
 @given(st.integers(0, 2**32), st.integers(0, 50), st.integers(0, 50), st.integers(0, 500))
 def test_several_canaries_each_keep_their_own_bound(seed: int, one: int, two: int, count: int) -> None:
     bank = CreditBank(random.Random(seed))
-    seen = {CANARY: 0, OTHER: 0}
+    counts = {CANARY: 0, OTHER: 0}
     for opened in range(1, count + 1):
         if arm := bank.draw([canary(one), canary(two, OTHER)]):
-            seen[arm.revision] += 1
-        assert seen[CANARY] * 100 <= one * opened
-        assert seen[OTHER] * 100 <= two * opened
+            counts[arm.revision] += 1
+        assert counts[CANARY] * 100 <= one * opened
+        assert counts[OTHER] * 100 <= two * opened
 
 
 def _routing(weight: int) -> RoutingTable:

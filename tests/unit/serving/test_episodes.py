@@ -265,14 +265,14 @@ def test_a_table_past_its_expiry_sends_every_new_episode_to_stable(
 def test_what_a_policy_remembers_travels_with_its_episode(start: Callable[..., LiveServer]) -> None:
     """Its logits are the sum of all that the episode has shown: any server of the arm can go on with it."""
     wide = ("observation", "memory", "logits", "next_memory")
-    seen, *more = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in wide]
+    observation, *more = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in wide]
     nodes = [
         helper.make_node("Add", ["observation", "memory"], ["logits"]),
         helper.make_node("Identity", ["logits"], ["next_memory"]),
         helper.make_node("ArgMax", ["logits"], ["action"], axis=1, keepdims=0),
     ]
     action = helper.make_tensor_value_info("action", TensorProto.INT64, ["n"])
-    graph = helper.make_graph(nodes, "sum", [seen, more[0]], [action, *more[1:]])
+    graph = helper.make_graph(nodes, "sum", [observation, more[0]], [action, *more[1:]])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     server = start(policy=OnnxPolicy(model.SerializeToString()))
     server.route(table((STABLE, "stable", 100, server.url)))

@@ -145,8 +145,8 @@ async def test_schemes_without_support_and_models_without_digest_are_refused() -
 
 def test_the_uniform_policy_is_built_in() -> None:
     policy = parse_uniform("uniform://discrete/3?observations=4")
-    found = policy.run(np.zeros((2, 4), dtype=np.float32))
-    assert (policy.observations, found["action"].tolist(), found["logits"].shape) == (4, [0, 0], (2, 3))
+    result = policy.run(np.zeros((2, 4), dtype=np.float32))
+    assert (policy.observations, result["action"].tolist(), result["logits"].shape) == (4, [0, 0], (2, 3))
     assert parse_uniform("uniform://discrete/3").observations is None
     for uri in (
         "uniform://continuous/1..-1",
@@ -163,8 +163,8 @@ def test_the_uniform_policy_is_built_in() -> None:
 def test_a_uniform_policy_of_numbers_draws_within_its_bounds_and_says_the_density(uri: str) -> None:
     policy = parse_uniform(uri)
     choices = 3 if "hybrid" in uri else 0
-    seen = np.zeros((4000, 3), dtype=np.float32)
-    drawn = choose(policy, seen, random.Random(0).random)
+    observations = np.zeros((4000, 3), dtype=np.float32)
+    drawn = choose(policy, observations, random.Random(0).random)
     numbers = np.asarray([one.action for one in drawn])[:, -2:]
     assert policy.actions == 2 + bool(choices)
     assert numbers.min(axis=0) == pytest.approx([-2.0, 0.0], abs=0.05)
@@ -175,7 +175,7 @@ def test_a_uniform_policy_of_numbers_draws_within_its_bounds_and_says_the_densit
     if choices:
         counts = np.bincount([int(one.action[0]) for one in drawn])  # type: ignore[index]
         assert counts / 4000 == pytest.approx(np.full(3, 1 / 3), abs=0.03)
-    greedy = choose(policy, seen[:1], random.Random(0).random, explore=False)[0]
+    greedy = choose(policy, observations[:1], random.Random(0).random, explore=False)[0]
     assert greedy.action == [*([0.0] if choices else []), 0.0, 4.0]
 
 

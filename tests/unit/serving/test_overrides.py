@@ -15,8 +15,8 @@ LEFT = [1.0, 0.0, 0.0, 0.0]
 def ordered(instead: str, seconds: float = 60, since: float = -1, **fields: Any) -> dict[str, Any]:
     now = datetime.now(UTC)
     since_, until = (now + timedelta(seconds=each) for each in (since, seconds))
-    told = {"since": since_.isoformat(), "until": until.isoformat(), "reason": "it hurts", "by": "alice"}
-    return {"instead": instead} | told | fields
+    override = {"since": since_.isoformat(), "until": until.isoformat(), "reason": "it hurts", "by": "alice"}
+    return {"instead": instead} | override | fields
 
 
 def order(server: LiveServer, *overrides: dict[str, Any]) -> None:
@@ -40,14 +40,14 @@ def test_a_fixed_action_is_given_at_once_and_counts_for_no_arm(server: LiveServe
     episode = opened(server)
     assert act(server, episode).json()["action"] == 0
     seconds, gain = "learnloop_policy_request_duration_seconds_count", "learnloop_episode_return_gain_total"
-    asked, gained = server.metric(seconds, verb="act"), server.metric(gain)
+    answers, gained = server.metric(seconds, verb="act"), server.metric(gain)
     apart = server.metric("learnloop_requests_uncounted_total", verb="act", reason="overridden")
     withdrawn = server.metric("learnloop_episodes_ended_total", outcome="withdrawn")
     order(server, ordered("fixed", choice=1))
     answer = ActResponse.model_validate_json(act(server, episode).content)
     assert (answer.action, answer.log_prob, answer.exploration, answer.override) == (1, 0.0, False, "fixed")
     assert end(server, episode) == {"counted": True}
-    assert server.metric(seconds, verb="act") == asked
+    assert server.metric(seconds, verb="act") == answers
     assert server.metric("learnloop_requests_uncounted_total", verb="act", reason="overridden") == apart + 1
     assert server.metric("learnloop_episodes_ended_total", outcome="withdrawn") == withdrawn + 1
     assert server.metric(gain) == gained
@@ -64,9 +64,9 @@ def test_numbers_are_given_as_they_were_ordered(server: LiveServer) -> None:
 def test_nobody_is_answered_where_a_person_says_so(server: LiveServer, instead: str, status: int, reason: str) -> None:
     episode = opened(server)
     order(server, ordered(instead))
-    told = act(server, episode), server.post("/v1/episodes", {"agent": "cart"})
+    answers = act(server, episode), server.post("/v1/episodes", {"agent": "cart"})
     inferred = server.post("/v2/models/cart/infer", {"inputs": []})
-    for answer in told:
+    for answer in answers:
         assert (answer.status_code, answer.json()["reason"]) == (status, reason)
         assert "as ordered by alice until" in answer.json()["message"]
         assert answer.json()["message"].endswith(": it hurts")
@@ -80,12 +80,12 @@ def test_a_tensor_of_a_fixed_action_is_refused_rather_than_the_policys(server: L
 
 
 def test_one_agents_override_leaves_the_others_alone(server: LiveServer) -> None:
-    mine, other = opened(server, "cart"), opened(server, "pole")
+    own, other = opened(server, "cart"), opened(server, "pole")
     order(server, ordered("stop", agent="cart"))
-    assert act(server, mine).status_code == 403
+    assert act(server, own).status_code == 403
     assert act(server, other).json()["action"] == 0
     assert end(server, other) == {"counted": True}
-    assert server.arm.episodes.ids.read(mine).tag == agent_tag("cart")  # type: ignore[union-attr]
+    assert server.arm.episodes.ids.read(own).tag == agent_tag("cart")  # type: ignore[union-attr]
 
 
 def test_the_most_cautious_order_is_obeyed_and_the_agents_own_first(server: LiveServer) -> None:

@@ -18,7 +18,7 @@ from learnloop_serving.episodes import LONGEST_SECONDS
 from learnloop_serving.server_seal import EpisodeIds, Seal, follow_key
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, table
 
-SEEN = {"observation": [1.0, 0.0, 0.0, 0.0]}
+INPUTS = {"observation": [1.0, 0.0, 0.0, 0.0]}
 FAILED = {"status": "completed", "episode_return": -1.0, "length": 1, "success": False}
 SERIES = (
     (names.METRIC_EPISODES_ENDED, {"outcome": "failure"}),
@@ -66,7 +66,7 @@ def test_who_never_opened_an_episode_moves_no_evidence(proving: LiveServer) -> N
     made_up = ["anything", "x" * 5000, "%00", "é", of_another, of_another_name, *tampered(proving.opened())]
     before = evidence(proving)
     for episode in made_up:
-        for verb, body in (("act", SEEN), ("act", {"observation": [1.0]}), ("end", FAILED)):
+        for verb, body in (("act", INPUTS), ("act", {"observation": [1.0]}), ("end", FAILED)):
             refused = proving.post(f"/v1/episodes/{episode}/{verb}", body, **{names.HEADER_ARM: STABLE})
             assert (refused.status_code, refused.json()["reason"]) == (404, "UnknownEpisode"), episode
             assert "open an episode first" in refused.json()["message"]
@@ -88,7 +88,7 @@ def test_what_one_server_opened_every_server_of_the_arm_counts(start: Callable[.
         server.route(table((STABLE, "stable", 0, stable.url), (CANARY, "canary", 100, canary.url)))
     episode = stable.post("/v1/episodes", {}).json()
     at = f"/v1/episodes/{episode['episode_id']}"
-    assert canary.post(f"{at}/act", SEEN).json()["revision"] == CANARY
+    assert canary.post(f"{at}/act", INPUTS).json()["revision"] == CANARY
     assert canary.post(f"{at}/end", FAILED).json() == {"counted": True}
     assert canary.metric(names.METRIC_UNPROVEN, verb="act") == 0
     assert canary.metric(names.METRIC_EPISODES_ENDED, outcome="failure") == 1
@@ -102,7 +102,7 @@ def test_an_ending_a_day_after_the_opening_and_a_second_one_are_not_counted(
     assert proving.post(f"/v1/episodes/{in_time}/end", FAILED).json() == {"counted": True}
     assert proving.post(f"/v1/episodes/{in_time}/end", FAILED).json() == {"counted": False}
     monkeypatch.setattr(ClusterClock, "now", lambda _: now + LONGEST_SECONDS + 2)
-    assert proving.post(f"/v1/episodes/{late}/act", SEEN).status_code == 200
+    assert proving.post(f"/v1/episodes/{late}/act", INPUTS).status_code == 200
     assert proving.post(f"/v1/episodes/{late}/end", FAILED).json() == {"counted": False}
     assert proving.metric(names.METRIC_EPISODES_ENDED, outcome="failure") == 1
     for reason in ("again", "late"):
@@ -125,15 +125,15 @@ def test_a_key_made_anew_is_taken_over_while_ids_of_the_one_before_it_still_hold
                 await follow_key(file, seal)
 
     other = Seal(b"n" * 32)
-    theirs = EpisodeIds("cart", other).make(STABLE)
-    assert ids.read(theirs) is None
+    foreign = EpisodeIds("cart", other).make(STABLE)
+    assert ids.read(foreign) is None
     for broken in (b"", b"short"):
         file.write_bytes(broken)
         asyncio.run(follow_for_a_moment())
     assert ids.read(ids.make(STABLE)), "the last good key stays in force"
     file.write_bytes(b"n" * 32)
     deadline = time.monotonic() + 60
-    while ids.read(theirs) is None:
+    while ids.read(foreign) is None:
         assert time.monotonic() < deadline, "the new key is never read"
         asyncio.run(follow_for_a_moment())
     assert ids.read(before) is not None

@@ -52,26 +52,26 @@ class Plane:
         )
         assert answer.status_code < 300, answer.text
 
-    def read(self, what: str, **asked: str) -> Any:
-        return self.records.read(what, {"agent": "walker", **asked})
+    def read(self, what: str, **query: str) -> Any:
+        return self.records.read(what, {"agent": "walker", **query})
 
 
 @pytest.fixture(scope="module")
 def plane(dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     with listening(dsn, Path(tmp_path_factory.mktemp("artifacts")), sweep_seconds=0.2) as url:
-        found = Plane(url)
-        found.send("PUT", "/api/v1/rewards/policies/good/revisions/r1", POLICY)
-        found.send("PUT", "/api/v1/agents/walker", {"reward_policy": "good", "reward_policy_revision": "r1"})
+        client = Plane(url)
+        client.send("PUT", "/api/v1/rewards/policies/good/revisions/r1", POLICY)
+        client.send("PUT", "/api/v1/agents/walker", {"reward_policy": "good", "reward_policy_revision": "r1"})
         for number in range(30):
-            found.send("POST", "/api/v1/trajectories", trajectory(f"t-{number:02d}", episode_return=float(number)))
+            client.send("POST", "/api/v1/trajectories", trajectory(f"t-{number:02d}", episode_return=float(number)))
         for text in ("Stairs: shorten the step.", "The left hip saturates."):
             memory = {"agent_id": "walker", "memory_type": "semantic", "content": {"text": text}}
-            found.send("POST", "/api/v1/memory/store", memory)
+            client.send("POST", "/api/v1/memory/store", memory)
         deadline = time.monotonic() + SECONDS
-        while len(found.read("rewards")["rewards"]) < 30:
+        while len(client.read("rewards")["rewards"]) < 30:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        yield found
+        yield client
 
 
 def test_rewards_have_components_the_model_and_the_moment(plane: Plane) -> None:
@@ -81,16 +81,16 @@ def test_rewards_have_components_the_model_and_the_moment(plane: Plane) -> None:
 
 
 def test_an_episode_is_found_on_a_later_page_with_its_credits(plane: Plane) -> None:
-    found = plane.read("episode", trajectory="t-03")
-    assert set(EXAMPLE["/api/v1/experience/trajectories"]["trajectories"][0]) <= set(found["episode"])
-    assert (found["episode"]["episode_return"], len(found["credits"]["credits"])) == (3.0, 3)
+    episode = plane.read("episode", trajectory="t-03")
+    assert set(EXAMPLE["/api/v1/experience/trajectories"]["trajectories"][0]) <= set(episode["episode"])
+    assert (episode["episode"]["episode_return"], len(episode["credits"]["credits"])) == (3.0, 3)
     with pytest.raises(CommandError, match="'t-99' is not among the newest 500 episodes of walker"):
         plane.read("episode", trajectory="t-99")
 
 
 def test_memories_and_a_recall_come_with_a_word_why(plane: Plane) -> None:
-    found = plane.read("memories")
-    assert set(EXAMPLE["/api/v1/memory/entries"]["memories"][0]) <= set(found["memories"][0])
+    memories = plane.read("memories")
+    assert set(EXAMPLE["/api/v1/memory/entries"]["memories"][0]) <= set(memories["memories"][0])
     recalled = plane.read("recall", context="stairs ahead")["memories"]
     assert recalled[0]["content"]["text"] == "Stairs: shorten the step."
     assert recalled[0]["why"] == "words"

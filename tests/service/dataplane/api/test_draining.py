@@ -27,21 +27,21 @@ async def test_a_data_plane_that_is_told_to_end_is_not_ready_and_serves_on_for_a
         tenants = f"http://127.0.0.1:{port}/api/v1/quotas"
         try:
             await ready(f"http://127.0.0.1:{probes}")
-            async with httpx.AsyncClient(trust_env=False, timeout=60) as kept, asyncio.timeout(60):
-                assert "connection" not in (await kept.get(tenants)).headers
-                early = await kept.post(tenants, content=b"x" * 10_000, headers={"content-encoding": "gzip"})
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as connection, asyncio.timeout(60):
+                assert "connection" not in (await connection.get(tenants)).headers
+                early = await connection.post(tenants, content=b"x" * 10_000, headers={"content-encoding": "gzip"})
                 assert (early.status_code, early.headers["connection"]) == (415, "close"), "its body is not read"
                 assert list(tmp_path.glob("learnloop-uploads-*"))
                 process.send_signal(signal.SIGTERM)
 
                 async def unready() -> bool:
-                    return (await kept.get(f"http://127.0.0.1:{probes}/readyz")).status_code == 503
+                    return (await connection.get(f"http://127.0.0.1:{probes}/readyz")).status_code == 503
 
                 await eventually(unready)
-                said = await kept.get(f"http://127.0.0.1:{probes}/readyz")
-                assert said.json()["problems"] == {"draining": "this process has been told to end; send to another one"}
+                ask = await connection.get(f"http://127.0.0.1:{probes}/readyz")
+                assert ask.json()["problems"] == {"draining": "this process has been told to end; send to another one"}
                 for _ in range(2):
-                    answer = await kept.get(tenants)
+                    answer = await connection.get(tenants)
                     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
         finally:
             process.send_signal(signal.SIGTERM)  # the second one: it ends at once

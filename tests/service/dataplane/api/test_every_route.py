@@ -58,9 +58,9 @@ async def test_no_route_answers_a_caller_who_proves_nothing_and_none_reads_their
         if route in FOR_ANYBODY:
             continue
         for who, (headers, wanted) in callers.items():
-            found = await status(guarded, route, filled(route[1]), headers)
-            if found != wanted:
-                wrong[who, *route] = found
+            code = await status(guarded, route, filled(route[1]), headers)
+            if code != wanted:
+                wrong[who, *route] = code
     assert wrong == {}
 
 
@@ -71,12 +71,12 @@ async def test_other_spellings_of_a_path_and_of_a_method_lead_around_nothing(gua
             continue
         path = filled(route[1])
         others = (path.replace("/v1/", "/v1//"), path.replace("/v1/", "/v1%2F"), f"{path}/../some")
-        for said in (f"{path}/", f"/{path}", *others):
-            found = await status(guarded, route, said, {})
-            if found not in (307, 401, 404, 405):
-                wrong[(*route, said)] = found
+        for spelling in (f"{path}/", f"/{path}", *others):
+            code = await status(guarded, route, spelling, {})
+            if code not in (307, 401, 404, 405):
+                wrong[(*route, spelling)] = code
         for method in ("HEAD", "OPTIONS", "TRACE", "POST", "GET"):
-            found = await status(guarded, (method, path), path, {"X-HTTP-Method-Override": route[0]})
-            if found not in (401, 404, 405):
-                wrong[(method, path, "")] = found
+            code = await status(guarded, (method, path), path, {"X-HTTP-Method-Override": route[0]})
+            if code not in (401, 404, 405):
+                wrong[(method, path, "")] = code
     assert wrong == {}

@@ -76,11 +76,11 @@ async def test_what_is_trimmed_is_on_record(api: Api, dsn: str, monkeypatch: pyt
     ids = [row["id"] for row in rows]  # the newest first
     await api.privacy.retention.run()
 
-    async def told() -> Any:
+    async def latest() -> Any:
         records = (await api.call("GET", "/api/v1/audit/records", namespace="trimmed"))["records"]
         return [record["detail"] for record in records if record["action"] == "retention.trimmed"]
 
-    [what] = await eventually(told)
+    [what] = await eventually(latest)
     assert (what["count"], what["ids_sha256"]) == (2, digest_of(sorted(ids[3:])))
 
 

@@ -69,10 +69,10 @@ async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(
         assert await degraded(api) == {}
         shutil.rmtree(blobs)
 
-        async def said() -> bool:
+        async def state() -> bool:
             return "its directory is gone" in (await degraded(api)).get("artifact store", "")
 
-        await eventually(said)
+        await eventually(state)
         blobs.mkdir()
 
         async def well() -> bool:

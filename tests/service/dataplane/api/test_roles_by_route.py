@@ -105,7 +105,7 @@ def subject(right: str) -> str:
     return f"system:serviceaccount:red:{account(right)}"
 
 
-async def asked(api: Api, route: Route, token: str, **more: Any) -> tuple[int, str]:
+async def ask(api: Api, route: Route, token: str, **more: Any) -> tuple[int, str]:
     body: dict[str, Any] = {} if route[0] == "GET" else {"json": {**BODIES.get(route, {}), **more}}
     headers = {"Authorization": f"Bearer {token}"}
     answer = await api.client.request(route[0], filled(route[1]), **body, headers=headers)
@@ -125,7 +125,7 @@ async def test_an_agent_is_refused_what_is_not_an_agents_with_the_right_that_is_
     for route in routes():
         if route in FOR_ANYBODY:
             continue
-        code, text = await asked(guarded, route, cluster.token("red", "agent"))
+        code, text = await ask(guarded, route, cluster.token("red", "agent"))
         right = RIGHTS.get(route)
         refused = code in (401, 403) and OFF not in text
         as_wished = code == 403 if right or route in OPERATORS else not refused
@@ -143,14 +143,14 @@ async def test_each_route_takes_its_own_right_and_the_operator_needs_none(guarde
         cluster.rights[subject(f"not-{right}")] = every - {right}
     for route, right in RIGHTS.items():
         has, lacks = (cluster.token("red", account(name)) for name in (right, f"not-{right}"))
-        codes = [(await asked(guarded, route, token))[0] for token in (has, lacks, cluster.token(*OPERATOR))]
+        codes = [(await ask(guarded, route, token))[0] for token in (has, lacks, cluster.token(*OPERATOR))]
         if codes[0] in (401, 403) or codes[1] != 403 or codes[2] in (401, 403):
             wrong[route] = codes
     assert wrong == {}
     for route in OPERATORS:
-        code, _ = await asked(guarded, route, cluster.token("red", account("update agents")))
+        code, _ = await ask(guarded, route, cluster.token("red", account("update agents")))
         assert code == 403
-        code, _ = await asked(guarded, route, cluster.token(*OPERATOR))
+        code, _ = await ask(guarded, route, cluster.token(*OPERATOR))
         assert code != 403
 
 
@@ -160,15 +160,15 @@ async def test_a_rank_and_a_suite_are_refused_whatever_is_not_theirs_with_whatev
     guarded: Api, cluster: Cluster, bearer: Bearer, account: str
 ) -> None:
     cluster.rights[subject("every right")] = set(RIGHTS.values())
-    audience, theirs = NARROW[bearer]
+    audience, own_rights = NARROW[bearer]
     token, wrong = cluster.token("red", account, aud=[audience]), {}
-    assert len(OPEN[bearer]) == len(theirs) == len(theirs & set(routes()))
+    assert len(OPEN[bearer]) == len(own_rights) == len(own_rights & set(routes()))
     for route in routes():
         if route in FOR_ANYBODY:
             continue
-        code, text = await asked(guarded, route, token)
+        code, text = await ask(guarded, route, token)
         refused = code == 403 and f"the token of a {bearer} does not open" in text
-        if refused is (route in theirs) or code == 401:
+        if refused is (route in own_rights) or code == 401:
             wrong[route] = (code, text[:200])
     assert wrong == {}
     agents = {"Authorization": f"Bearer {token}"}
@@ -183,7 +183,7 @@ async def test_a_rank_and_a_suite_are_refused_whatever_is_not_theirs_with_whatev
 
 async def test_a_token_for_both_is_an_agents(guarded: Api, cluster: Cluster) -> None:
     token = cluster.token("red", "agent", aud=["learnloop", names.RUN_AUDIENCE])
-    code, _ = await asked(guarded, ("GET", "/api/v1/audit/records"), token)
+    code, _ = await ask(guarded, ("GET", "/api/v1/audit/records"), token)
     assert code == 200
 
 
@@ -197,5 +197,5 @@ async def test_an_administrator_of_one_namespace_is_nothing_in_another(guarded: 
 
 async def test_an_agent_may_ask_what_forgetting_and_rolling_back_would_do(guarded: Api, cluster: Cluster) -> None:
     for route in BODIES.keys() & RIGHTS.keys():
-        code, text = await asked(guarded, route, cluster.token("red", "agent"), dry_run=True)
+        code, text = await ask(guarded, route, cluster.token("red", "agent"), dry_run=True)
         assert code == 200, text

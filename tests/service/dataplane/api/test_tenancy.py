@@ -77,19 +77,19 @@ async def test_a_token_behind_a_proxy_that_takes_authorization_away_counts_the_s
     guarded: Api, cluster: Cluster
 ) -> None:
     for path, status in (("/api/v1/training/runs/none", 404), ("/api/v1/memory/retrieve", 405)):
-        found = await guarded.client.get(path, headers={"x-learnloop-token": cluster.token("red")})
-        assert found.status_code == status
+        answer = await guarded.client.get(path, headers={"x-learnloop-token": cluster.token("red")})
+        assert answer.status_code == status
     ask = {"agent_id": "walker", "context": "x"}
     for token, status in ((cluster.token("red"), 200), ("nonsense", 401), ("x" * 20_000, 422)):
         headers = {"x-learnloop-token": token}
-        found = await guarded.client.post("/api/v1/memory/retrieve", json=ask, headers=headers)
-        assert found.status_code == status
+        answer = await guarded.client.post("/api/v1/memory/retrieve", json=ask, headers=headers)
+        assert answer.status_code == status
     both = {"x-learnloop-token": cluster.token("red"), "Authorization": f"Bearer {Cluster().token('red')}"}
     assert await _status(guarded, None, **both) == 401, "what the caller says openly decides"
     for path in ("/api/v1/memory/retrieve", "/api/v1/memory/forget"):
         long = {"Authorization": f"Bearer {cluster.token('red')}", "x-learnloop-token": "x" * 20_000}
-        found = await guarded.client.post(path, json=ask, headers=long)
-        assert found.status_code == 422, f"{path}: a header that nobody needs is bounded, too"
+        answer = await guarded.client.post(path, json=ask, headers=long)
+        assert answer.status_code == 422, f"{path}: a header that nobody needs is bounded, too"
 
 
 async def test_only_the_operator_acts_for_other_namespaces(guarded: Api, cluster: Cluster) -> None:
@@ -102,12 +102,12 @@ async def test_only_the_operator_acts_for_other_namespaces(guarded: Api, cluster
 async def test_a_token_for_one_memory_service_is_good_for_no_other_and_not_for_the_data_plane(
     guarded: Api, cluster: Cluster
 ) -> None:
-    notes, other, theirs = (memory_audience(*own) for own in (("red", "notes"), ("red", "other"), ("blue", "notes")))
+    notes, other, foreign = (memory_audience(*own) for own in (("red", "notes"), ("red", "other"), ("blue", "notes")))
     config = guarded.plane.shared.config.model_copy(update={"audience": notes})
     service = Authenticator(config)
     identity = await service.identify(f"Bearer {cluster.token('red', aud=[notes])}", None)
     assert identity.namespace == "red"
-    for audience in ("learnloop", other, theirs, names.RUN_AUDIENCE, names.GATE_AUDIENCE):
+    for audience in ("learnloop", other, foreign, names.RUN_AUDIENCE, names.GATE_AUDIENCE):
         with pytest.raises(ApiError, match="Audience doesn't match"):
             await service.identify(f"Bearer {cluster.token('red', aud=[audience])}", None)
     with pytest.raises(ApiError, match=f"audience {notes} as a Bearer token"):

@@ -54,11 +54,11 @@ async def _story(api: Api) -> list[dict[str, Any]]:
     }
     await api.call("PUT", "/api/v1/models/walker/deployed", json=deployed)
 
-    async def told() -> Any:
-        found = (await api.call("GET", "/api/v1/audit/records"))["records"]
-        return found if len(found) >= 12 else None
+    async def records() -> Any:
+        rows = (await api.call("GET", "/api/v1/audit/records"))["records"]
+        return rows if len(rows) >= 12 else None
 
-    return list(await eventually(told))
+    return list(await eventually(records))
 
 
 async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
@@ -66,18 +66,18 @@ async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
 ) -> None:
     async with running(**settings(dsn, tmp_path)) as api:
         records = await _story(api)
-        told: dict[str, dict[str, Any]] = {}
+        lines: dict[str, dict[str, Any]] = {}
 
         async def all_told() -> bool:
             for line in capfd.readouterr().out.splitlines():
                 if line.startswith("{") and (item := json.loads(line)).get("stream") == "audit":
-                    assert item["hash"] not in told, "told twice"
-                    told[item["hash"]] = item
-            return {record["hash"] for record in records} <= set(told)
+                    assert item["hash"] not in lines, "told twice"
+                    lines[item["hash"]] = item
+            return {record["hash"] for record in records} <= set(lines)
 
         await eventually(all_told)
     for record in records:
-        line = told[record["hash"]]
+        line = lines[record["hash"]]
         assert line["namespace"] == "team-a"
         assert {name: line[name] for name in ("seq", "actor", "action", "subject", "detail")} == {
             name: record[name] for name in ("seq", "actor", "action", "subject", "detail")
@@ -86,7 +86,7 @@ async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
 
 async def test_what_was_done_is_on_record_once_with_who_did_it(audited: Api) -> None:
     records = await _story(audited)
-    found = [(record["action"], record["subject"]) for record in records]
+    actions = [(record["action"], record["subject"]) for record in records]
     for expected in (
         ("reward.policy.published", "reward-policy/p"),
         ("agent.registered", "agent/walker"),
@@ -96,9 +96,9 @@ async def test_what_was_done_is_on_record_once_with_who_did_it(audited: Api) -> 
         ("feedback.given", "trajectory/t1"),
         ("model.deployed", "model-deployment/walker"),
     ):
-        assert expected in found
+        assert expected in actions
     assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
-    assert found.count(("agent.registered", "agent/walker")) == 1
+    assert actions.count(("agent.registered", "agent/walker")) == 1
     by_action = {record["action"]: record for record in records}
     assert by_action["memory.deleted"]["actor"] == "anonymous"
     assert by_action["user.opted-out"]["subject"].startswith("user/user:"), "no name of a person is in the chain"
@@ -123,11 +123,11 @@ async def test_a_batch_leaves_one_record_for_each_of_its_agents(audited: Api, ke
         | ({"idempotency_key": f"k-{text}"} if keyed else {})
         for agent, text in (("walker", "a"), ("runner", "b"), ("walker", "c"))
     ]
-    told = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
-    first, alone, last = told["ids"]
+    stored = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
+    first, alone, last = stored["ids"]
     if keyed:
         again = await audited.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
-        assert again["ids"] == told["ids"]
+        assert again["ids"] == stored["ids"]
     await audited.sealer.run("team-a")
     records = (await audited.call("GET", "/api/v1/audit/records?action=memory.stored"))["records"]
     both = digest_of([UUID(first), UUID(last)])

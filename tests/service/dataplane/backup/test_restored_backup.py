@@ -164,9 +164,9 @@ async def test_an_empty_installation_has_all_again_verifies_it_and_the_erased_st
     made = first.back_up()
     backup = first.backups / made["backup"]
     assert backup.stat().st_mode & 0o077 == 0, "only its owner reads it"
-    kept = b"".join(path.read_bytes() for path in first.backups.rglob("*") if path.is_file())
+    archive = b"".join(path.read_bytes() for path in first.backups.rglob("*") if path.is_file())
     for secret in (SEALING.split()[1], MODEL.decode()):
-        assert secret.encode() not in kept
+        assert secret.encode() not in archive
 
     first.broker.kill()
     shutil.rmtree(first.artifacts)

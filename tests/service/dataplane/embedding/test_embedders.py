@@ -79,11 +79,11 @@ class Server(http.server.BaseHTTPRequestHandler):
     """An OpenAI-compatible endpoint."""
 
     dimensions = 8
-    seen: list[Any] = []  # noqa: RUF012
+    requests: list[Any] = []  # noqa: RUF012
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        type(self).seen.append((self.headers["authorization"], body))
+        type(self).requests.append((self.headers["authorization"], body))
         rows = [
             {"index": index, "embedding": [float(ord(char)) for char in text.ljust(self.dimensions)[: self.dimensions]]}
             for index, text in enumerate(body["input"])
@@ -119,7 +119,7 @@ async def test_a_server_embeds_in_order_with_its_key_and_bad_answers_are_refused
     with serving() as url:
         embedder = HttpEmbedder(url, "m", 8, key="k")
         vectors = await embedder.embed(["abc", "", "xyz"])
-        assert Server.seen[-1] == ("Bearer k", {"model": "m", "input": ["abc", "xyz"]})
+        assert Server.requests[-1] == ("Bearer k", {"model": "m", "input": ["abc", "xyz"]})
         assert vectors[0] @ np.array([97, 98, 99] + [32] * 5) == pytest.approx(np.linalg.norm([97, 98, 99] + [32] * 5))
         assert not vectors[1].any()
         with pytest.raises(Unavailable, match="expected"):
@@ -218,10 +218,10 @@ async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> 
         return httpx.Response(200, json={"data": [{"index": 0, "embedding": [1, len(text)]}]})
 
     embedder = HttpEmbedder("http://embedder/v1", "m", 2, transport=httpx.MockTransport(answer))
-    asked = asyncio.create_task(embedder.embed(["long " * 1000]))
+    task = asyncio.create_task(embedder.embed(["long " * 1000]))
     await asyncio.sleep(0.1)
     assert (await embedder.embed(["a question of another namespace"]))[0].any()
-    [vector] = await asked
+    [vector] = await task
     assert np.allclose(vector, np.array([1, 5000]) / np.hypot(1, 5000))
     await embedder.close()
 
@@ -272,13 +272,13 @@ async def test_a_text_that_the_embedder_fails_on_costs_no_namespace_its_vectors(
 
             async def embedded() -> bool:
                 async with api.db.tenant("team-a") as connection:
-                    found = "SELECT count(*) FROM memory_index WHERE agent_id = 'victim' AND embedder = $1"
-                    return bool(await connection.fetchval(found, api.memory.indexing._embedder.name) == 3)
+                    query = "SELECT count(*) FROM memory_index WHERE agent_id = 'victim' AND embedder = $1"
+                    return bool(await connection.fetchval(query, api.memory.indexing._embedder.name) == 3)
 
             await eventually(embedded)
-            sent = len(Server.seen)
+            sent = len(Server.requests)
             await asyncio.sleep(3)  # sweeps go by
-            assert not any("poison" in str(seen) for seen in Server.seen[sent:]), "it is not sent again"
+            assert not any("poison" in str(request) for request in Server.requests[sent:]), "it is not sent again"
             assert not (await ask(api, "victim", "white lighthouse"))["degraded"]
 
 
@@ -308,14 +308,14 @@ async def test_a_question_is_redacted_as_memories_are(
         values = settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8, pseudonym_key=pseudonyms)
         async with running(**values) as api:
             await store(api, "clerk", ["anna@example.org wants letters", "ben@example.org wants calls"])
-            seen = len(Server.seen)
+            before = len(Server.requests)
             for context in ("what does Ben@Example.org want", {"about": "ben@example.org", "password": "abc"}):
                 answer = await ask(api, "clerk", context, k=2)
                 assert "wants calls" in answer["memories"][0]["content"]["text"]
-            asked = str(Server.seen[seen:])
-    assert "<EMAIL:" in asked
-    assert "@" not in asked
-    assert "abc" not in asked
+            sent = str(Server.requests[before:])
+    assert "<EMAIL:" in sent
+    assert "@" not in sent
+    assert "abc" not in sent
 
 
 @pytest.mark.parametrize("bad", ["https://host/v1", "magic", "onnx:///nowhere"])

@@ -68,11 +68,11 @@ class ByNumber:
     def __init__(self, name: str, replies: float) -> None:
         self.name = name
         self._replies = replies
-        self.asked: list[str] = []
+        self.texts: list[str] = []
 
     async def embed(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         vectors = []
-        self.asked += texts
+        self.texts += texts
         for text in texts:
             vector = np.zeros(self.dimensions, np.float32)
             vector[int(re.findall(r"\d+", text)[0]) % self.dimensions] = 1.0 if text.endswith("?") else self._replies
@@ -136,7 +136,7 @@ async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refuse
     assert "keeps embedder better" in caplog.text
     await store(api, "talker", ["box 7 is gone"])
     assert await in_use(other, better) == "better"
-    assert [*other.asked, *better.asked].count("box 7 is gone") == 2, "once by each"
+    assert [*other.texts, *better.texts].count("box 7 is gone") == 2, "once by each"
     await store(api, "talker", ["box 8 is gone"])
     better.embed = AsyncMock(side_effect=Unavailable("better"))  # type: ignore[method-assign]
     assert await in_use(worse, better) == "worse", "the way back is always open"

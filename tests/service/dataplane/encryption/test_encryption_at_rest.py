@@ -17,7 +17,7 @@ from learnloop_dataplane.registry.artifacts import artifact_key
 from ..conftest import Api, eventually, running, settings, superuser, trajectory
 
 OLD, NEW = (f"{name} {base64.b64encode(bytes([number]) * 32).decode()}" for name, number in (("k1", 1), ("k2", 2)))
-SAID = "my number is in the blue folder"
+TEXT = "my number is in the blue folder"
 ANNA, BEN = "anna", "ben"
 CHECKPOINT = "/api/v1/training/runs/job/checkpoint"
 POLICY = {
@@ -55,10 +55,10 @@ async def fetch(api: Api, path: str) -> Any:
     return await api.client.get(path, headers={"x-learnloop-namespace": "team-a"})
 
 
-def spoken(identity: str, user: str | None = None, said: str = SAID, **changes: Any) -> dict[str, Any]:
+def spoken(identity: str, user: str | None = None, text: str = TEXT, **changes: Any) -> dict[str, Any]:
     """An episode of text that somebody had with the agent `helper`."""
-    step = {"observation": said, "action": f"noted: {said}", "log_prob": -0.7, "reward": 1.0}
-    last = {"last_observation": f"goodbye, {said}", "steps": [step, step]}
+    step = {"observation": text, "action": f"noted: {text}", "log_prob": -0.7, "reward": 1.0}
+    last = {"last_observation": f"goodbye, {text}", "steps": [step, step]}
     return trajectory(identity, "helper", metadata={"user_id": user} if user else {}, **last, **changes)
 
 
@@ -87,9 +87,9 @@ async def read(api: Api, identity: str) -> dict[str, Any]:
     }
     answers = {name: await fetch(api, path) for name, path in paths.items()}
     assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(paths, 200)
-    found = {name: answer.json() for name, answer in answers.items()}
+    bodies = {name: answer.json() for name, answer in answers.items()}
     tried = POLICY | {"components": [{"name": "smooth", "type": "smoothness", "weight": 1.0}]}
-    return found | {"dry run": await api.call("POST", "/api/v1/rewards/dry-run", json={"policy": tried})}
+    return bodies | {"dry run": await api.call("POST", "/api/v1/rewards/dry-run", json={"policy": tried})}
 
 
 async def stored(dsn: str, *tables: str) -> str:
@@ -98,14 +98,14 @@ async def stored(dsn: str, *tables: str) -> str:
 
 
 async def test_blobs_are_envelopes_on_disk_and_themselves_for_who_asks(sealing: Api, tmp_path: Path) -> None:
-    model, checkpoint = os.urandom(2**20 + 5) + SAID.encode(), SAID.encode()
+    model, checkpoint = os.urandom(2**20 + 5) + TEXT.encode(), TEXT.encode()
     sha256 = await upload(sealing, model)
     await upload(sealing, checkpoint, CHECKPOINT)
     assert (await fetch(sealing, f"/api/v1/artifacts/{sha256}")).content == model
     assert (await fetch(sealing, CHECKPOINT)).content == checkpoint
     blobs = [path for path in (tmp_path / "blobs" / "team-a").rglob("*") if path.is_file()]
     assert [path.read_bytes()[:4] for path in blobs] == [MAGIC, MAGIC]
-    assert not any(SAID.encode() in path.read_bytes() for path in (tmp_path / "blobs").rglob("*") if path.is_file())
+    assert not any(TEXT.encode() in path.read_bytes() for path in (tmp_path / "blobs").rglob("*") if path.is_file())
     assert not list(sealing.plane.shared.blobs.spool.iterdir())
 
 
@@ -116,9 +116,9 @@ async def test_what_lay_there_in_the_open_is_still_read_and_a_changed_blob_is_no
     async with running(**settings(dsn, tmp_path, encryption_keys=OLD)) as api:
         assert (await fetch(api, f"/api/v1/artifacts/{before}")).content == b"from before"
         await lived(api, spoken("sealed"))
-        found = (await read(api, "plain"))["dataset"]["trajectories"]
-        assert [item["trajectory_id"] for item in found] == ["sealed", "plain"]
-        assert found[0]["steps"] == found[1]["steps"]
+        trajectories = (await read(api, "plain"))["dataset"]["trajectories"]
+        assert [item["trajectory_id"] for item in trajectories] == ["sealed", "plain"]
+        assert trajectories[0]["steps"] == trajectories[1]["steps"]
         after = await upload(api, b"from after")
         blob = next(path for path in (tmp_path / "team-a").rglob(after))
         blob.write_bytes(blob.read_bytes()[:-1] + b"\0")
@@ -139,15 +139,15 @@ async def test_episodes_read_the_same_whether_they_are_sealed_or_not(
         await lived(open_to_all, *episodes)
         expected = await read(open_to_all, "e-3")
     await lived(sealing, *episodes)
-    found = await read(sealing, "e-3")
-    for answer in (expected, found):
+    parts = await read(sealing, "e-3")
+    for answer in (expected, parts):
         answer["dataset"] = [{k: v for k, v in e.items() if k != "seq"} for e in answer["dataset"]["trajectories"]]
-    assert found == expected
-    assert found["dataset"][1]["last_observation"] == f"goodbye, {SAID}"
-    assert SAID in await stored(plain, "training_transitions")
-    assert SAID not in await stored(dsn, "training_transitions")
-    told = await stored(dsn, "agent_memories")
-    assert SAID in told, "what an agent remembers is searched by its words, so it is not sealed"
+    assert parts == expected
+    assert parts["dataset"][1]["last_observation"] == f"goodbye, {TEXT}"
+    assert TEXT in await stored(plain, "training_transitions")
+    assert TEXT not in await stored(dsn, "training_transitions")
+    rows = await stored(dsn, "agent_memories")
+    assert TEXT in rows, "what an agent remembers is searched by its words, so it is not sealed"
     async with sealing.db.tenant("team-a") as connection:
         assert await connection.fetchval("SELECT count(*) FROM data_keys") == 1
 
@@ -180,5 +180,5 @@ async def test_a_new_key_wraps_everything_anew_and_then_the_old_one_may_go(dsn: 
         await eventually(rewrapped)
     async with running(**settings(dsn, tmp_path, encryption_keys=NEW)) as api:
         assert (await fetch(api, f"/api/v1/artifacts/{sha256}")).content == b"a model"
-        found = (await read(api, "e-1"))["dataset"]["trajectories"]
-        assert {item["trajectory_id"] for item in found} == {"e-1", *(f"l-{n}" for n in range(8))}
+        trajectories = (await read(api, "e-1"))["dataset"]["trajectories"]
+        assert {item["trajectory_id"] for item in trajectories} == {"e-1", *(f"l-{n}" for n in range(8))}

@@ -51,9 +51,9 @@ def episode(identity: str, user: str | None, **changes: Any) -> dict[str, Any]:
 
 async def _lived(api: Api, dsn: str, prefix: str, users: dict[str, str]) -> None:
     """Episodes with rewards, feedback, memories and recalls."""
-    found = await api.call("POST", "/api/v1/memory/retrieve", json={"agent_id": "helper", "context": "cartpole"})
+    recalled = await api.call("POST", "/api/v1/memory/retrieve", json={"agent_id": "helper", "context": "cartpole"})
     for identity, user in users.items():
-        body = episode(f"{prefix}{identity}", user, retrieval_ids=[found["retrieval_id"]] if user == ANNA else [])
+        body = episode(f"{prefix}{identity}", user, retrieval_ids=[recalled["retrieval_id"]] if user == ANNA else [])
         await api.call("POST", "/api/v1/trajectories", 202, json=body)
         opinion = {"trajectory_id": f"{prefix}{identity}", "user_id": user, "thumbs": "up"}
         await api.call("POST", "/api/v1/feedback", json=opinion)
@@ -81,7 +81,7 @@ async def _traces(dsn: str, texts: list[str]) -> list[str]:
 
 
 async def _in_streams(js: Any, text: bytes, *streams: str) -> list[bytes]:
-    found = []
+    messages = []
     for stream in streams or ("RL_TRAJECTORIES", "RL_REWARDS"):
         state = (await js.stream_info(stream)).state
         for sequence in range(max(1, state.first_seq), state.last_seq + 1):
@@ -90,8 +90,8 @@ async def _in_streams(js: Any, text: bytes, *streams: str) -> list[bytes]:
             except nats_client.js.errors.NotFoundError:
                 continue
             if text in (message.data or b""):
-                found.append(message.data)
-    return found
+                messages.append(message.data)
+    return messages
 
 
 async def _settled(js: Any) -> bool:

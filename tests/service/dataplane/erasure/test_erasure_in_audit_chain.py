@@ -10,7 +10,7 @@ async def test_rows_that_are_gone_are_on_record_where_the_rest_could_not_be_eras
 ) -> None:
     values = settings(dsn, tmp_path, nats_url=nats.url)
 
-    async def told(api: Api) -> list[tuple[str, str, int]]:
+    async def recorded(api: Api) -> list[tuple[str, str, int]]:
         await api.sealer.run("team-a")
         records = (await api.call("GET", "/api/v1/audit/records?action=agent.erased"))["records"]
         return [(one["outcome"], one["subject"], one["detail"]["rows"]["agent_memories"]) for one in records]
@@ -21,11 +21,11 @@ async def test_rows_that_are_gone_are_on_record_where_the_rest_could_not_be_eras
         await api.call("POST", "/api/v1/memory/store", 201, json=note)
         nats.kill()
         await api.call("POST", "/api/v1/erasure", 503, json={"agent_id": "helper"})
-        assert await told(api) == [begun]
+        assert await recorded(api) == [begun]
     nats.start()
     async with running(**values) as api:
         receipt = await api.call("POST", "/api/v1/erasure", json={"agent_id": "helper"})
-        assert await told(api) == [begun, ("begun", "agent/helper", 0), ("done", "agent/helper", 0)]
+        assert await recorded(api) == [begun, ("begun", "agent/helper", 0), ("done", "agent/helper", 0)]
         last = f"/api/v1/audit/records?after={receipt['audit_seq'] - 2}"
         pair = (await api.call("GET", last))["records"]
         assert [one["detail"]["erasure_id"] for one in pair] == [receipt["erasure_id"]] * 2

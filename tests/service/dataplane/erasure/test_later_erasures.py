@@ -68,8 +68,8 @@ async def test_what_was_erased_after_the_dump_is_erased_again_when_it_is_restore
             await api.client.post("/api/v1/trajectories", json=body, headers={"x-learnloop-namespace": "team-a"})
         assert await _stored(dsn) == {"d-1", "c-3"}
     async with running(**values) as api:  # and no start erases twice
-        told = await api.call("GET", "/api/v1/audit/records?limit=1000&action=user.erased")
-    done = [record["subject"] for record in told["records"] if record["outcome"] == "done"]
+        records = await api.call("GET", "/api/v1/audit/records?limit=1000&action=user.erased")
+    done = [record["subject"] for record in records["records"] if record["outcome"] == "done"]
     assert len(set(done)) == len(done) == 3
 
 

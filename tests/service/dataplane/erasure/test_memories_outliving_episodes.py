@@ -72,13 +72,13 @@ async def test_an_export_of_what_outlived_its_episodes_says_whose_it_is(api: Api
     await _lived(api, dsn, "exported")
     await _aged(api, dsn, "exported")
     lines = (await api.call("GET", "/api/v1/memory/export?agent_id=helper", namespace="exported")).text.splitlines()
-    told = [orjson.loads(line) for line in lines]
-    people = {line["origin"] or "session": line["user_id"] for line in told}
-    theirs = {people[f"trajectory/a{number}"] for number in range(5)} | {people["session"]}
-    [anna] = theirs
+    rows = [orjson.loads(line) for line in lines]
+    people = {line["origin"] or "session": line["user_id"] for line in rows}
+    others = {people[f"trajectory/a{number}"] for number in range(5)} | {people["session"]}
+    [anna] = others
     assert people["trajectory/b0"] not in (None, anna)
-    assert sum(line["user_id"] == anna for line in told) == 7, "five episodes, a note of a session and one of an origin"
-    hers = [line for line in told if anna in line["user_ids"]]
+    assert sum(line["user_id"] == anna for line in rows) == 7, "five episodes, a note of a session and one of an origin"
+    hers = [line for line in rows if anna in line["user_ids"]]
     assert {line["source"] for line in hers if line["user_id"] is None} == {"consolidation"}, "distilled from them"
     await api.call("PUT", "/api/v1/users/anna/opt-out", 204, namespace="exported")
     path, body = "/api/v1/memory/import?agent_id=again", "\n".join(lines)

@@ -32,8 +32,8 @@ async def api(
 ) -> AsyncIterator[Api]:
     """A service with both sources, and no NATS: what is accepted is stored."""
     monkeypatch.setitem(ClickHouse.__init__.__kwdefaults__, "timeout", START_SECONDS)
-    async with running(**settings(dsn, tmp_path, warehouse=server.dsn)) as found:
-        yield found
+    async with running(**settings(dsn, tmp_path, warehouse=server.dsn)) as served:
+        yield served
 
 
 async def page(api: Api, **where: Any) -> EpisodePage:
@@ -42,13 +42,13 @@ async def page(api: Api, **where: Any) -> EpisodePage:
 
 async def whole(api: Api, **where: Any) -> list[str]:
     """Ids of all pages, one after another."""
-    found: list[str] = []
+    ids: list[str] = []
     after: dict[str, str] = {}
     while True:
         read = await page(api, **where, **after)
-        found += [episode.trajectory_id for episode in read.trajectories]
+        ids += [episode.trajectory_id for episode in read.trajectories]
         if read.next is None:
-            return found
+            return ids
         after = {"after": read.next}
 
 
@@ -61,11 +61,11 @@ async def test_an_episode_comes_back_as_it_was_told(api: Api) -> None:
     outcome = {"status": "completed", "episode_return": 1.0, "success": True, "values": {"feedback": 0.5}}
     await put(api, "told", "teller", steps=steps, last_observation=[2.0], outcome=outcome)
     await put(api, "older", "teller")
-    older, told = (await page(api, agent="teller")).trajectories
-    assert (told.trajectory_id, told.policy_revision, told.success) == ("told", "3f9a2c81", True)
-    assert (told.status, told.episode_return) == ("completed", 1.0)
-    assert (told.steps[0].action, told.steps[0].log_prob, told.values) == ([0.5], -0.1, {"feedback": 0.5})
-    assert (told.last_observation, older.last_observation) == ([2.0], None)
+    older, read = (await page(api, agent="teller")).trajectories
+    assert (read.trajectory_id, read.policy_revision, read.success) == ("told", "3f9a2c81", True)
+    assert (read.status, read.episode_return) == ("completed", 1.0)
+    assert (read.steps[0].action, read.steps[0].log_prob, read.values) == ([0.5], -0.1, {"feedback": 0.5})
+    assert (read.last_observation, older.last_observation) == ([2.0], None)
 
 
 async def test_what_arrives_while_somebody_reads_is_neither_read_twice_nor_moves_a_page(api: Api) -> None:
@@ -96,21 +96,21 @@ async def filtered(api: Api, source: str) -> None:
     between = datetime.now(UTC)
     await put(api, f"{source}-c", agent, outcome=won, task="swim", policy_revision="00000001")
 
-    async def found(**where: Any) -> str:
+    async def matching(**where: Any) -> str:
         ids = await whole(api, agent=agent, source=source, **where)
         return "".join(one.removeprefix(f"{source}-") for one in ids)
 
     async def rewarded() -> bool:
-        return await found(min_reward=0, max_reward=1) == "cba"
+        return await matching(min_reward=0, max_reward=1) == "cba"
 
     await eventually(rewarded)
-    assert await found() == await found(limit=1) == await found(tasks=["climb", "swim"]) == "cba"
-    assert await found(min_reward=0.5) == await found(success="true") == "ca"
-    assert await found(max_reward=0.5) == await found(success="false") == "b"
-    assert await found(tasks=["climb"]) == await found(until=between.isoformat()) == "ba"
-    assert await found(since=between.isoformat()) == await found(model_revisions=["00000001"]) == "c"
-    assert await found(opted_in="true") == "a"
-    assert await found(tasks=["climb"], success="true") == "a"
+    assert await matching() == await matching(limit=1) == await matching(tasks=["climb", "swim"]) == "cba"
+    assert await matching(min_reward=0.5) == await matching(success="true") == "ca"
+    assert await matching(max_reward=0.5) == await matching(success="false") == "b"
+    assert await matching(tasks=["climb"]) == await matching(until=between.isoformat()) == "ba"
+    assert await matching(since=between.isoformat()) == await matching(model_revisions=["00000001"]) == "c"
+    assert await matching(opted_in="true") == "a"
+    assert await matching(tasks=["climb"], success="true") == "a"
 
 
 async def test_filters_choose_what_postgresql_has(api: Api) -> None:
@@ -175,6 +175,6 @@ async def test_scores_of_a_policys_evaluators_come_along_where_it_is_named(api: 
 
 async def test_a_published_policy_can_be_read_again(api: Api) -> None:
     await api.call("PUT", "/api/v1/rewards/policies/read/revisions/r1", json=SUCCESS)
-    found = await api.call("GET", "/api/v1/rewards/policies/read/revisions/r1")
-    assert found["components"][0]["name"] == "won"
+    revision = await api.call("GET", "/api/v1/rewards/policies/read/revisions/r1")
+    assert revision["components"][0]["name"] == "won"
     await api.call("GET", "/api/v1/rewards/policies/read/revisions/r2", 404)

@@ -13,12 +13,12 @@ async def test_explored_actions_are_read_back_as_the_chain_names_them(api: Api) 
         await api.call("POST", "/api/v1/trajectories", 202, json=sent)
 
     async def pages() -> list[dict[str, Any]]:
-        found, before = [], {}
+        collected, before = [], {}
         while True:
             page = await api.call("GET", "/api/v1/agents/cart/exploration", params={"limit": 2} | before)
-            found += page["episodes"]
+            collected += page["episodes"]
             if page["next"] is None:
-                return found
+                return collected
             before = {"before": page["next"]}
 
     async def stored() -> bool:
@@ -31,9 +31,9 @@ async def test_explored_actions_are_read_back_as_the_chain_names_them(api: Api) 
     assert action["exploration_flag"] is True
 
     async def logged() -> dict[str, str]:
-        asked = {"action": "exploration.logged", "subject": "agent/cart"}
-        records = (await api.call("GET", "/api/v1/audit/records", params=asked))["records"]
-        return {name: found for record in records for name, found in record["detail"]["episodes"].items()}
+        wanted = {"action": "exploration.logged", "subject": "agent/cart"}
+        records = (await api.call("GET", "/api/v1/audit/records", params=wanted))["records"]
+        return {name: collected for record in records for name, collected in record["detail"]["episodes"].items()}
 
     async def sealed() -> bool:
         return len(await logged()) == 3

@@ -29,14 +29,14 @@ def sampled(session: str) -> dict[str, Any]:
 
 
 async def _all(api: Api, agent: str = "speaker", limit: int = 20) -> list[str]:
-    found: list[str] = []
+    ids: list[str] = []
     after = ""
     while True:
         body = await api.call("GET", f"{PATH}?agent={agent}&limit={limit}{after}")
         page = PreferencePage.model_validate(body)
-        found += [one.preference_id for one in page.preferences]
+        ids += [one.preference_id for one in page.preferences]
         if page.next is None:
-            return found
+            return ids
         after = f"&after={page.next}"
 
 
@@ -44,10 +44,10 @@ async def test_a_preference_is_kept_once_redacted_and_by_pseudonym(api: Api) -> 
     first = await api.call("POST", PATH, 201, json=preference("r1", "redacted", user_id="zoe"))
     again = await api.call("POST", PATH, 200, json=preference("r1", "redacted", user_id="zoe"))
     assert (first["stored"], first["duplicate"], again["duplicate"]) == (True, False, True)
-    (kept,) = (await api.call("GET", f"{PATH}?agent=redacted"))["preferences"]
-    assert "mia@example.com" not in str(kept)
-    assert kept["user_id"].startswith("user:")
-    assert kept["chosen"]["text"] == "With pleasure."
+    (stored,) = (await api.call("GET", f"{PATH}?agent=redacted"))["preferences"]
+    assert "mia@example.com" not in str(stored)
+    assert stored["user_id"].startswith("user:")
+    assert stored["chosen"]["text"] == "With pleasure."
 
 
 async def test_pages_hold_every_preference_once_newest_first(api: Api) -> None:

@@ -80,7 +80,7 @@ async def test_trainings_that_handed_in_a_policy_and_what_they_gained(api: Api) 
 async def _moved(
     api: Api, deployment: str, event: str, revision: str, previous: str | None = None, days: int = 0
 ) -> None:
-    told = {
+    outcome = {
         "event": event,
         "model_deployment": deployment,
         "revision": revision,
@@ -88,7 +88,7 @@ async def _moved(
         "uri": "uniform://discrete/2?observations=4",
         "deployed_at": (datetime.now(UTC) - timedelta(days=days)).isoformat(),
     }
-    await api.call("PUT", f"/api/v1/models/{deployment}/{event.replace('_', '-')}", json=told)
+    await api.call("PUT", f"/api/v1/models/{deployment}/{event.replace('_', '-')}", json=outcome)
 
 
 async def _recorded(api: Api, deployment: str, since: datetime) -> tuple[int, int]:
@@ -136,7 +136,7 @@ async def test_moves_of_a_rollout_that_no_episode_names_count_for_the_agent_of_i
 
 def _ended(job: str, phase: str, **changes: Any) -> dict[str, Any]:
     figures = {"episodes": 100, "iqm": 0.0, "ci_low": 0.0, "ci_high": 0.0}
-    told = {
+    outcome = {
         "job": job,
         "job_uid": f"uid-of-{job}",
         "agent": "trainee",
@@ -151,9 +151,9 @@ def _ended(job: str, phase: str, **changes: Any) -> dict[str, Any]:
         "at": "2026-01-31T12:00:00Z",
     }
     if phase != "failed":
-        told |= {"evaluation": {**figures, "mean": 150.0}, "baseline": {**figures, "mean": 100.0}}
-        told |= {"artifact": {"uri": "learnloop://team-a/" + "0" * 64, "sha256": "0" * 64}}
-    return told | changes
+        outcome |= {"evaluation": {**figures, "mean": 150.0}, "baseline": {**figures, "mean": 100.0}}
+        outcome |= {"artifact": {"uri": "learnloop://team-a/" + "0" * 64, "sha256": "0" * 64}}
+    return outcome | changes
 
 
 async def test_runs_that_the_history_has_forgotten_are_counted_still_and_none_twice(api: Api) -> None:
@@ -201,8 +201,8 @@ async def test_weeks_begin_on_monday_in_utc_whatever_the_databases_time_zone(dsn
                 await _play(api, identity, 10.0, agent="sleeper")
                 set_ = f"UPDATE trajectories SET received_at = '{moment.isoformat()}'"
                 await _sql(api.db, f"{set_} WHERE agent_id = 'sleeper' AND trajectory_id = '{identity}'")
-            found = await _weeks(api, "sleeper", params={"weeks": weeks})
-            assert [(week["week"], week["episodes"]) for week in found] == [(begins.date().isoformat(), 1)]
+            counts = await _weeks(api, "sleeper", params={"weeks": weeks})
+            assert [(week["week"], week["episodes"]) for week in counts] == [(begins.date().isoformat(), 1)]
     finally:
         async with superuser(dsn) as connection:
             await connection.execute(f"ALTER DATABASE {name} RESET TimeZone")

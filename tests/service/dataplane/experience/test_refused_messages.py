@@ -29,7 +29,7 @@ async def api(dsn: str, tmp_path: Path, nats: Nats) -> AsyncIterator[Api]:
 
 
 @pytest.fixture(autouse=True)
-def heard(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "learnloop_dataplane.experience.nats_workers")
     return caplog
 
@@ -42,9 +42,9 @@ async def _publish(url: str, *messages: tuple[str, bytes]) -> None:
     await client.close()
 
 
-def _codes(heard: pytest.LogCaptureFixture) -> list[str]:
+def _codes(log: pytest.LogCaptureFixture) -> list[str]:
     """The code of each refusal in the log, with a reason."""
-    lines = (re.match(r"refused RL_[A-Z]+/\d+ \((\w+)\): .{9}", record.message) for record in heard.records)
+    lines = (re.match(r"refused RL_[A-Z]+/\d+ \((\w+)\): .{9}", record.message) for record in log.records)
     return [line[1] for line in lines if line]
 
 
@@ -60,7 +60,7 @@ async def _stored(dsn: str, namespace: str) -> Counter[str]:
 
 
 async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_between_arrive_once(
-    api: Api, nats: Nats, dsn: str, heard: pytest.LogCaptureFixture
+    api: Api, nats: Nats, dsn: str, log: pytest.LogCaptureFixture
 ) -> None:
     rng, messages = random.Random(7), []
     for number in range(FUZZED):
@@ -70,14 +70,14 @@ async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_betwee
             messages += [(f"{SUBJECT}.team-f.fuzzed", good)] * 2
     await _publish(nats.url, *messages)
     await eventually(lambda: _settled(api))
-    codes = _codes(heard)
+    codes = _codes(log)
     assert len(codes) == FUZZED
     assert set(codes) == {"json", "schema", "agent"}
     assert await _stored(dsn, "team-f") == {f"good{number}": 1 for number in range(0, FUZZED, 20)}
 
 
 async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_stored_when_that_is_mended(
-    dsn: str, tmp_path: Path, nats: Nats, heard: pytest.LogCaptureFixture
+    dsn: str, tmp_path: Path, nats: Nats, log: pytest.LogCaptureFixture
 ) -> None:
     async with running(**settings(dsn, tmp_path, nats_url=nats.url, ack_wait_seconds=1)) as api:
         async with superuser(dsn) as connection:
@@ -99,11 +99,11 @@ async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_st
             return await _stored(dsn, "team-m") == {"m1": 1}
 
         await eventually(stored)
-        assert _codes(heard) == []
+        assert _codes(log) == []
 
 
 async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(
-    api: Api, nats: Nats, heard: pytest.LogCaptureFixture
+    api: Api, nats: Nats, log: pytest.LogCaptureFixture
 ) -> None:
     leaky = {**trajectory("l1", "liar"), "task": "ask anna@example.org", "extra": {"password": "hunter2"}}
     await _publish(
@@ -116,10 +116,10 @@ async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(
     )
 
     async def refused() -> bool:
-        return len(_codes(heard)) == 5
+        return len(_codes(log)) == 5
 
     await eventually(refused)
-    text = "\n".join(record.message for record in heard.records)
+    text = "\n".join(record.message for record in log.records)
     assert "(agent): \"agent: the body says 'somebody-else', the subject says 'liar'; " in text
     assert "(schema): 'request_id: Field required; add it and publish it under a new Nats-Msg-Id; " in text
     assert "hunter2" not in text

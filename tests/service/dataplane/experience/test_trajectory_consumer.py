@@ -94,8 +94,8 @@ async def test_a_training_request_that_is_sent_again_after_another_one_asks_for_
     for agent in ("twice", "after"):
         await api.call("PUT", f"/api/v1/agents/{agent}", json={})
     subject = "agent.rl.training.request.v1.team-a"
-    asked = [{"request_id": name} for name in ("first", "second", "first")]
-    await _publish(nats.url, f"{subject}.twice", *asked)
+    requests = [{"request_id": name} for name in ("first", "second", "first")]
+    await _publish(nats.url, f"{subject}.twice", *requests)
     await _publish(nats.url, f"{subject}.after", {"request_id": "first"})  # each agent has ids of its own
 
     async def settled() -> bool:

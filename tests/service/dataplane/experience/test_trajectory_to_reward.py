@@ -100,13 +100,13 @@ async def test_an_episode_becomes_a_memory(api: Api) -> None:
 
 
 async def test_an_episode_of_text_becomes_a_memory_of_what_was_said_and_done(api: Api) -> None:
-    asked = [
+    turns = [
         {"role": "system", "content": "You remember: the customer likes violins."},
         {"role": "user", "content": "Why was my invoice 4711 charged twice?"},
     ]
     call = {"function": {"name": "look_up_invoice", "arguments": '{"number": 4711}'}}
     steps = [
-        {"observation": {"messages": asked}, "action": {"content": None, "tool_calls": [call]}, "log_prob": -0.5},
+        {"observation": {"messages": turns}, "action": {"content": None, "tool_calls": [call]}, "log_prob": -0.5},
         {
             "observation": {"messages": [{"role": "tool", "content": "two payments, one reversed on Monday"}]},
             "action": {"role": "assistant", "content": "The second payment was reversed on Monday."},
@@ -163,13 +163,13 @@ async def test_rewards_come_page_by_page_each_once(api: Api) -> None:
         return len((await page(10))["rewards"]) == 5
 
     await eventually(all_there)
-    seen, after = [], None
+    ids, after = [], None
     for _ in range(3):
-        found = await page(2, after)
-        seen += [reward["trajectory_id"] for reward in found["rewards"]]
-        after = found["next"]
-    assert (sorted(seen), after) == ([f"earned{index}" for index in range(5)], None)
-    assert seen == [reward["trajectory_id"] for reward in (await page(10))["rewards"]]
+        answer = await page(2, after)
+        ids += [reward["trajectory_id"] for reward in answer["rewards"]]
+        after = answer["next"]
+    assert (sorted(ids), after) == ([f"earned{index}" for index in range(5)], None)
+    assert ids == [reward["trajectory_id"] for reward in (await page(10))["rewards"]]
     for wrong in ("x", "W10", "eyJhIjoxfQ", "WyIyMDI2LTAxLTAxIl0", "ä"):
         where = {"agent_id": "earner", "after": wrong}
         refused = await api.call("GET", "/api/v1/rewards/history", 422, params=where)

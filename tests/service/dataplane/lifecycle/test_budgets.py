@@ -31,8 +31,8 @@ async def used(api: Api, agent: str, memories: int) -> Any:
     """The figures, as soon as so many memories are left."""
 
     async def settled() -> Any:
-        found = await api.call("GET", path(agent))
-        return found if found["memories"] == memories else None
+        answer = await api.call("GET", path(agent))
+        return answer if answer["memories"] == memories else None
 
     return await eventually(settled)
 
@@ -57,11 +57,11 @@ async def test_half_of_the_memories_go_and_most_of_their_value_stays(swift: Api,
             ],
         )
     await swift.call("PUT", path("hoarder"), json={"memories": 200})
-    found = await used(swift, "hoarder", 200)
-    assert (found["forgotten"], found["last_forgotten"], found["pinned_above"]) == (200, 200, [])
+    budget = await used(swift, "hoarder", 200)
+    assert (budget["forgotten"], budget["last_forgotten"], budget["pinned_above"]) == (200, 200, [])
     left = await swift.call("GET", "/api/v1/memory/entries?agent_id=hoarder&limit=500")
-    kept = {item["id"] for item in left["memories"]}
-    value = sum(value for identity, value in zip(ids, worth, strict=True) if identity in kept)
+    survivors = {item["id"] for item in left["memories"]}
+    value = sum(value for identity, value in zip(ids, worth, strict=True) if identity in survivors)
     assert value >= 0.95 * np.sort(worth)[200:].sum(), "an oracle would have kept the rest, too"
     [record] = await records(swift, "memory.budget.set")
     assert (record["subject"], record["detail"]) == ("agent/hoarder", {"memories": 200})
@@ -71,8 +71,8 @@ async def records(api: Api, action: str) -> list[Any]:
     async def sealed() -> Any:
         return (await api.call("GET", f"/api/v1/audit/records?action={action}"))["records"]
 
-    found: list[Any] = await eventually(sealed)
-    return found
+    entries: list[Any] = await eventually(sealed)
+    return entries
 
 
 async def test_bytes_have_a_limit_of_their_own_and_what_is_pinned_stays(swift: Api) -> None:
@@ -80,15 +80,15 @@ async def test_bytes_have_a_limit_of_their_own_and_what_is_pinned_stays(swift: A
     await store(swift, "mixed", [f"deed {index}" for index in range(10)], memory_type="episodic")
     await store(swift, "mixed", ["never lose this"], memory_type="episodic", pinned=True, importance=0.0)
     await swift.call("PUT", path("mixed"), json={"memories": 24})
-    found = await used(swift, "mixed", 24)
-    await swift.call("PUT", path("mixed"), json={"bytes": found["bytes"] // 2})
+    budget = await used(swift, "mixed", 24)
+    await swift.call("PUT", path("mixed"), json={"bytes": budget["bytes"] // 2})
 
     async def halved() -> Any:
         now = await swift.call("GET", path("mixed"))
-        return now if now["bytes"] <= found["bytes"] // 2 else None
+        return now if now["bytes"] <= budget["bytes"] // 2 else None
 
     now = await eventually(halved)
-    assert now["bytes"] > found["bytes"] // 2 - 1000, "no more goes than must"
+    assert now["bytes"] > budget["bytes"] // 2 - 1000, "no more goes than must"
     left = await swift.call("GET", "/api/v1/memory/entries?agent_id=mixed")
     assert "never lose this" in {item["content"]["text"] for item in left["memories"]}
 
@@ -97,8 +97,8 @@ async def test_pinned_memories_above_the_budget_are_named_and_kept(swift: Api) -
     await store(swift, "keeper", ["one", "two", "three"], pinned=True)
     await store(swift, "keeper", ["four"])
     await swift.call("PUT", path("keeper"), json={"memories": 2})
-    found = await used(swift, "keeper", 3)
-    assert (found["pinned"], found["pinned_above"]) == (3, ["memories"])
+    budget = await used(swift, "keeper", 3)
+    assert (budget["pinned"], budget["pinned_above"]) == (3, ["memories"])
 
 
 async def test_a_budget_taken_back_and_a_bad_one(swift: Api) -> None:
@@ -122,8 +122,8 @@ async def test_the_services_limit_holds_for_every_agent(dsn: str, tmp_path: Path
     changes = {"index_check_seconds": 0.1, "memories_per_agent": 3}
     async with running(**settings(dsn, tmp_path, **changes)) as api:
         await store(api, "anyone", [f"thing {index}" for index in range(9)])
-        found = await used(api, "anyone", 3)
-        assert (found["own"], found["budget"]["memories"]) == (None, 3)
+        budget = await used(api, "anyone", 3)
+        assert (budget["own"], budget["budget"]["memories"]) == (None, 3)
         await api.call("PUT", path("anyone"), json={"memories": 1000})
         assert (await api.call("GET", path("anyone")))["budget"]["memories"] == 3
 
@@ -137,8 +137,8 @@ async def test_a_budget_is_kept_while_recalls_and_stores_go_on(swift: Api) -> No
         await swift.call("POST", "/api/v1/memory/retrieve", json={"agent_id": "busy", "context": "late line"})
 
     async def held() -> bool:
-        found = await swift.call("GET", path("busy"))
-        return (found["memories"], found["forgotten"]) == (100, 920)
+        budget = await swift.call("GET", path("busy"))
+        return (budget["memories"], budget["forgotten"]) == (100, 920)
 
     await eventually(held)
     left = await swift.call("GET", "/api/v1/memory/entries?agent_id=busy&limit=500")

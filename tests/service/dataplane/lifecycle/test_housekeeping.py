@@ -8,8 +8,8 @@ from .test_lifecycle import BASE, post, texts
 
 
 async def episodes(api: Api, agent: str, count: int, origin: str, task: str = "betting") -> None:
-    told = [{"task": task, "text": f"{task} {origin} {i}", "success": True, "approach": "double"} for i in range(count)]
-    memories = [{"agent_id": agent, "memory_type": "episodic", "content": one, "origin": origin} for one in told]
+    held = [{"task": task, "text": f"{task} {origin} {i}", "success": True, "approach": "double"} for i in range(count)]
+    memories = [{"agent_id": agent, "memory_type": "episodic", "content": one, "origin": origin} for one in held]
     await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
 
 
@@ -72,8 +72,8 @@ async def test_a_released_fact_beside_its_successor_is_one_again_after_the_next_
     await post(api, "consolidate", agent_id="twice")
     facts = {text for text in await texts(api, "twice") if "episodes" in text}
     assert facts == {"betting: 12 episodes, 12 of 12 succeeded"}
-    found = await ask(api, "twice", "x", k=100, memory_types=["semantic"])
-    assert len(found["memories"]) == 1
+    answer = await ask(api, "twice", "x", k=100, memory_types=["semantic"])
+    assert len(answer["memories"]) == 1
 
 
 async def test_an_import_keeps_how_long_a_memory_lives_and_since_when_it_is_true(api: Api) -> None:
@@ -96,15 +96,15 @@ async def test_retention_leaves_pinned_episodes(api: Api, dsn: str) -> None:
 
 
 async def test_turns_that_were_stored_together_stand_next_to_one_another_as_they_were_said(api: Api) -> None:
-    said = ["apple", "birch", "cedar", "daisy", "elder", "fennel", "ginger", "hazel", "iris"]
-    await store(api, "talker", said, memory_type="episodic", session_id="s1")
-    for place, word in enumerate(said):
-        hits = (await ask(api, "talker", word, k=len(said)))["memories"]
+    words = ["apple", "birch", "cedar", "daisy", "elder", "fennel", "ginger", "hazel", "iris"]
+    await store(api, "talker", words, memory_type="episodic", session_id="s1")
+    for place, word in enumerate(words):
+        hits = (await ask(api, "talker", word, k=len(words)))["memories"]
         context = {hit["content"]["text"]: hit["score"] for hit in hits if hit["content"]["text"] != word}
-        around = {said[other] for other in range(len(said)) if 1 <= abs(other - place) <= 2}
+        around = {words[other] for other in range(len(words)) if 1 <= abs(other - place) <= 2}
         assert set(sorted(context, key=lambda turn: -context[turn])[: len(around)]) == around
         # A first or last turn has fewer around it, and each counts more for it: only others are compared.
         for side in (-1, 1):
             nearer, further = place + side, place + 2 * side
-            if min(nearer, further) >= 2 and max(nearer, further) < len(said) - 2:
-                assert context[said[nearer]] > context[said[further]]
+            if min(nearer, further) >= 2 and max(nearer, further) < len(words) - 2:
+                assert context[words[nearer]] > context[words[further]]

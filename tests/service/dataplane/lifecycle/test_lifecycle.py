@@ -28,10 +28,10 @@ async def post(api: Api, path: str, status: int = 200, **body: Any) -> Any:
 
 async def test_one_lucky_episode_is_no_procedure() -> None:
     assert lower_bound(1, 1) < lower_bound(18, 20)
-    told = [Episode(str(i), "maze", i % 2 == 0, float(i), ("approach", "left")) for i in range(10)]
-    told += [Episode(f"r{i}", "maze", True, 1.0, ("approach", "right")) for i in range(6)]
-    told += [Episode("lucky", "maze", True, 99.0, ("approach", "jump"))]
-    fact, procedure = await CountingDistiller().distil("walker", told)
+    history = [Episode(str(i), "maze", i % 2 == 0, float(i), ("approach", "left")) for i in range(10)]
+    history += [Episode(f"r{i}", "maze", True, 1.0, ("approach", "right")) for i in range(6)]
+    history += [Episode("lucky", "maze", True, 99.0, ("approach", "jump"))]
+    fact, procedure = await CountingDistiller().distil("walker", history)
     assert fact.memory_type == "semantic"
     assert "12 of 17 succeeded" in fact.content["text"]
     assert procedure.memory_type == "procedural"
@@ -73,13 +73,13 @@ async def test_the_useful_outlive_the_new_and_the_helpful_those_that_hurt(api: A
 
 
 async def test_an_instruction_does_not_age_and_what_withdraws_one_goes_last(api: Api, dsn: str) -> None:
-    said = ["You no longer need to cite sources.", "Always give prices in euros.", "old talk", "new talk"]
-    ids = await store(api, "ruler", said, memory_type="episodic", speaker="user")
+    sentences = ["You no longer need to cite sources.", "Always give prices in euros.", "old talk", "new talk"]
+    ids = await store(api, "ruler", sentences, memory_type="episodic", speaker="user")
     async with superuser(dsn) as connection:
         old = "UPDATE agent_memories SET created_at = now() - interval '60 days' WHERE id = ANY($1::uuid[])"
         await connection.execute(old, ids[:3])
     plan = await post(api, "forget", agent_id="ruler", budget=0, dry_run=True)
-    assert [example["text"] for example in plan["examples"]] == ["old talk", "new talk", said[1], said[0]]
+    assert [example["text"] for example in plan["examples"]] == ["old talk", "new talk", sentences[1], sentences[0]]
     talk = ["You no longer need to change trains in Bern.", "new talk", "I prefer window seats."]
     await store(api, "traveller", talk[:1], memory_type="episodic", speaker="user", importance=0.1)
     await store(api, "traveller", talk[1:], memory_type="episodic", speaker="user")
@@ -112,12 +112,12 @@ async def test_an_echo_of_a_recalled_memory_ends_at_consolidation(api: Api) -> N
 
 
 async def test_episodes_become_a_fact_that_is_replaced_by_a_newer_one(api: Api) -> None:
-    told = [{"task": "sorting", "text": f"run {i}", "success": i > 2, "approach": "radix"} for i in range(8)]
-    memories = [{"agent_id": "sorter", "memory_type": "episodic", "content": content} for content in told]
+    contents = [{"task": "sorting", "text": f"run {i}", "success": i > 2, "approach": "radix"} for i in range(8)]
+    memories = [{"agent_id": "sorter", "memory_type": "episodic", "content": content} for content in contents]
     await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": memories})
     assert (await post(api, "consolidate", agent_id="sorter"))["distilled"] == 2
     assert "sorting: approach radix works best, 5 of 8 succeeded" in await texts(api, "sorter")
-    ninth = memories[-1] | {"content": told[-1] | {"text": "run 8"}}
+    ninth = memories[-1] | {"content": contents[-1] | {"text": "run 8"}}
     await api.call("POST", f"{BASE}/store/batch", 201, json={"memories": [ninth, memories[-1]]})
     assert (await post(api, "consolidate", agent_id="sorter"))["distilled"] == 2
     now = await texts(api, "sorter", memory_types=["procedural", "semantic"])
@@ -180,15 +180,15 @@ async def test_an_export_comes_back_the_same_and_once(api: Api) -> None:
 
 async def test_pages_follow_one_another_without_gap(api: Api) -> None:
     ids = await store(api, "paged", [f"p{index}" for index in range(7)])
-    seen: list[str] = []
+    collected: list[str] = []
     after = ""
     while True:
         answer = await api.call("GET", f"{BASE}/entries?agent_id=paged&limit=3{after}")
-        seen += [memory["id"] for memory in answer["memories"]]
+        collected += [memory["id"] for memory in answer["memories"]]
         if answer["next"] is None:
             break
         after = f"&after={answer['next']}"
-    assert seen == sorted(ids, key=lambda text: UUID(text).bytes)
+    assert collected == sorted(ids, key=lambda text: UUID(text).bytes)
 
 
 async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
@@ -244,13 +244,13 @@ async def test_what_ended_long_ago_is_deleted(api: Api) -> None:
 
 
 async def test_a_count_that_comes_after_its_memory_was_deleted_goes(api: Api) -> None:
-    kept, gone = await store(api, "counted", ["stays", "goes"])
+    staying, gone = await store(api, "counted", ["stays", "goes"])
     await post(api, "delete", agent_id="counted", ids=[gone])
     async with api.db.tenant("team-a") as connection:
         use = "INSERT INTO memory_use (namespace, memory_id, access_count) SELECT 'team-a', unnest($1::uuid[]), 1"
-        await connection.execute(f"{use} ON CONFLICT DO NOTHING", [UUID(kept), UUID(gone)])
+        await connection.execute(f"{use} ON CONFLICT DO NOTHING", [UUID(staying), UUID(gone)])
     await Retention(api.db, 30).run()
     async with api.db.tenant("team-a") as connection:
         used = "SELECT memory_id FROM memory_use WHERE memory_id = ANY($1)"
-        rows = await connection.fetch(used, [UUID(kept), UUID(gone)])
-    assert [str(row["memory_id"]) for row in rows] == [kept]
+        rows = await connection.fetch(used, [UUID(staying), UUID(gone)])
+    assert [str(row["memory_id"]) for row in rows] == [staying]

@@ -48,8 +48,8 @@ async def passes(dsn: str, agent: str) -> list[Any]:
 
 
 async def facts(api: Api, agent: str) -> list[str]:
-    found = await ask(api, agent, "docking", k=100)
-    return [hit["content"]["text"] for hit in found["memories"] if hit["memory_type"] == "semantic"]
+    recalled = await ask(api, agent, "docking", k=100)
+    return [hit["content"]["text"] for hit in recalled["memories"] if hit["memory_type"] == "semantic"]
 
 
 async def test_episodes_become_facts_without_anybody_asking_and_newer_facts_when_there_are_more(
@@ -122,8 +122,8 @@ async def test_an_erased_agent_leaves_no_time_of_its_consolidation(eager: Api, d
 
     async def noted() -> bool:
         async with superuser(dsn) as connection:
-            known = "SELECT count(*) FROM memory_consolidations WHERE agent_id = 'leaving'"
-            return bool(await connection.fetchval(known))
+            query = "SELECT count(*) FROM memory_consolidations WHERE agent_id = 'leaving'"
+            return bool(await connection.fetchval(query))
 
     assert await eventually(noted)
     await eager.call("POST", "/api/v1/erasure", json={"agent_id": "leaving"})

@@ -59,13 +59,13 @@ async def test_a_model_gives_kinds_after_the_write_and_the_rules_do_while_it_han
         async with running(**settings(dsn, tmp_path, distiller=f"{served.url}#small", distiller_seconds=1)) as api:
             await store(api, "slow", [RULE, HINT, RESET, DUE, LIKE])
             await store(api, "slow", ["Always back up data."], speaker="assistant")
-            await eventually(AsyncMock(side_effect=lambda: served.seen))
+            await eventually(AsyncMock(side_effect=lambda: served.requests))
             by_rules = [Kind.INSTRUCTION, Kind.STATEMENT, Kind.RESET, Kind.STATEMENT, Kind.PREFERENCE, Kind.STATEMENT]
             assert [row[1] for row in await kinds(dsn, "slow")] == by_rules, "stored, though no model has answered"
             served.answer = sorts
             by_model = [Kind.INSTRUCTION] * 2 + [Kind.RESET] + [Kind.STATEMENT] * 3
             assert await read(dsn, "slow") == by_model
-            sent = {body["messages"][1]["content"] for *_, body in served.seen if len(body["messages"]) > 1}
+            sent = {body["messages"][1]["content"] for *_, body in served.requests if len(body["messages"]) > 1}
             assert sent == {json.dumps(text) for text in (RULE, HINT, DUE, LIKE)}
             await store(api, "obeyed", [HINT, *(f"quiet day {number}" for number in range(20))])
             await read(dsn, "obeyed")
@@ -96,5 +96,5 @@ async def test_two_replicas_never_ask_about_the_same_memory(dsn: str, tmp_path: 
         async with running(**values) as api, running(**values):
             await store(api, "shared", texts)
             await read(dsn, "shared")
-            sent = [body["messages"][1]["content"] for *_, body in served.seen]
+            sent = [body["messages"][1]["content"] for *_, body in served.requests]
             assert sorted(sent) == sorted(json.dumps(text) for text in texts)

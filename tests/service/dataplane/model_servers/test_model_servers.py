@@ -37,11 +37,11 @@ Answer = Callable[[http.server.BaseHTTPRequestHandler, Any], None]
 
 
 class Served:
-    """One server; `answer` says what it does with a request, `seen` what it was sent."""
+    """One server; `answer` says what it does with a request, `requests` what it was sent."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.seen: list[tuple[str, str | None, Any]] = []
+        self.requests: list[tuple[str, str | None, Any]] = []
         self.url = ""
         self.over = threading.Event()
 
@@ -53,7 +53,7 @@ def serving(answer: Answer) -> Iterator[Served]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            served.seen.append((self.path, self.headers["authorization"], body))
+            served.requests.append((self.path, self.headers["authorization"], body))
             with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked may have gone
                 served.answer(self, body)
 
@@ -134,10 +134,10 @@ async def test_no_answer_of_an_embedder_is_trusted_and_the_next_caller_does_not_
         with pytest.raises(Unavailable):
             await embedder.embed(["one"])
         assert time.monotonic() - started < 5
-        asked = len(served.seen)
+        before = len(served.requests)
         with pytest.raises(Unavailable, match="left alone"):
             await embedder.embed(["one"])
-        assert len(served.seen) == asked
+        assert len(served.requests) == before
         await embedder.close()
 
 
@@ -172,13 +172,13 @@ async def test_what_no_model_reads_and_what_no_utf8_holds_is_not_sent() -> None:
     with serving(embeds) as served:
         embedder = HttpEmbedder(served.url, "m", 2)
         await embedder.embed(["x" * 100_000, "half a pair \ud800"])
-        sent = served.seen[-1][2]["input"]
+        sent = served.requests[-1][2]["input"]
         assert len(sent[0]) == 16_384
         assert sent[1] == "half a pair ?"
         await embedder.close()
 
 
-def told(
+def episode(
     task: str = "refund", n: int = 6, text: str = "user: where is my money\nassistant called pay"
 ) -> list[Episode]:
     return [Episode(f"{task}-{i}", task, i % 2 == 0, float(i), None, f"user:{i}", text) for i in range(n)]
@@ -194,11 +194,11 @@ LESSONS = json.dumps({"facts": ["Refunds take a day.", " Ask\nfor the  number. "
 
 async def test_a_model_says_what_episodes_have_in_common_beside_what_is_counted() -> None:
     with serving(chats(f"Sure! ```json\n{LESSONS}\n```")) as served:
-        mine = distiller(served)
-        counted = await CountingDistiller().distil("clerk", told())
-        found = await mine.distil("clerk", told())
-        assert [memory.content for memory in found[: len(counted)]] == [memory.content for memory in counted]
-        fact, how = found[len(counted) :]
+        own = distiller(served)
+        counted = await CountingDistiller().distil("clerk", episode())
+        lessons = await own.distil("clerk", episode())
+        assert [memory.content for memory in lessons[: len(counted)]] == [memory.content for memory in counted]
+        fact, how = lessons[len(counted) :]
         assert fact.content["text"] == "refund: Refunds take a day. Ask for the number."
         assert fact.content["facts"] == ["Refunds take a day.", "Ask for the number."]
         assert (fact.memory_type, how.memory_type) == ("semantic", "procedural")
@@ -206,13 +206,13 @@ async def test_a_model_says_what_episodes_have_in_common_beside_what_is_counted(
         assert {fact.origin, how.origin}.isdisjoint({memory.origin for memory in counted})
         assert fact.provenance
         assert fact.provenance["people"] == [f"user:{i}" for i in range(6)], "an erasure of any of them takes it along"
-        [(path, key, body)] = served.seen
+        [(path, key, body)] = served.requests
         assert (path, key, body["model"], body["temperature"]) == ("/v1/chat/completions", "Bearer key", "small", 0)
         assert "where is my money" in body["messages"][1]["content"]
-        again = await mine.distil("clerk", told())
-        assert [memory.content for memory in again] == [memory.content for memory in found]
-        assert len(served.seen) == 1, "the same episodes are not read twice"
-        await mine.close()
+        again = await own.distil("clerk", episode())
+        assert [memory.content for memory in again] == [memory.content for memory in lessons]
+        assert len(served.requests) == 1, "the same episodes are not read twice"
+        await own.close()
 
 
 BAD = [
@@ -233,29 +233,29 @@ BAD = [
 @pytest.mark.parametrize("answer", BAD)
 async def test_while_a_model_does_not_answer_there_is_what_was_counted(answer: Answer) -> None:
     with serving(answer) as served:
-        mine = distiller(served, seconds=0.5)
+        own = distiller(served, seconds=0.5)
         started = time.monotonic()
-        found = await mine.distil("clerk", told())
+        lessons = await own.distil("clerk", episode())
         assert time.monotonic() - started < 5
-        counted = await CountingDistiller().distil("clerk", told())
-        assert [memory.content for memory in found] == [memory.content for memory in counted]
-        await mine.close()
+        counted = await CountingDistiller().distil("clerk", episode())
+        assert [memory.content for memory in lessons] == [memory.content for memory in counted]
+        await own.close()
 
 
 async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_end() -> None:
     long = json.dumps({"facts": ["f" * 2000] * 50, "procedure": "p" * 50_000, "more": {"memories": [1]}})
     with serving(chats(long)) as served:
-        mine = distiller(served, seconds=20)
-        episodes = [one for number in range(TASKS + 3) for one in told(f"task{number:02}", 30, "x" * 9000)]
-        found = await mine.distil("clerk", episodes)
-        assert len(served.seen) == TASKS
-        assert max(len(json.dumps(body)) for _, _, body in served.seen) < 40_000
-        lessons = [memory for memory in found if "lesson/" in memory.origin]
+        own = distiller(served, seconds=20)
+        episodes = [one for number in range(TASKS + 3) for one in episode(f"task{number:02}", 30, "x" * 9000)]
+        learned = await own.distil("clerk", episodes)
+        assert len(served.requests) == TASKS
+        assert max(len(json.dumps(body)) for _, _, body in served.requests) < 40_000
+        lessons = [memory for memory in learned if "lesson/" in memory.origin]
         assert len(lessons) == 2 * TASKS
         assert max(len(memory.content["text"]) for memory in lessons) < 2100
-        await mine.distil("clerk", episodes)
-        assert len(served.seen) == TASKS + 3, "the rest is asked in the next pass"
-        await mine.close()
+        await own.distil("clerk", episodes)
+        assert len(served.requests) == TASKS + 3, "the rest is asked in the next pass"
+        await own.close()
 
 
 @pytest.mark.parametrize("status", [413, 500])
@@ -275,42 +275,42 @@ async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_othe
         return chats("I say nothing." if task.startswith("a") else LESSONS)(handler, body)
 
     with serving(answer) as served:
-        mine = distiller(served, seconds=20)
-        vain = [one for number in range(TASKS) for one in told(f"a{'-huge' * (number % 2)}{number:02}")]
-        episodes = [*vain, *told("refund")]
-        assert not [memory for memory in await mine.distil("clerk", episodes) if "lesson/" in memory.origin]
-        questions = [body for _, _, body in served.seen if len(body["messages"]) > 1]
+        own = distiller(served, seconds=20)
+        vain = [one for number in range(TASKS) for one in episode(f"a{'-huge' * (number % 2)}{number:02}")]
+        episodes = [*vain, *episode("refund")]
+        assert not [memory for memory in await own.distil("clerk", episodes) if "lesson/" in memory.origin]
+        questions = [body for _, _, body in served.requests if len(body["messages"]) > 1]
         assert len(questions) == TASKS, "one that says nothing does not end the pass"
-        others = await mine.distil("other", told("invoice"))
+        others = await own.distil("other", episode("invoice"))
         assert [memory for memory in others if "lesson/" in memory.origin], "another agent's pass has the server"
-        found = await mine.distil("clerk", episodes)
-        assert [memory for memory in found if "lesson/refund" in memory.origin], "the next pass begins with the rest"
-        await mine.close()
+        lessons = await own.distil("clerk", episodes)
+        assert [memory for memory in lessons if "lesson/refund" in memory.origin], "the next pass begins with the rest"
+        await own.close()
 
 
 async def test_episodes_of_numbers_are_sent_to_nobody() -> None:
     with serving(chats(LESSONS)) as served:
-        mine = distiller(served)
-        assert len(await mine.distil("walker", told(text=""))) == 1
-        assert not served.seen
-        await mine.close()
+        own = distiller(served)
+        assert len(await own.distil("walker", episode(text=""))) == 1
+        assert not served.requests
+        await own.close()
 
 
 async def test_a_service_with_a_distiller_keeps_its_lessons_and_an_erasure_takes_them(dsn: str, tmp_path: Path) -> None:
     with serving(chats(LESSONS)) as served:
         values = settings(dsn, tmp_path, distiller=f"{served.url}#small", distiller_key="secret")
-        asked = {"task": "refund", "success": True}
+        content = {"task": "refund", "success": True}
         async with running(**values) as api:
             memories = [
-                {"agent_id": "desk", "memory_type": "episodic", "content": asked | {"text": text}, "user_id": "anna"}
+                {"agent_id": "desk", "memory_type": "episodic", "content": content | {"text": text}, "user_id": "anna"}
                 for text in (f"caller {i} at anna@example.org wants a refund" for i in range(6))
             ]
             await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
             done = await api.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "desk"})
             assert done["distilled"] >= 3
-            assert "anna@example.org" not in json.dumps(served.seen[-1][2]), "it gets redacted text only"
-            found = (await ask(api, "desk", "how long do refunds take", k=10))["memories"]
-            assert any("Refunds take a day." in memory["content"]["text"] for memory in found)
+            assert "anna@example.org" not in json.dumps(served.requests[-1][2]), "it gets redacted text only"
+            hits = (await ask(api, "desk", "how long do refunds take", k=10))["memories"]
+            assert any("Refunds take a day." in memory["content"]["text"] for memory in hits)
             await api.call("POST", "/api/v1/erasure", json={"user_id": "anna"})
             assert not (await ask(api, "desk", "how long do refunds take"))["memories"]
 

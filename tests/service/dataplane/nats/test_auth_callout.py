@@ -51,10 +51,10 @@ async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_accoun
     others = [names.nats_inbox("red", account) for account in ("default", "a.b", "a-b")]
     everybody = names.nats_inbox("red")
     closed = [*(f"{inbox}.>" for inbox in others), f"{everybody}.>", f"{everybody}.*.>", f"{everybody}.*.*.*"]
-    heard: list[Msg] = []
+    messages: list[Msg] = []
 
     async def listens(message: Msg) -> None:
-        heard.append(message)
+        messages.append(message)
 
     for subject in closed:
         await neighbour.subscribe(subject, cb=listens)
@@ -72,7 +72,7 @@ async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_accoun
         assert (await client.jetstream(timeout=START_SECONDS).publish(f"{names.SUBJECT_TRAJECTORY}.red.a", body)).stream
         await client.close()
     await neighbour.flush(90)
-    assert heard == []
+    assert messages == []
     assert own.pending_msgs == 0
     await neighbour.close()
 
@@ -171,7 +171,7 @@ async def test_the_token_of_a_rank_or_a_suite_connects_to_nothing(
     _, server = guarded
     errors: list[str] = []
 
-    async def told(error: Exception) -> None:
+    async def on_error(error: Exception) -> None:
         errors.append(str(error).lower())
 
     with pytest.raises((nats.errors.Error, OSError)):
@@ -181,6 +181,6 @@ async def test_the_token_of_a_rank_or_a_suite_connects_to_nothing(
             allow_reconnect=False,
             max_reconnect_attempts=1,
             connect_timeout=START_SECONDS,
-            error_cb=told,
+            error_cb=on_error,
         )
     assert any("authorization" in error for error in errors), errors

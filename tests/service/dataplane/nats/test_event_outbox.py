@@ -111,13 +111,13 @@ async def test_what_served_when_is_on_record_and_another_namespace_does_not_see_
     again = {**EXAMPLE, "deployed_at": "2026-02-02T12:00:00Z"}
     news = [(await api.call("PUT", PATH, json=body))["new"] for body in (EXAMPLE, again, later, later, again)]
     assert news == [True, False, True, False, True], "told twice is one change; served again is another"
-    told = (await api.call("GET", PATH))["deployed"]
-    assert [item["revision"] for item in told] == [EXAMPLE["revision"], "99ffee00", EXAMPLE["revision"]]
+    deployed = (await api.call("GET", PATH))["deployed"]
+    assert [item["revision"] for item in deployed] == [EXAMPLE["revision"], "99ffee00", EXAMPLE["revision"]]
     pages, after = [], ""
     for _ in range(2):
         page = await api.call("GET", f"{PATH}?limit=2{after}")
         pages, after = pages + page["deployed"], f"&after={page['next']}"
-    assert (pages, page["next"]) == (told, None)
+    assert (pages, page["next"]) == (deployed, None)
     assert (await api.call("GET", PATH, namespace="team-b"))["deployed"] == []
     refused = await api.call("PUT", "/api/v1/models/other/deployed", 409, json=EXAMPLE)
     assert refused["error"]["field"] == "model_deployment"

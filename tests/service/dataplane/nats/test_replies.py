@@ -52,24 +52,24 @@ async def whole(server: Nats) -> tuple[Client, JetStreamContext]:
 
 async def held(js: JetStreamContext) -> dict[str, tuple[int, int]]:
     """Messages of each stream that are there, and the newest one's number. An episode leaves when it is stored."""
-    found = {}
+    streams = {}
     for stream in STREAMS:
         state = (await js.stream_info(stream)).state
-        found[stream] = (0 if stream == TRAJECTORIES else state.messages, state.last_seq)
-    return found
+        streams[stream] = (0 if stream == TRAJECTORIES else state.messages, state.last_seq)
+    return streams
 
 
 async def all_heard(server: Nats, user: str) -> tuple[Client, list[Msg]]:
     """Hears whatever anybody publishes in the account of this user."""
-    heard: list[Msg] = []
+    messages: list[Msg] = []
 
     async def hears(message: Msg) -> None:
-        heard.append(message)
+        messages.append(message)
 
     client = await nats.connect(server.url, user=user, password=PASSWORD)
     await client.subscribe(">", cb=hears)
     await client.flush()
-    return client, heard
+    return client, messages
 
 
 async def filled(js: JetStreamContext) -> None:
@@ -89,7 +89,7 @@ async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_
     admin, js = await whole(server)
     await filled(js)
     before = await held(js)
-    listener, heard = await all_heard(server, "learnloop-tenants")
+    listener, caught = await all_heard(server, "learnloop-tenants")
     errors: list[str] = []
     red = await connected(server.url, cluster.token("red"), "red", errors)
     for number, reply in enumerate(REPLIES):
@@ -102,9 +102,9 @@ async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_
     expected = dict(before)
     expected[TRAJECTORIES] = (0, before[TRAJECTORIES][1] + 1)
     assert after == expected, "the honest one alone is new, and nothing is gone"
-    told = [message.subject for message in heard if message.subject != OWN and not message.subject.startswith("_INBOX")]
-    assert told == [], "nothing was published in the tenants' account either"
-    foreign = [message.subject for message in heard if message.subject.startswith("_INBOX")]
+    subjects = [one.subject for one in caught if one.subject != OWN and not one.subject.startswith("_INBOX")]
+    assert subjects == [], "nothing was published in the tenants' account either"
+    foreign = [one.subject for one in caught if one.subject.startswith("_INBOX")]
     assert all(subject.startswith(f"{names.nats_inbox('red', 'default')}.") for subject in foreign)
     assert b'relay_refusals_total{namespace="red",why="reply"}' in api.plane.shared.metrics.render()
     for client in (red, listener, admin):
@@ -116,7 +116,7 @@ async def test_headers_that_are_orders_to_jetstream_or_traces_are_not_passed_on(
 ) -> None:
     _, server = guarded
     admin, js = await whole(server)
-    listener, heard = await all_heard(server, "learnloop-tenants")
+    listener, messages = await all_heard(server, "learnloop-tenants")
     inside, passed_on = await all_heard(server, "learnloop")
     errors: list[str] = []
     red = await connected(server.url, cluster.token("red"), "red", errors)
@@ -130,7 +130,7 @@ async def test_headers_that_are_orders_to_jetstream_or_traces_are_not_passed_on(
     episodes = [message for message in passed_on if message.subject == OWN]
     assert episodes
     assert all(set(message.headers or {}) <= {"Nats-Msg-Id"} for message in episodes)
-    assert not [message for message in heard if message.subject == f"{names.SUBJECT_REWARD}.red.walker"]
+    assert not [message for message in messages if message.subject == f"{names.SUBJECT_REWARD}.red.walker"]
     assert (await js.stream_info("RL_REWARDS")).state.last_seq == 0
     for client in (red, listener, inside, admin):
         await client.close()
@@ -159,9 +159,9 @@ async def test_a_tenant_cannot_take_the_id_of_what_the_data_plane_or_a_neighbour
     api, server = guarded
     red = await connected(server.url, cluster.token("red"), "red", [])
     blue = await connected(server.url, cluster.token("blue"), "blue", [])
-    theirs = ["blue/status/job/1/done", "blue/t-1", "tenant/blue/" + "0" * 64, "", "red/x:policy:1"]
+    foreign_ids = ["blue/status/job/1/done", "blue/t-1", "tenant/blue/" + "0" * 64, "", "red/x:policy:1"]
     request = f"{names.SUBJECT_TRAINING_REQUEST}.red.walker"
-    for identity in theirs:
+    for identity in foreign_ids:
         headers = {"Nats-Msg-Id": identity}
         for subject, data in ((OWN, body("squat" + identity.replace("/", "-"))), (request, b"{}")):
             answer = json.loads((await red.request(subject, data, timeout=20, headers=headers)).data)

@@ -107,9 +107,9 @@ async def installation(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncItera
         own = tmp_path / "token"
         own.write_text(cluster.token())
         values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own), stream_replicas=3)
-        found = Installation(servers, tmp_path, values, lambda: cluster.token("red", "default"))
-        yield found
-        await found.close()
+        made = Installation(servers, tmp_path, values, lambda: cluster.token("red", "default"))
+        yield made
+        await made.close()
 
 
 @asynccontextmanager

@@ -77,10 +77,10 @@ async def test_a_full_stream_loses_nothing_lets_others_publish_and_recovers_by_i
         taken = await flood(full, "flood")
         assert len(taken) > 20
 
-        async def told() -> Any:
+        async def state() -> Any:
             return (await full.call("GET", "/readyz"))["degraded"].get("streams")
 
-        assert f"{TRAJECTORIES}: {len(taken)} unread messages" in await eventually(told)
+        assert f"{TRAJECTORIES}: {len(taken)} unread messages" in await eventually(state)
         refused = await post(full, "flood", "one-more")
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) > 0

@@ -69,7 +69,7 @@ async def test_a_message_is_signed_and_tried_again_until_it_is_delivered(
 
 
 async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable[[str], str], tmp_path: Path) -> None:
-    recorder, asked = Recorder(), "/api/v1/models/walker/awaited-approval"
+    recorder, awaited = Recorder(), "/api/v1/models/walker/awaited-approval"
     values = webhook(tmp_path, recorder, events=["approval.waiting"], escalateAfter="2s")
     body = {
         "model_deployment": "walker",
@@ -86,7 +86,7 @@ async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable
 
     async with running(**settings(migrated(f"asked_{getpid()}"), tmp_path, **values)) as api:
         for name in ("walker", "runner"):
-            path = asked.replace("walker", name)
+            path = awaited.replace("walker", name)
             for _ in range(2):
                 await api.call("PUT", path, 204, json={**body, "model_deployment": name})
 
@@ -94,7 +94,7 @@ async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable
             return len(posted("approval.waiting")) == 2
 
         await eventually(first)
-        await api.call("DELETE", asked.replace("walker", "runner"), 204)
+        await api.call("DELETE", awaited.replace("walker", "runner"), 204)
 
         async def later() -> bool:
             return len(posted("approval.escalated")) == 1
@@ -108,11 +108,11 @@ async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable
 
         async def recorded() -> bool:
             page = await api.call("GET", "/api/v1/audit/records")
-            found = [item for item in page["records"] if item["action"] == "rollout.held"]
-            about = sorted(item["subject"] for item in found)
+            holds = [item for item in page["records"] if item["action"] == "rollout.held"]
+            about = sorted(item["subject"] for item in holds)
             if about != ["model-deployment/runner", "model-deployment/walker"]:
                 return False
-            held = {key: found[-1]["detail"][key] for key in ("revision", "step", "otherwise")}
+            held = {key: holds[-1]["detail"][key] for key in ("revision", "step", "otherwise")}
             return held == {"revision": "3f9a2c81", "step": 2, "otherwise": "roll_back"}
 
         await eventually(recorded)
@@ -128,10 +128,10 @@ async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_to
         error = {"reason": "GatesFailed", "message": evil}
         failed = {**STATUS, "job": "walker-7", "job_uid": "u", "status": "failed", "phase": "failed", "error": error}
         await api.call("PUT", "/api/v1/training/runs/walker-7/status", json=failed)
-        asked = {"revision": "3f9a2c81", "step": 2, "since": "2026-01-31T12:00:00Z", "message": evil}
+        request = {"revision": "3f9a2c81", "step": 2, "since": "2026-01-31T12:00:00Z", "message": evil}
         for name in ("walker", "runner"):
             path = f"/api/v1/models/{name}/awaited-approval"
-            await api.call("PUT", path, 204, json={**asked, "model_deployment": name})
+            await api.call("PUT", path, 204, json={**request, "model_deployment": name})
         await api.call("DELETE", "/api/v1/models/other/awaited-approval", 204)
 
         async def all_told() -> bool:
@@ -186,13 +186,13 @@ def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(
     product.start()
     try:
         deadline = time.monotonic() + 150
-        while len(_told(recorder)) < wanted and time.monotonic() < deadline:
+        while len(_sent(recorder)) < wanted and time.monotonic() < deadline:
             time.sleep(0.5)
     finally:
         _kill(product)
-    told = _told(recorder)
-    assert len(told) == wanted, "0 lost"
-    assert set(told.values()) == {1}, "0 with two ids: who keeps the ids sees each once"
+    counts = _sent(recorder)
+    assert len(counts) == wanted, "0 lost"
+    assert set(counts.values()) == {1}, "0 with two ids: who keeps the ids sees each once"
 
 
 def _kill(product: Product) -> None:
@@ -201,7 +201,7 @@ def _kill(product: Product) -> None:
     product._process.wait()
 
 
-def _told(recorder: Recorder) -> Counter[str]:
+def _sent(recorder: Recorder) -> Counter[str]:
     """How many different ids each run was told of by."""
-    found = {(json.loads(body)["subject"], json.loads(body)["id"]) for body in recorder.bodies("/ops")}
-    return Counter(subject for subject, _ in found)
+    ids = {(json.loads(body)["subject"], json.loads(body)["id"]) for body in recorder.bodies("/ops")}
+    return Counter(subject for subject, _ in ids)

@@ -18,31 +18,31 @@ from ..conftest import running, settings
 HOUR = 3600.0
 
 
-class Told:
+class Sender:
     """Stands for the receiver: `does` decides what happens to each message."""
 
     def __init__(self, does: Callable[[dict[str, Any]], Any]) -> None:
-        self.does, self.told = does, list[str]()
+        self.does, self.sent = does, list[str]()
 
     async def send(self, event: Any) -> None:
-        self.told.append(event["id"])
-        found = self.does(event)
-        if found is not None:
-            await found
+        self.sent.append(event["id"])
+        outcome = self.does(event)
+        if outcome is not None:
+            await outcome
 
     async def close(self) -> None: ...
 
 
-def notifications(db: Any, does: Callable[[dict[str, Any]], Any]) -> tuple[Notifications, Told]:
+def notifications(db: Any, does: Callable[[dict[str, Any]], Any]) -> tuple[Notifications, Sender]:
     made = Notifications(db, Webhook(url="https://hooks.example.org"), "/none", Metrics())
-    made._sender = Told(does)  # type: ignore[assignment]
+    made._sender = Sender(does)  # type: ignore[assignment]
     return made, made._sender  # type: ignore[return-value]
 
 
 async def rows(db: Any) -> dict[str, dict[str, Any]]:
-    asked = "SELECT *, next_at - now() AS pause, created_at - now() AS late FROM notifications"
+    query = "SELECT *, next_at - now() AS pause, created_at - now() AS late FROM notifications"
     async with db.tenant("team-a") as connection:
-        return {row["message_id"]: dict(row) for row in await connection.fetch(asked)}
+        return {row["message_id"]: dict(row) for row in await connection.fetch(query)}
 
 
 async def put(made: Notifications, db: Any, identity: str, event: str = "model.deployed", after: float = 0.0) -> None:
@@ -63,17 +63,17 @@ async def test_a_message_that_cannot_be_told_keeps_no_other_one_back_and_says_wh
             raise NotDelivered("it answers with 429")
 
     async with running(**settings(migrated(f"outbox_{getpid()}"), tmp_path)) as api:
-        made, told = notifications(api.db, does)
+        made, rig = notifications(api.db, does)
         for identity in ("bad", "busy", "good"):
             await put(made, api.db, identity)
         assert await made.run("team-a") == 1
         assert await made.run("team-a") == 0
-        found = await rows(api.db)
-    assert sorted(told.told) == ["bad", "busy", "good"], "each is left alone for a while"
-    assert found["good"]["delivered_at"]
-    assert "KeyError: 'verdict'" in found["bad"]["problem"]
-    assert found["bad"]["pause"].total_seconds() == pytest.approx(HOUR / 2, abs=300)
-    assert found["busy"]["problem"] == "it answers with 429"
+        stored = await rows(api.db)
+    assert sorted(rig.sent) == ["bad", "busy", "good"], "each is left alone for a while"
+    assert stored["good"]["delivered_at"]
+    assert "KeyError: 'verdict'" in stored["bad"]["problem"]
+    assert stored["bad"]["pause"].total_seconds() == pytest.approx(HOUR / 2, abs=300)
+    assert stored["busy"]["problem"] == "it answers with 429"
 
 
 async def test_what_was_answered_while_it_was_on_its_way_is_not_asked_again(
@@ -88,8 +88,8 @@ async def test_what_was_answered_while_it_was_on_its_way_is_not_asked_again(
         made, _ = notifications(api.db, lambda _: answered())
         await put(made, api.db, "asked", "approval.escalated")
         assert await made.run("team-a") == 0
-        found = (await rows(api.db))["asked"]
-    assert found["closed_at"]
+        row = (await rows(api.db))["asked"]
+    assert row["closed_at"]
 
 
 async def test_what_is_sent_much_later_is_tried_as_long_as_any_other(
@@ -98,5 +98,5 @@ async def test_what_is_sent_much_later_is_tried_as_long_as_any_other(
     async with running(**settings(migrated(f"later_{getpid()}"), tmp_path)) as api:
         made, _ = notifications(api.db, lambda _: None)
         await put(made, api.db, "later", "approval.escalated", after=100 * HOUR)
-        found = (await rows(api.db))["later"]
-    assert found["late"].total_seconds() == pytest.approx(100 * HOUR, abs=300), "three days count from then"
+        row = (await rows(api.db))["later"]
+    assert row["late"].total_seconds() == pytest.approx(100 * HOUR, abs=300), "three days count from then"

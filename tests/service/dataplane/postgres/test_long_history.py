@@ -68,18 +68,18 @@ DEPLOYED = {
     "deployed_at": AT,
 }
 BOTH = (BUSY, QUIET)
-Asked = tuple[str, dict[str, Any]]
+Query = tuple[str, dict[str, Any]]
 
 
-def get(path: str, **asked: Any) -> Asked:
-    return path, {"params": asked}
+def get(path: str, **query: Any) -> Query:
+    return path, {"params": query}
 
 
-def send(path: str, **body: Any) -> Asked:
+def send(path: str, **body: Any) -> Query:
     return path, {"json": body}
 
 
-REQUESTS: dict[Route, list[Asked]] = {
+REQUESTS: dict[Route, list[Query]] = {
     ("GET", EPISODES): [
         get(EPISODES, agent=BUSY),
         get(EPISODES, agent=BUSY, after="50000"),
@@ -151,17 +151,17 @@ NO_ROW |= {"opted_in": "true", "ended": "true", "newest": "true", "success": "fa
 PAGING = {"limit", "after", "before", "back", "weeks", "namespace", "source"}
 
 
-def filtered() -> Iterator[tuple[Route, Asked]]:
+def filtered() -> Iterator[tuple[Route, Query]]:
     """The first request of each list with each of its filters, with each two and with all."""
     described = get_openapi(title="", version="", routes=[route for router in ROUTERS for route in router.routes])
     for path, methods in described["paths"].items():
-        known = REQUESTS.get(("GET", path), [("", {})])[0]
-        given = known[1].get("params", {})
-        asked = [one["name"] for one in methods.get("get", {}).get("parameters", ()) if one["in"] == "query"]
-        free = [name for name in asked if name not in PAGING and name not in given]
-        if known[0] and free:
+        cases = REQUESTS.get(("GET", path), [("", {})])[0]
+        given = cases[1].get("params", {})
+        parameters = [one["name"] for one in methods.get("get", {}).get("parameters", ()) if one["in"] == "query"]
+        free = [name for name in parameters if name not in PAGING and name not in given]
+        if cases[0] and free:
             for names in (*combinations(free, 1), *combinations(free, 2), tuple(free)):
-                yield ("GET", path), get(known[0], **given, **{name: NO_ROW.get(name, "none") for name in names})
+                yield ("GET", path), get(cases[0], **given, **{name: NO_ROW.get(name, "none") for name in names})
 
 
 WHOLE = {
@@ -211,8 +211,8 @@ PASSES = {
 
 
 def test_every_route_is_measured_or_says_why_not() -> None:
-    known = {*REQUESTS, *WHOLE, *NO_HISTORY}
-    left = {route for route in routes() if route not in known and not route[1].startswith(ELSEWHERE)}
+    known_paths = {*REQUESTS, *WHOLE, *NO_HISTORY}
+    left = {route for route in routes() if route not in known_paths and not route[1].startswith(ELSEWHERE)}
     assert left == set()
 
 
@@ -226,8 +226,8 @@ async def history(
         for revision in (POLICY_REVISION, "p2"):
             await api.call("PUT", f"/api/v1/rewards/policies/{POLICY}/revisions/{revision}", json=EVALUATED)
         for agent in (QUIET, BUSY):
-            told = {"reward_policy": POLICY, "reward_policy_revision": POLICY_REVISION}
-            await api.call("PUT", f"/api/v1/agents/{agent}", json=told)
+            reward = {"reward_policy": POLICY, "reward_policy_revision": POLICY_REVISION}
+            await api.call("PUT", f"/api/v1/agents/{agent}", json=reward)
         memory = {"agent_id": BUSY, "memory_type": "semantic", "content": {"text": "Stairs: shorten the step."}}
         await api.call("POST", "/api/v1/memory/store", 201, json=memory)
 
@@ -240,7 +240,7 @@ async def history(
         await fill_episodes(owner, COUNT)
         await fill_memories(owner, COUNT)
         await owner.execute("VACUUM ANALYZE")
-    statements.found.clear()
+    statements.plans.clear()
     async with running(**settings(dsn, tmp_path, index_check_seconds=1.0)) as api:
         yield api, statements
 
@@ -271,14 +271,14 @@ async def test_no_statement_reads_more_because_an_agent_has_a_long_history(histo
     await drive(api, statements)
     grown, measured = {}, 0
     async with api.db._connection() as connection:
-        for name, sent in statements.found.items():
+        for name, sent in statements.plans.items():
             for statement, arguments in sent.items():
                 try:
-                    found = await cost(connection, NAMESPACE, statement, arguments)
+                    plans = await cost(connection, NAMESPACE, statement, arguments)
                 except asyncpg.IntegrityConstraintViolationError:
                     continue  # a row that is there by now
                 measured += 1
-                if found.rows > MOST_ROWS and not any(part in statement for part in PASSES):
-                    grown[name, " ".join(statement.split())[:60]] = (found.rows, found.plan)
+                if plans.rows > MOST_ROWS and not any(part in statement for part in PASSES):
+                    grown[name, " ".join(statement.split())[:60]] = (plans.rows, plans.plan)
     assert measured > 150, "most of what was sent was measured"
     assert grown == {}

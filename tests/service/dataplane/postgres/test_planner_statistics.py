@@ -12,18 +12,18 @@ INSERT INTO trajectories (namespace, trajectory_id, agent_id, task, episode_id, 
 SELECT 'grown', $1 || i, 'agent', '', 'e', 'r', now(), now(), 1, 'completed', i, '{}', '[]', '{}', true
 FROM generate_series(1, $2::int) i
 """
-_KNOWN = "SELECT reltuples FROM pg_class WHERE relname = 'trajectories'"
+_ROWS = "SELECT reltuples FROM pg_class WHERE relname = 'trajectories'"
 
 
 async def test_a_table_is_analyzed_when_it_has_doubled_and_not_before(dsn: str, tmp_path: Path) -> None:
     async with running(**settings(dsn, tmp_path)) as api, superuser(dsn) as connection:
         statistics = Statistics(api.db, dsn)
         await statistics.refresh()
-        known = max(0, await connection.fetchval(_KNOWN))
-        await connection.execute(_FILL, "first", 2 * int(known) + 2000)
+        before = max(0, await connection.fetchval(_ROWS))
+        await connection.execute(_FILL, "first", 2 * int(before) + 2000)
 
         async def noticed() -> bool:
-            return bool(await connection.fetchval(_KNOWN) >= known + 2000)
+            return bool(await connection.fetchval(_ROWS) >= before + 2000)
 
         await eventually(noticed)  # by the service itself
         await connection.execute(_FILL, "second", 10)

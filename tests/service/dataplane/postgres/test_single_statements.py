@@ -34,9 +34,9 @@ async def test_what_a_connection_was_asked_for_one_namespace_it_forgets_before_t
     try:
         for namespace in ("team-a", "team-b"):
             await database.fetch_as(namespace, _WHO)  # by now it is known
-        told = [(await database.fetch_as(namespace, _WHO))[0] for namespace in ("team-a", "team-b")]
-        assert [row["namespace"] for row in told] == ["team-a", "team-b"]
-        assert len({row["pid"] for row in told}) == 1
+        namespaces = [(await database.fetch_as(namespace, _WHO))[0] for namespace in ("team-a", "team-b")]
+        assert [row["namespace"] for row in namespaces] == ["team-a", "team-b"]
+        assert len({row["pid"] for row in namespaces}) == 1
         async with database.transaction() as connection:
             assert await connection.fetchval("SELECT count(*) FROM memory_index") == 0
     finally:

@@ -17,8 +17,8 @@ def memory(text: str, user: str | None, agent: str = "guide") -> dict[str, Any]:
 
 
 async def texts(api: Api, namespace: str) -> set[str]:
-    found = await api.call("GET", "/api/v1/memory/entries?agent_id=guide", namespace=namespace)
-    return {item["content"]["text"] for item in found["memories"]}
+    entries = await api.call("GET", "/api/v1/memory/entries?agent_id=guide", namespace=namespace)
+    return {item["content"]["text"] for item in entries["memories"]}
 
 
 async def test_an_opt_out_deletes_what_is_about_the_person_and_nothing_more_is_stored(api: Api, dsn: str) -> None:
@@ -29,8 +29,8 @@ async def test_an_opt_out_deletes_what_is_about_the_person_and_nothing_more_is_s
     await store("likes aisle seats", "ben")
     await store("the desk opens at nine", None)
     async with superuser(dsn) as connection:
-        kept = await connection.fetchval("SELECT string_agg(m::text, ' ') FROM agent_memories m")
-        assert "anna" not in kept, "known by a pseudonym only"
+        dump = await connection.fetchval("SELECT string_agg(m::text, ' ') FROM agent_memories m")
+        assert "anna" not in dump, "known by a pseudonym only"
     await api.call("PUT", "/api/v1/users/anna/opt-out", 204, namespace="people")
     assert await texts(api, "people") == {"likes aisle seats", "the desk opens at nine"}
     refused = await store("likes window seats", "anna", 200)
@@ -77,8 +77,8 @@ async def test_an_export_says_whom_a_memory_is_about_and_an_import_honours_their
 async def test_what_was_made_of_an_episode_is_exported_with_the_person_of_the_episode(api: Api) -> None:
     body = trajectory("of-anna", "guide", metadata={"user_id": "anna"})
     await api.call("POST", "/api/v1/trajectories", 202, namespace="told", json=body)
-    told = memory("the lift was slow", None) | {"origin": "trajectory/of-anna"}
-    await api.call("POST", "/api/v1/memory/store", 201, namespace="told", json=told)
+    entry = memory("the lift was slow", None) | {"origin": "trajectory/of-anna"}
+    await api.call("POST", "/api/v1/memory/store", 201, namespace="told", json=entry)
     exported = (await api.call("GET", "/api/v1/memory/export?agent_id=guide", namespace="told")).text
     people = {orjson.loads(line)["user_id"] for line in exported.splitlines()}
     assert len(people) == 1
@@ -89,17 +89,17 @@ async def test_what_was_distilled_from_a_persons_episodes_is_in_their_export_and
     async def call(method: str, path: str, status: int = 200, **options: Any) -> Any:
         return await api.call(method, path, status, namespace="access", **options)
 
-    async def lines(agent: str = "guide", **asked: str) -> list[dict[str, Any]]:
-        found = await call("GET", "/api/v1/memory/export", params={"agent_id": agent, **asked})
-        return [orjson.loads(line) for line in found.text.splitlines()]
+    async def lines(agent: str = "guide", **query: str) -> list[dict[str, Any]]:
+        memories = await call("GET", "/api/v1/memory/export", params={"agent_id": agent, **query})
+        return [orjson.loads(line) for line in memories.text.splitlines()]
 
-    def said(found: list[dict[str, Any]]) -> list[str]:
-        return sorted(line["content"]["text"] for line in found)
+    def contents(memories: list[dict[str, Any]]) -> list[str]:
+        return sorted(line["content"]["text"] for line in memories)
 
-    told = {"agent_id": "guide", "memory_type": "episodic"}
+    fields = {"agent_id": "guide", "memory_type": "episodic"}
     run = {"task": "booking", "success": True, "approach": "asking"}
     for number, user in enumerate(["anna", "anna", "ben", "ben", "ben", None]):
-        body = told | {"content": run | {"text": f"run {number}"}} | ({"user_id": user} if user else {})
+        body = fields | {"content": run | {"text": f"run {number}"}} | ({"user_id": user} if user else {})
         await call("POST", "/api/v1/memory/store", 201, json=body)
     await call("POST", "/api/v1/memory/store", 201, json=memory("carla likes tea", "carla"))
     assert (await call("POST", "/api/v1/memory/consolidate", json={"agent_id": "guide"}))["distilled"] == 2
@@ -108,18 +108,18 @@ async def test_what_was_distilled_from_a_persons_episodes_is_in_their_export_and
     anna, ben = (next(line["user_id"] for line in everything if line["content"]["text"] == f"run {n}") for n in (0, 2))
     assert [line["user_id"] for line in facts] == [None, None]
     assert [line["user_ids"] for line in facts] == [sorted([anna, ben])] * 2
-    hers = said([line for line in everything if anna in line["user_ids"]])
+    hers = contents([line for line in everything if anna in line["user_ids"]])
     assert len(hers) == 4
-    assert said(await lines(user_id="anna")) == said(await lines(user_id=anna)) == hers
+    assert contents(await lines(user_id="anna")) == contents(await lines(user_id=anna)) == hers
     assert await lines(user_id="nobody") == []
 
     copies = b"\n".join(orjson.dumps(line) for line in everything)
     await call("POST", "/api/v1/memory/import?agent_id=copy", 201, content=copies)
-    assert said(await lines("copy", user_id="anna")) == hers
+    assert contents(await lines("copy", user_id="anna")) == hers
     await call("PUT", "/api/v1/users/anna/opt-out", 204)
     for agent in ("guide", "copy"):
         assert await lines(agent, user_id="anna") == []
-        assert said(await lines(agent)) == ["carla likes tea", "run 2", "run 3", "run 4", "run 5"]
+        assert contents(await lines(agent)) == ["carla likes tea", "run 2", "run 3", "run 4", "run 5"]
     done = await call("POST", "/api/v1/memory/import?agent_id=again", 201, content=copies)
     assert done == {"imported": 5, "known": 0, "opted_out": 4}, "and what was distilled from hers stays out"
 

@@ -27,8 +27,8 @@ async def _opinion(api: Api, trajectory_id: str, user: str, **what: Any) -> bool
 
 
 async def _reward(api: Api, agent: str, trajectory_id: str) -> Any:
-    found = (await api.call("GET", f"/api/v1/rewards/history?agent_id={agent}"))["rewards"]
-    return next((item for item in found if item["trajectory_id"] == trajectory_id), None)
+    reward = (await api.call("GET", f"/api/v1/rewards/history?agent_id={agent}"))["rewards"]
+    return next((item for item in reward if item["trajectory_id"] == trajectory_id), None)
 
 
 async def test_opinions_become_the_feedback_component_also_when_they_come_late(api: Api) -> None:

@@ -63,19 +63,19 @@ async def test_an_answer_next_to_the_question_is_found_and_says_why(api: Api) ->
     talk = [("Ann", "Which instrument did you learn as a child?"), ("Bob", "The cello, for eight years.")]
     noise = [("Ann", text) for text in invented(60, seed=3)]
     for session, turns in (("one", noise[:30]), ("two", talk), ("three", noise[30:])):
-        said = [{"content": {"text": text}, "speaker": name, "session_id": session} for name, text in turns]
-        memories = [{"agent_id": "talk", "memory_type": "episodic"} | each for each in said]
+        entries = [{"content": {"text": text}, "speaker": name, "session_id": session} for name, text in turns]
+        memories = [{"agent_id": "talk", "memory_type": "episodic"} | each for each in entries]
         await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": memories})
-    found = (await ask(api, "talk", "Which instrument did Bob learn?", k=3))["memories"]
-    assert ("The cello, for eight years.", "Bob") in [(hit["content"]["text"], hit["speaker"]) for hit in found]
+    hits = (await ask(api, "talk", "Which instrument did Bob learn?", k=3))["memories"]
+    assert ("The cello, for eight years.", "Bob") in [(hit["content"]["text"], hit["speaker"]) for hit in hits]
 
 
 async def test_a_standing_instruction_has_a_place_until_it_is_withdrawn(api: Api) -> None:
-    said = [f"The report about libraries number {number} is on the shelf." for number in range(30)]
+    entries = [f"The report about libraries number {number} is on the shelf." for number in range(30)]
     [rule] = await store(api, "ruled", ["Always include version numbers when I ask about libraries."], speaker="user")
-    await store(api, "ruled", said, speaker="user")
-    found = (await ask(api, "ruled", "Which libraries are in the report on the shelf?"))["memories"]
-    assert [(hit["why"]) for hit in found if hit["id"] == rule] == ["instruction"]
+    await store(api, "ruled", entries, speaker="user")
+    memories = (await ask(api, "ruled", "Which libraries are in the report on the shelf?"))["memories"]
+    assert [(hit["why"]) for hit in memories if hit["id"] == rule] == ["instruction"]
     [other] = await store(api, "ruled", ["Always include the version of the report."], speaker="user")
     for memory_type in ("episodic", "semantic"):  # the second ends nothing more
         ends = ["You no longer need to include version numbers for libraries."]
@@ -89,8 +89,8 @@ async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:
     steps = ["I plant the apple tree.", "I water the apple tree.", "I prune the apple tree."]
     await store(api, "garden", [*steps[:2], *invented(40, seed=5), steps[2]], session_id="s", speaker="user")
     answer = await ask(api, "garden", "In which order did I look after the apple tree?", k=5)
-    found = [hit["content"]["text"] for hit in answer["memories"]]
-    assert [text for text in found if text in steps] == steps
+    contents = [hit["content"]["text"] for hit in answer["memories"]]
+    assert [text for text in contents if text in steps] == steps
     assert {hit["why"] for hit in answer["memories"]} == {"order"}
 
 
@@ -110,15 +110,15 @@ async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str
         assert (await ask(api, "small", "harbour"))["plan"] == "exact"
         for text, expected in zip(questions, exact, strict=True):
             answer = await ask(api, "large", text)
-            found = [hit["content"] for hit in answer["memories"]]
+            contents = [hit["content"] for hit in answer["memories"]]
             assert answer["searched"] == 1200
-            assert sum(content in expected for content in found) >= 9, text
+            assert sum(content in expected for content in contents) >= 9, text
         [late] = await store(api, "large", ["the quartz heron sings"])
         assert (await ask(api, "large", "quartz heron"))["memories"][0]["id"] == late
         body = {"agent_id": "large", "ids": [late]}
         await api.call("POST", "/api/v1/memory/delete", json=body)
-        found = (await ask(api, "large", "quartz heron"))["memories"]
-        assert late not in [hit["id"] for hit in found]
+        contents = (await ask(api, "large", "quartz heron"))["memories"]
+        assert late not in [hit["id"] for hit in contents]
         halves = [body | {"ids": ids[first::2]} for first in range(2)]
         await asyncio.gather(*(api.call("POST", "/api/v1/memory/delete", json=half) for half in halves))
         async with api.db.tenant("team-a") as connection:

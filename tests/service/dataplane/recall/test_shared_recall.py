@@ -22,7 +22,7 @@ async def refused(api: Api, agent: str, **changes: Any) -> str:
     return json.dumps(answer)
 
 
-def told(answer: dict[str, Any]) -> list[tuple[str, str]]:
+def hits(answer: dict[str, Any]) -> list[tuple[str, str]]:
     return [(memory["agent_id"], memory["content"]["text"]) for memory in answer["memories"]]
 
 
@@ -33,14 +33,14 @@ async def test_the_agents_of_a_group_recall_from_one_another_and_nobody_else_doe
     await join(api, "ann", "band")
     await join(api, "ben", "band")
     await join(api, "carl", "audience")
-    found = await ask(api, "ann", "where is the violin", scope="group", k=2)
-    assert {agent for agent, _ in told(found)} == {"ann", "ben"}
-    assert (found["plan"], found["searched"]) == ("exact", 4)
-    assert {agent for agent, _ in told(await ask(api, "ann", "violin"))} == {"ann"}, "by default, only its own"
-    assert {agent for agent, _ in told(await ask(api, "carl", "violin", scope="group"))} == {"carl"}
+    answer = await ask(api, "ann", "where is the violin", scope="group", k=2)
+    assert {agent for agent, _ in hits(answer)} == {"ann", "ben"}
+    assert (answer["plan"], answer["searched"]) == ("exact", 4)
+    assert {agent for agent, _ in hits(await ask(api, "ann", "violin"))} == {"ann"}, "by default, only its own"
+    assert {agent for agent, _ in hits(await ask(api, "carl", "violin", scope="group"))} == {"carl"}
     assert "is in no group" in await refused(api, "dora", scope="group")
     await join(api, "ben", None)
-    assert {agent for agent, _ in told(await ask(api, "ann", "violin", scope="group"))} == {"ann"}
+    assert {agent for agent, _ in hits(await ask(api, "ann", "violin", scope="group"))} == {"ann"}
     assert "is in no group" in await refused(api, "ben", scope="group")
 
 
@@ -51,10 +51,10 @@ async def test_a_group_of_the_same_name_in_another_namespace_is_another_group(ap
     await join(api, "one", "crew")
     await join(api, "two", "crew", namespace="team-b")
     for scope in ("group", "namespace"):
-        mine = told(await ask(api, "one", "how does the safe open", scope=scope, k=100))
-        theirs = told(await ask(api, "two", "how does the safe open", namespace="team-b", scope=scope, k=100))
-        assert "nine" not in json.dumps(mine)
-        assert theirs == [("two", "the safe opens with nine")]
+        own = hits(await ask(api, "one", "how does the safe open", scope=scope, k=100))
+        foreign = hits(await ask(api, "two", "how does the safe open", namespace="team-b", scope=scope, k=100))
+        assert "nine" not in json.dumps(own)
+        assert foreign == [("two", "the safe opens with nine")]
 
 
 async def test_one_ranking_over_all_is_that_of_one_agent_with_all_the_memories(api: Api) -> None:
@@ -77,8 +77,8 @@ async def test_the_same_sessions_name_at_two_agents_is_two_sessions(api: Api) ->
     await store(api, "right", ["nothing of note", "right turn follows"], session_id="s")
     for agent in ("left", "right"):
         await join(api, agent, "pair")
-    found = (await ask(api, "left", "orchard gate", scope="group", k=4))["memories"]
-    scores = {memory["content"]["text"]: memory["score"] for memory in found}
+    memories = (await ask(api, "left", "orchard gate", scope="group", k=4))["memories"]
+    scores = {memory["content"]["text"]: memory["score"] for memory in memories}
     assert scores["left turn follows"] > 0 == scores["right turn follows"]
 
 
@@ -94,14 +94,14 @@ async def test_of_too_many_memories_each_agents_best_are_ranked_together(
     merged = await ask(api, "big-a", "crate 7 of big-c", scope="group", k=3)
     assert (exact["plan"], merged["plan"]) == ("exact", "chosen")
     assert merged["searched"] == exact["searched"] == 180
-    assert told(merged)[0] == told(exact)[0] == ("big-c", "big-c saw crate 7")
+    assert hits(merged)[0] == hits(exact)[0] == ("big-c", "big-c saw crate 7")
     most = await ask(api, "big-a", "what did big-c see", scope="group", k=50)
-    assert {agent for agent, _ in told(most)} == {"big-c"}
-    said = ["Always name the colour of a crate.", "You no longer need to name the colour."]
-    await store(api, "big-a", said, speaker="user")
+    assert {agent for agent, _ in hits(most)} == {"big-c"}
+    contents = ["Always name the colour of a crate.", "You no longer need to name the colour."]
+    await store(api, "big-a", contents, speaker="user")
     monkeypatch.setattr(recall, "OWN_BEST", 1)
     [hit] = (await ask(api, "big-a", "which colour has the crate", scope="group", k=1))["memories"]
-    assert (hit["content"]["text"], hit["why"]) == (said[0], "words")
+    assert (hit["content"]["text"], hit["why"]) == (contents[0], "words")
     monkeypatch.setattr(memory_groups, "MOST_MEMBERS", 2)
     assert "more than 2 agents" in await refused(api, "big-a", scope="group")
 
@@ -112,13 +112,13 @@ async def test_an_erased_person_and_an_erased_agent_are_in_nobodys_answer(api: A
     await store(api, "desk-1", ["the caller of line three likes tea"], user_id="erika")
     await store(api, "desk-1", ["line three was repaired"])
     await store(api, "desk-2", ["line two is free"])
-    assert len(told(await ask(api, "desk-2", "line three", scope="group"))) == 3
+    assert len(hits(await ask(api, "desk-2", "line three", scope="group"))) == 3
     await api.call("POST", "/api/v1/erasure", json={"user_id": "erika"})
-    found = told(await ask(api, "desk-2", "line three", scope="group"))
-    assert ("desk-1", "line three was repaired") in found
-    assert "tea" not in json.dumps(found)
+    recalled = hits(await ask(api, "desk-2", "line three", scope="group"))
+    assert ("desk-1", "line three was repaired") in recalled
+    assert "tea" not in json.dumps(recalled)
     await api.call("POST", "/api/v1/erasure", json={"agent_id": "desk-1"})
-    assert told(await ask(api, "desk-2", "line three", scope="group")) == [("desk-2", "line two is free")]
+    assert hits(await ask(api, "desk-2", "line three", scope="group")) == [("desk-2", "line two is free")]
     await api.call("PUT", "/api/v1/users/otto/opt-out", 204)
     body = {"agent_id": "desk-1", "memory_type": "semantic", "content": {"text": "otto calls"}, "user_id": "otto"}
     stored = await api.call("POST", "/api/v1/memory/store", json=body)
@@ -131,10 +131,10 @@ async def test_feedback_on_a_groups_answer_credits_the_memory_whoever_has_it_and
     [identity] = await store(api, "owner", ["the spare key hangs behind the clock"])
     await store(api, "asker", ["the door is blue"])
     await indexed(api, "owner", 1)
-    found = await ask(api, "asker", "where is the spare key", scope="group")
-    assert found["memories"][0]["id"] == identity
+    answer = await ask(api, "asker", "where is the spare key", scope="group")
+    assert answer["memories"][0]["id"] == identity
     taught = await api.call(
-        "POST", "/api/v1/memory/feedback", json={"retrieval_id": found["retrieval_id"], "helpful": [identity]}
+        "POST", "/api/v1/memory/feedback", json={"retrieval_id": answer["retrieval_id"], "helpful": [identity]}
     )
     assert taught == {"agent_id": "asker", "duplicate": False}
     async with api.db.tenant("team-a") as connection:
@@ -157,7 +157,7 @@ async def test_a_memory_services_agents_are_in_the_groups_that_the_operators_fil
             return bool(api.memory.budgets._file.groups("team-a"))
 
         await eventually(read)
-        assert {agent for agent, _ in told(await ask(api, "filed-b", "anchor", scope="group"))} == {
+        assert {agent for agent, _ in hits(await ask(api, "filed-b", "anchor", scope="group"))} == {
             "filed-a",
             "filed-b",
         }

@@ -20,8 +20,8 @@ async def test_a_question_of_eight_kilobytes_finds_what_it_is_about(api: Api, wh
     question = "where is the violin?"
     page = f"{question} {FILLER}" if where == "begin" else f"{FILLER} {question}"
     assert len(page) > 8 * 1024
-    found = await ask(api, agent, page, k=5)
-    assert "the violin is in the left cupboard" in [memory["content"]["text"] for memory in found["memories"]]
+    answer = await ask(api, agent, page, k=5)
+    assert "the violin is in the left cupboard" in [memory["content"]["text"] for memory in answer["memories"]]
 
 
 async def test_a_thousand_times_the_same_memory_hides_nothing_and_orders_the_same_each_time(api: Api) -> None:
@@ -54,7 +54,7 @@ async def test_hostile_text_is_stored_asked_for_and_harms_nobody(api: Api, text:
     agent = "hostile"
     await store(api, agent, ["an honest memory about the harbour", f"{text} stored"])
     for question in (text, f"{text} harbour"):
-        found = await ask(api, agent, question, k=3)
-        assert found["memories"]
-        assert all(abs(memory["score"]) < 1e6 for memory in found["memories"]), "no score that is not a number"
+        answer = await ask(api, agent, question, k=3)
+        assert answer["memories"]
+        assert all(abs(memory["score"]) < 1e6 for memory in answer["memories"]), "no score that is not a number"
     assert "harbour" in first(await ask(api, agent, "the harbour"))

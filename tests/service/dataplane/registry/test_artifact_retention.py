@@ -13,7 +13,7 @@ FILES = "directory"
 
 
 @pytest.fixture(params=[FILES, "s3"])
-async def kept(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
+async def api(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> AsyncIterator[Api]:
     """A service that keeps its blobs in one place or the other."""
     changes = {}
     if request.param != FILES:
@@ -54,8 +54,8 @@ async def on_record(api: Api, namespace: str, action: str) -> Any:
     """Subject and detail of the records of this action, once there are any."""
 
     async def sealed() -> Any:
-        found = await api.call("GET", f"/api/v1/audit/records?action={action}", namespace=namespace)
-        return [(record["subject"], record["detail"]) for record in found["records"]]
+        records = await api.call("GET", f"/api/v1/audit/records?action={action}", namespace=namespace)
+        return [(record["subject"], record["detail"]) for record in records["records"]]
 
     return await eventually(sealed)
 
@@ -67,61 +67,59 @@ async def there(api: Api, namespace: str, sha256: str) -> bool:
     return answer.status_code == 200
 
 
-async def test_an_artifact_goes_after_its_time_unless_it_is_in_use(kept: Api, dsn: str, namespace: str) -> None:
-    served, idle = await put(kept, namespace, b"served"), await put(kept, namespace, b"idle")
+async def test_an_artifact_goes_after_its_time_unless_it_is_in_use(swift: Api, dsn: str, namespace: str) -> None:
+    served, idle = await put(swift, namespace, b"served"), await put(swift, namespace, b"idle")
     await age(dsn, "artifacts", namespace, 91)
-    fresh = await put(kept, namespace, b"fresh")
-    assert await tell(kept, namespace, served) == {"artifacts_deleted": 1, "checkpoints_deleted": 0}
-    assert [await there(kept, namespace, sha256) for sha256 in (served, idle, fresh)] == [True, False, True]
-    assert await on_record(kept, namespace, "artifact.deleted") == [(f"artifact/{idle}", {"unused_days": 90})]
-    assert await tell(kept, namespace) == {"artifacts_deleted": 0, "checkpoints_deleted": 0}, "its time counts anew"
-    assert await there(kept, namespace, served)
+    fresh = await put(swift, namespace, b"fresh")
+    assert await tell(swift, namespace, served) == {"artifacts_deleted": 1, "checkpoints_deleted": 0}
+    assert [await there(swift, namespace, sha256) for sha256 in (served, idle, fresh)] == [True, False, True]
+    assert await on_record(swift, namespace, "artifact.deleted") == [(f"artifact/{idle}", {"unused_days": 90})]
+    assert await tell(swift, namespace) == {"artifacts_deleted": 0, "checkpoints_deleted": 0}, "its time counts anew"
+    assert await there(swift, namespace, served)
 
 
-async def test_what_is_uploaded_again_begins_anew(kept: Api, dsn: str, namespace: str) -> None:
-    sha256 = await put(kept, namespace, b"model")
+async def test_what_is_uploaded_again_begins_anew(api: Api, dsn: str, namespace: str) -> None:
+    sha256 = await put(api, namespace, b"model")
     await age(dsn, "artifacts", namespace, 91)
-    await put(kept, namespace, b"model")
-    await tell(kept, namespace)
-    assert await there(kept, namespace, sha256)
+    await put(api, namespace, b"model")
+    await tell(api, namespace)
+    assert await there(api, namespace, sha256)
     async with superuser(dsn) as connection:
         await connection.execute("UPDATE artifacts SET used_at = NULL WHERE namespace = $1", namespace)
-    await tell(kept, namespace)
-    assert not await there(kept, namespace, sha256)
-    await put(kept, namespace, b"model")
-    assert await there(kept, namespace, sha256)
+    await tell(api, namespace)
+    assert not await there(api, namespace, sha256)
+    await put(api, namespace, b"model")
+    assert await there(api, namespace, sha256)
 
 
-async def test_checkpoints_go_with_their_time_unless_the_run_may_go_on(kept: Api, dsn: str, namespace: str) -> None:
+async def test_checkpoints_go_with_their_time_unless_the_run_may_go_on(api: Api, dsn: str, namespace: str) -> None:
     for job in ("ended", "suspended"):
-        await put(kept, namespace, job.encode(), f"/api/v1/training/runs/{job}/checkpoint", 200)
+        await put(api, namespace, job.encode(), f"/api/v1/training/runs/{job}/checkpoint", 200)
     await age(dsn, "model_checkpoints", namespace, 91)
-    assert (await tell(kept, namespace, jobs=("suspended",)))["checkpoints_deleted"] == 1
-    await kept.call("GET", "/api/v1/training/runs/suspended/checkpoint", namespace=namespace)
-    await kept.call("GET", "/api/v1/training/runs/ended/checkpoint", 404, namespace=namespace)
-    told = await on_record(kept, namespace, "checkpoints.deleted")
-    assert told == [("training-job/ended", {"count": 1, "days": 90})]
+    assert (await tell(api, namespace, jobs=("suspended",)))["checkpoints_deleted"] == 1
+    await api.call("GET", "/api/v1/training/runs/suspended/checkpoint", namespace=namespace)
+    await api.call("GET", "/api/v1/training/runs/ended/checkpoint", 404, namespace=namespace)
+    records = await on_record(api, namespace, "checkpoints.deleted")
+    assert records == [("training-job/ended", {"count": 1, "days": 90})]
 
 
-async def test_a_store_that_answers_is_found_to(kept: Api) -> None:
-    await kept.plane.shared.blobs.ping()
-    await kept.plane.training.artifacts.look()
-    assert kept.plane.training.artifacts.problem == ""
+async def test_a_store_that_answers_is_found_to(api: Api) -> None:
+    await api.plane.shared.blobs.ping()
+    await api.plane.training.artifacts.look()
+    assert api.plane.training.artifacts.problem == ""
 
 
-async def test_another_namespace_is_not_touched(kept: Api, dsn: str, namespace: str) -> None:
-    sha256 = await put(kept, namespace, b"model")
+async def test_another_namespace_is_not_touched(api: Api, dsn: str, namespace: str) -> None:
+    sha256 = await put(api, namespace, b"model")
     await age(dsn, "artifacts", namespace, 91)
-    await tell(kept, "somewhere-else")
-    assert await there(kept, namespace, sha256)
+    await tell(api, "somewhere-else")
+    assert await there(api, namespace, sha256)
 
 
-async def test_the_checkpoint_before_the_newest_is_there_for_when_that_one_is_damaged(
-    kept: Api, namespace: str
-) -> None:
+async def test_the_checkpoint_before_the_newest_is_there_for_when_that_one_is_damaged(api: Api, namespace: str) -> None:
     path = "/api/v1/training/runs/job/checkpoint"
     for body in (b"one", b"two", b"three"):
-        await put(kept, namespace, body, path, 200)
-    answers = [await kept.call("GET", f"{path}?back={back}", namespace=namespace) for back in (0, 1)]
+        await put(api, namespace, body, path, 200)
+    answers = [await api.call("GET", f"{path}?back={back}", namespace=namespace) for back in (0, 1)]
     assert [answer.content for answer in answers] == [b"three", b"two"]
-    await kept.call("GET", f"{path}?back=2", 422, namespace=namespace)
+    await api.call("GET", f"{path}?back=2", 422, namespace=namespace)

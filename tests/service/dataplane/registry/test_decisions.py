@@ -18,7 +18,7 @@ ORDER = {
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "whose", "action", "told"),
+    ("path", "body", "whose", "action", "wanted"),
     [
         (
             "models/pole/decisions",
@@ -37,7 +37,7 @@ ORDER = {
     ],
 )
 async def test_it_is_in_the_chain_once_however_often_it_is_told(
-    api: Api, path: str, body: dict[str, Any], whose: str, action: str, told: dict[str, str]
+    api: Api, path: str, body: dict[str, Any], whose: str, action: str, wanted: dict[str, str]
 ) -> None:
     path = f"/api/v1/{path}/{IDENTITY}"
     assert (await api.call("PUT", path, json=body)) == {"new": True}
@@ -47,8 +47,8 @@ async def test_it_is_in_the_chain_once_however_often_it_is_told(
         return (await api.call("GET", "/api/v1/audit/records", params={"action": action}))["records"] or None
 
     (record,) = await eventually(sealed, 60.0)
-    said = record["detail"] | record
-    assert {name: said[name] for name in told} == told
+    fields = record["detail"] | record
+    assert {name: fields[name] for name in wanted} == wanted
     assert (await api.call("PUT", path, json=body)) == {"new": False}, "it is sealed by now"
     await api.call("PUT", path.replace("0", "f", 1), 409, json=body | {whose: "another"})
     await api.call("PUT", path.removesuffix("f"), 422, json=body)

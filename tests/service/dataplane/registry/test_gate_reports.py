@@ -38,19 +38,19 @@ async def test_a_report_is_written_once_and_is_an_artifact_with_its_digest(api: 
     refused = await hand_in(api, "md-gate-1", other, 409)
     sent = f"this Job has sent another report ({sha256(content).hexdigest()}): a suite reports once"
     assert refused["error"]["message"] == sent
-    (found,) = (await api.call("GET", PATH))["reports"]
-    assert found["job"] == "md-gate-1"
-    assert found["sha256"] == sha256(content).hexdigest()
-    assert found["report"]["failures"] == {"told": 1}
-    assert (await api.call("GET", f"/api/v1/artifacts/{found['sha256']}")).content == content
+    (report,) = (await api.call("GET", PATH))["reports"]
+    assert report["job"] == "md-gate-1"
+    assert report["sha256"] == sha256(content).hexdigest()
+    assert report["report"]["failures"] == {"told": 1}
+    assert (await api.call("GET", f"/api/v1/artifacts/{report['sha256']}")).content == content
     assert (await api.call("GET", PATH, namespace="team-b"))["reports"] == []
 
 
 async def test_bytes_that_are_no_report_are_kept_with_the_reason(api: Api) -> None:
     await hand_in(api, "md-gate-2", b'{"suite": "leak"}')
-    found = {item["job"]: item for item in (await api.call("GET", PATH))["reports"]}["md-gate-2"]
-    assert found["report"] is None
-    assert found["problem"] == "revision: Field required"
+    report = {item["job"]: item for item in (await api.call("GET", PATH))["reports"]}["md-gate-2"]
+    assert report["report"] is None
+    assert report["problem"] == "revision: Field required"
     huge = b" " * (1_048_576 + 1)
     assert "make it smaller" in (await hand_in(api, "md-gate-3", huge, 413))["error"]["message"]
 
@@ -63,8 +63,8 @@ async def test_how_the_gates_ended_is_in_the_audit_chain_once(api: Api) -> None:
     assert (await api.call("PUT", path, json=again))["new"] is True
 
     async def sealed() -> Any:
-        found = (await api.call("GET", "/api/v1/audit/records?action=gates.judged"))["records"]
-        return found if len(found) == 2 else None
+        records = (await api.call("GET", "/api/v1/audit/records?action=gates.judged"))["records"]
+        return records if len(records) == 2 else None
 
     first, second = await eventually(sealed)
     assert first["subject"] == "model-deployment/md"

@@ -23,8 +23,8 @@ async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog:
         async def upload(size: int, status: int, namespace: str = "team-a") -> str:
             body = b"x" * size
             headers = {"x-learnloop-sha256": hashlib.sha256(body).hexdigest()}
-            said = await api.call("PUT", "/api/v1/artifacts", status, namespace, content=body, headers=headers)
-            return str(said.get("error", {}).get("message", ""))
+            response = await api.call("PUT", "/api/v1/artifacts", status, namespace, content=body, headers=headers)
+            return str(response.get("error", {}).get("message", ""))
 
         await upload(600, 201)
         refused = await upload(500, 413)
@@ -36,16 +36,16 @@ async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog:
 
         memory = {"agent_id": "elder", "content": {"text": "the door is red"}, "memory_type": "semantic"}
         batch = [{**memory, "content": {"text": f"door {number} is red"}} for number in range(4)]
-        told = await api.call("POST", "/api/v1/memory/store/batch", 429, json={"memories": batch})
-        assert "team-a has 0 of 3 memories" in told["error"]["message"]
+        answer = await api.call("POST", "/api/v1/memory/store/batch", 429, json={"memories": batch})
+        assert "team-a has 0 of 3 memories" in answer["error"]["message"]
         await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": batch[:3]})
-        told = await api.call("POST", "/api/v1/memory/store", 429, json=memory)
-        assert "has 3 of 3 memories (dataPlane.quotas.memories of the chart)" in told["error"]["message"]
+        answer = await api.call("POST", "/api/v1/memory/store", 429, json=memory)
+        assert "has 3 of 3 memories (dataPlane.quotas.memories of the chart)" in answer["error"]["message"]
         await api.call("POST", "/api/v1/memory/store", 201, "team-b", json=memory)
 
         await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("first"))
-        told = await api.call("POST", "/api/v1/trajectories", 429, json=trajectory("second"))
-        assert "more than 0.1 episodes a second" in told["error"]["message"]
+        answer = await api.call("POST", "/api/v1/trajectories", 429, json=trajectory("second"))
+        assert "more than 0.1 episodes a second" in answer["error"]["message"]
         await api.call("POST", "/api/v1/trajectories", 202, "team-b", json=trajectory("first"))
 
         for status, route in ((413, "PUT /api/v1/artifacts"), (429, "POST /api/v1/trajectories")):

@@ -187,8 +187,8 @@ async def test_a_checkpoint_that_was_begun_before_a_training_job_waited_for_the_
                 "x-learnloop-step": "7",
             }
             path = "/api/v1/training/runs/soon"
-            said = await api.client.put(f"{path}/checkpoint", content=slowly(), headers=headers)
-            assert (said.status_code, "only the ranks" in said.text) == (403, True), said.text
+            answer = await api.client.put(f"{path}/checkpoint", content=slowly(), headers=headers)
+            assert (answer.status_code, "only the ranks" in answer.text) == (403, True), answer.text
             assert (await api.client.get(path, headers=headers)).status_code == 404
 
 
@@ -209,5 +209,5 @@ async def test_a_gang_that_was_followed_by_another_one_replaces_no_checkpoint(ap
     await put(b"second", 200, **{"x-learnloop-attempt": "1"})
     await put(b"of a trainer from before", 200)
     assert await newest() == b"of a trainer from before"
-    kept = [path for path in (tmp_path / "team-a/checkpoints/followed").iterdir()]
-    assert len(kept) == 2, "the refused one leaves no bytes"
+    checkpoints = [path for path in (tmp_path / "team-a/checkpoints/followed").iterdir()]
+    assert len(checkpoints) == 2, "the refused one leaves no bytes"

@@ -30,9 +30,9 @@ def test_ranks_keep_the_order_and_ties_share_theirs(values: list[float]) -> None
 @given(numbers)
 def test_a_ranking_agrees_with_itself_and_not_with_its_reverse(values: list[float]) -> None:
     array = np.array(values)
-    found = spearman(array, array), spearman(array, -array)
+    correlations = spearman(array, array), spearman(array, -array)
     expected = (None, None) if len(set(values)) == 1 else (pytest.approx(1.0), pytest.approx(-1.0))
-    assert found == expected
+    assert correlations == expected
 
 
 def test_the_rank_correlation_is_spearmans() -> None:
@@ -40,9 +40,9 @@ def test_the_rank_correlation_is_spearmans() -> None:
 
 
 def test_an_empty_history_says_so() -> None:
-    found = ranking_report(Rankings(), truncated=False)
-    assert (found.trajectories, found.correlation) == (0, None)
-    assert "nothing to compare" in found.sentence
+    report = ranking_report(Rankings(), truncated=False)
+    assert (report.trajectories, report.correlation) == (0, None)
+    assert "nothing to compare" in report.sentence
 
 
 async def _log(api: Api, namespace: str, agents: dict[str, list[tuple[float, bool]]]) -> None:
@@ -61,10 +61,10 @@ async def test_who_gains_and_who_loses_under_a_policy_that_is_not_in_force(api: 
     honest, idle = [(1.0, True)] * 6, [(9.0, False)] * 6  # success without return, and return without success
     await _log(api, "try", {"honest": honest, "idle": idle})
     await api.call("POST", "/api/v1/trajectories", 202, namespace="try", json=trajectory("stray-1", "stray"))
-    found = await api.call("POST", "/api/v1/rewards/dry-run", namespace="try", json={"policy": RETURN})
-    assert (found["trajectories"], found["skipped"], found["correlation"]) == (12, 1, -1.0)
-    assert "agent idle gains most (+50.0 points); agent honest loses most (-50.0 points)" in found["sentence"]
-    assert DryRunFigures.model_validate(found).correlation == -1.0, "what the operator reads of it"
+    report = await api.call("POST", "/api/v1/rewards/dry-run", namespace="try", json={"policy": RETURN})
+    assert (report["trajectories"], report["skipped"], report["correlation"]) == (12, 1, -1.0)
+    assert "agent idle gains most (+50.0 points); agent honest loses most (-50.0 points)" in report["sentence"]
+    assert DryRunFigures.model_validate(report).correlation == -1.0, "what the operator reads of it"
 
 
 async def test_a_broken_constraint_ranks_last_in_a_dry_run(api: Api) -> None:
@@ -73,15 +73,15 @@ async def test_a_broken_constraint_ranks_last_in_a_dry_run(api: Api) -> None:
     crash["outcome"] |= {"values": {"collisions": 1.0}, "success": False}
     await api.call("POST", "/api/v1/trajectories", 202, namespace="safe", json=crash)
     policy = RETURN | {"constraints": [{"name": "no-crash", "key": "collisions"}]}
-    found = await api.call("POST", "/api/v1/rewards/dry-run", namespace="safe", json={"policy": policy})
-    assert found["correlation"] > 0.7, "its return is the highest, and it is the last by both policies"
+    report = await api.call("POST", "/api/v1/rewards/dry-run", namespace="safe", json={"policy": policy})
+    assert report["correlation"] > 0.7, "its return is the highest, and it is the last by both policies"
 
 
 async def test_a_dry_run_sees_its_own_tenant_and_window_only_and_keeps_nothing(api: Api) -> None:
     for namespace in ("mine", "theirs"):
         await _log(api, namespace, {"walker": [(float(value), value > 2) for value in range(5)]})
-    found = await api.call("POST", "/api/v1/rewards/dry-run", namespace="mine", json={"policy": RETURN})
-    assert found["trajectories"] == 5
+    report = await api.call("POST", "/api/v1/rewards/dry-run", namespace="mine", json={"policy": RETURN})
+    assert report["trajectories"] == 5
     some = {"policy": RETURN, "limit": 2}
     newest = await api.call("POST", "/api/v1/rewards/dry-run", namespace="mine", json=some)
     assert (newest["trajectories"], newest["truncated"]) == (2, True)

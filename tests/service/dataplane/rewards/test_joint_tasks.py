@@ -29,16 +29,16 @@ async def play(api: Api, identity: str, agent: str, joint: str = "", namespace: 
 
 
 async def read(api: Api, agent: str, namespace: str = "team-a") -> dict[str, LoggedEpisode]:
-    found = await api.call("GET", "/api/v1/experience/trajectories", params={"agent": agent}, namespace=namespace)
-    return {one.trajectory_id: one for one in EpisodePage.model_validate(found).trajectories}
+    answer = await api.call("GET", "/api/v1/experience/trajectories", params={"agent": agent}, namespace=namespace)
+    return {one.trajectory_id: one for one in EpisodePage.model_validate(answer).trajectories}
 
 
 async def shared(api: Api, agent: str, identity: str, namespace: str = "team-a") -> LoggedEpisode:
-    async def found() -> LoggedEpisode | None:
+    async def episode() -> LoggedEpisode | None:
         one = (await read(api, agent, namespace))[identity]
         return one if (one.credited_by_others, one.credited_to_others) != (None, None) else None
 
-    return await eventually(found)  # type: ignore[no-any-return]
+    return await eventually(episode)  # type: ignore[no-any-return]
 
 
 def earns(spec: dict[str, Any], episode: LoggedEpisode, *, played: bool = False) -> float:
@@ -92,9 +92,9 @@ async def test_a_part_is_counted_once_however_often_an_agent_helped_in_a_task(ap
 
     async def divided_again() -> bool:
         async with api.db.tenant("team-a") as connection:
-            asked = "SELECT joined FROM user_feedback WHERE trajectory_id = 'often-boss'"
+            query = "SELECT joined FROM user_feedback WHERE trajectory_id = 'often-boss'"
             waits = "SELECT credited FROM task_results WHERE trajectory_id = 'often-boss'"
-            return bool(await connection.fetchval(asked) and await connection.fetchval(waits))
+            return bool(await connection.fetchval(query) and await connection.fetchval(waits))
 
     await eventually(divided_again)
     assert [one.credited_by_others for one in (await read(api, "aide")).values()] == [0.25, 0.25, None]
@@ -146,8 +146,8 @@ async def test_what_others_would_have_got_is_put_on_the_scale_of_the_stored_rewa
     await play(api, "scale-won", "scaled", outcome=won, result={"agents": agents})
 
     async def divided() -> list[dict[str, Any]] | None:
-        found = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "mate"})
-        return list(found["credits"]) or None
+        answer = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "mate"})
+        return list(answer["credits"]) or None
 
     [mate] = await eventually(divided)
     whole = mate["shaped_reward"]

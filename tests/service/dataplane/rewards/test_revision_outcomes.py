@@ -14,8 +14,8 @@ SPEC = {
 
 
 async def _outcomes(api: Api, namespace: str = "team-a", **query: Any) -> dict[str, dict[str, Any]]:
-    asked = {"seconds": 3600, "revision": ["aaaa", "bbbb"], **query}
-    body = await api.call("GET", "/api/v1/models/walk/outcomes", namespace=namespace, params=asked)
+    parameters = {"seconds": 3600, "revision": ["aaaa", "bbbb"], **query}
+    body = await api.call("GET", "/api/v1/models/walk/outcomes", namespace=namespace, params=parameters)
     return {item.pop("revision"): item for item in body["revisions"]}
 
 
@@ -34,19 +34,19 @@ async def test_raw_rewards_and_opinions_are_counted_for_each_revision(api: Api) 
     await _play(api, "b1", "bbbb", 90.0, values={"collisions": 1.0})
     await _play(api, "b2", "bbbb", 9.0, status="withdrawn")
     for person, trajectory_id, stars in (("ann", "a0", 5), ("bob", "a0", 3), ("ann", "a1", 1)):
-        said = {"trajectory_id": trajectory_id, "user_id": person, "stars": stars}
-        await api.call("POST", "/api/v1/feedback", json=said)
+        feedback = {"trajectory_id": trajectory_id, "user_id": person, "stars": stars}
+        await api.call("POST", "/api/v1/feedback", json=feedback)
 
     async def all_rewarded() -> dict[str, dict[str, Any]] | None:
-        found = await _outcomes(api)
-        return found if [found[key]["rewarded"] for key in ("aaaa", "bbbb")] == [2, 2] else None
+        outcomes = await _outcomes(api)
+        return outcomes if [outcomes[key]["rewarded"] for key in ("aaaa", "bbbb")] == [2, 2] else None
 
-    found = await eventually(all_rewarded)
-    assert found["aaaa"]["reward_sum"] == pytest.approx(1.2)
-    assert (found["aaaa"]["rated"], found["aaaa"]["feedback_sum"]) == (2, pytest.approx(0.5 - 1.0))
-    assert found["bbbb"]["episodes"] == 2
-    assert found["bbbb"]["reward_sum"] <= 0.4 - 1.0, "a broken constraint counts with no more than its reward"
-    assert found["bbbb"]["rated"] == 0
+    outcomes = await eventually(all_rewarded)
+    assert outcomes["aaaa"]["reward_sum"] == pytest.approx(1.2)
+    assert (outcomes["aaaa"]["rated"], outcomes["aaaa"]["feedback_sum"]) == (2, pytest.approx(0.5 - 1.0))
+    assert outcomes["bbbb"]["episodes"] == 2
+    assert outcomes["bbbb"]["reward_sum"] <= 0.4 - 1.0, "a broken constraint counts with no more than its reward"
+    assert outcomes["bbbb"]["rated"] == 0
     others = await _outcomes(api, "team-b")
     assert [item["episodes"] for item in others.values()] == [0, 0]
     await api.call("GET", "/api/v1/models/walk/outcomes", 422, params={"seconds": 1, "revision": "a" * 65})
@@ -54,8 +54,8 @@ async def test_raw_rewards_and_opinions_are_counted_for_each_revision(api: Api) 
 
 async def test_an_episode_before_the_window_and_a_feedback_value_of_the_agents_own_count_for_nothing(api: Api) -> None:
     await _play(api, "old", "cccc", 5.0, values={"feedback": 1.0})
-    found = await _outcomes(api, revision=["cccc"])
-    assert (found["cccc"]["episodes"], found["cccc"]["rated"]) == (1, 0)
+    outcomes = await _outcomes(api, revision=["cccc"])
+    assert (outcomes["cccc"]["episodes"], outcomes["cccc"]["rated"]) == (1, 0)
     async with api.db.tenant("team-a") as connection:
         await connection.execute("UPDATE trajectories SET received_at = now() - interval '2 hours' WHERE seq > 0")
     assert (await _outcomes(api, revision=["cccc"]))["cccc"]["episodes"] == 0
@@ -63,6 +63,6 @@ async def test_an_episode_before_the_window_and_a_feedback_value_of_the_agents_o
 
 async def test_a_question_out_of_bounds_is_refused_with_the_field(api: Api) -> None:
     for query, field in (({"seconds": 0}, "seconds"), ({"revision": []}, "revision"), ({"revision": ["a b"]}, "revis")):
-        asked = {"seconds": 60, "revision": ["aaaa"], **query}
-        refused = await api.call("GET", "/api/v1/models/walk/outcomes", 422, params=asked)
+        parameters = {"seconds": 60, "revision": ["aaaa"], **query}
+        refused = await api.call("GET", "/api/v1/models/walk/outcomes", 422, params=parameters)
         assert field in refused["error"]["field"]

@@ -15,8 +15,8 @@ FAIR = {"components": [{"name": "done", "type": "success", "weight": 1}], "bias"
 
 async def _log(api: Api, namespace: str, tones: dict[str, float], count: int = 12) -> None:
     await api.call("PUT", "/api/v1/rewards/policies/p/revisions/r1", namespace=namespace, json=FAIR)
-    told = {"reward_policy": "p", "reward_policy_revision": "r1"}
-    await api.call("PUT", "/api/v1/agents/clerk", namespace=namespace, json=told)
+    metadata = {"reward_policy": "p", "reward_policy_revision": "r1"}
+    await api.call("PUT", "/api/v1/agents/clerk", namespace=namespace, json=metadata)
     for language, tone in tones.items():
         for index in range(count):
             item = trajectory(f"{language}-{index}", "clerk", 10.0, metadata={"language": language})

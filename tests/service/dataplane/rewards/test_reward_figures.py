@@ -32,22 +32,22 @@ async def test_rewards_are_told_raw_and_by_model_version(api: Api) -> None:
     last = _key("agent_rl_trajectory_reward_count", agent="walker", model_version="new")
 
     async def rewarded() -> Series | None:
-        found = await _scraped(api)
-        whole = found.get(_key("average_reward", agent="walker")) == 1.0
-        return found if found.get(last) == 2.0 and whole else None
+        figures = await _scraped(api)
+        whole = figures.get(_key("average_reward", agent="walker")) == 1.0
+        return figures if figures.get(last) == 2.0 and whole else None
 
-    found = await eventually(rewarded, 30.0)
+    figures = await eventually(rewarded, 30.0)
     history = (await api.call("GET", "/api/v1/rewards/history", params={"agent_id": "walker"}))["rewards"]
     raw = {item["trajectory_id"]: item["raw_reward"] for item in history}
     old, new = (raw["t0"] + raw["t1"]) / 2, (raw["t2"] + raw["t3"]) / 2
     assert new > old
     for version, mean in (("old", old), ("new", new)):
         labels = {"agent": "walker", "model_version": version}
-        assert found[_key("agent_rl_model_reward_mean", **labels)] == mean
-        assert found[_key("agent_rl_trajectory_reward_count", **labels)] == 2.0
-        assert found[_key("agent_rl_model_error_rate", **labels)] == 0.0
-        assert found[_key("agent_rl_trajectories_collected_total", **labels)] == 2.0
-    assert found[_key("task_success_rate", agent="walker")] == 0.75
+        assert figures[_key("agent_rl_model_reward_mean", **labels)] == mean
+        assert figures[_key("agent_rl_trajectory_reward_count", **labels)] == 2.0
+        assert figures[_key("agent_rl_model_error_rate", **labels)] == 0.0
+        assert figures[_key("agent_rl_trajectories_collected_total", **labels)] == 2.0
+    assert figures[_key("task_success_rate", agent="walker")] == 0.75
 
 
 async def test_agents_that_nobody_rewards_count_too_and_so_does_what_is_refused(api: Api) -> None:
@@ -55,14 +55,14 @@ async def test_agents_that_nobody_rewards_count_too_and_so_does_what_is_refused(
     await api.call("POST", "/api/v1/trajectories", 422, json=trajectory("e2", "stranger", steps=[]))
 
     async def counted() -> Series | None:
-        found = await _scraped(api)
-        return found if _key("agent_rl_model_error_rate", agent="stranger", model_version="gpt") in found else None
+        figures = await _scraped(api)
+        return figures if _key("agent_rl_model_error_rate", agent="stranger", model_version="gpt") in figures else None
 
-    found = await eventually(counted, 30.0)
-    assert found[_key("agent_rl_trajectories_collected_total", agent="stranger", model_version="gpt")] == 1.0
-    assert found[_key("agent_rl_trajectory_collection_errors_total", reason="invalid")] == 1.0
-    assert _key("average_reward", agent="stranger") not in found
-    up = [value for (name, _), value in found.items() if name == "learnloop_nats_up"]
+    figures = await eventually(counted, 30.0)
+    assert figures[_key("agent_rl_trajectories_collected_total", agent="stranger", model_version="gpt")] == 1.0
+    assert figures[_key("agent_rl_trajectory_collection_errors_total", reason="invalid")] == 1.0
+    assert _key("average_reward", agent="stranger") not in figures
+    up = [value for (name, _), value in figures.items() if name == "learnloop_nats_up"]
     assert up in ([], [1.0]), "none where the service has no NATS"
 
 

@@ -36,10 +36,10 @@ async def test_the_signs_are_read_from_the_stored_rewards_of_one_tenant(api: Api
         return stats["rewarded"] == FEWEST
 
     await eventually(rewarded)
-    theirs = await api.call("GET", f"{path}/signals", namespace="team-b")
-    assert (theirs["suspected"], theirs["reason"], theirs["rewards"]) == (True, "DuplicateTrajectories", FEWEST)
-    assert len(RewardSignals.model_validate(theirs).worst) == 3, "what the operator reads of it"
-    assert (theirs["unrecorded"], theirs["recorded"]) == (["length (constraint short)"], ["feedback"])
+    foreign = await api.call("GET", f"{path}/signals", namespace="team-b")
+    assert (foreign["suspected"], foreign["reason"], foreign["rewards"]) == (True, "DuplicateTrajectories", FEWEST)
+    assert len(RewardSignals.model_validate(foreign).worst) == 3, "what the operator reads of it"
+    assert (foreign["unrecorded"], foreign["recorded"]) == (["length (constraint short)"], ["feedback"])
     ours = await api.call("GET", f"{path}/signals")
     assert ours["unrecorded"] == [], "two episodes tell nothing"
     assert (ours["suspected"], ours["reason"], ours["rewards"]) == (None, "NotEnoughRewards", 2)

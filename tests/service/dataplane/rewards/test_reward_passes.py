@@ -62,7 +62,7 @@ def _json(body: dict[str, Any]) -> bytes:
     return Trajectory.model_validate(body).model_dump_json().encode()
 
 
-async def _kept(dsn: str, agent: str) -> tuple[int, int, int, int]:
+async def _counts(dsn: str, agent: str) -> tuple[int, int, int, int]:
     """Rewards of an agent: in its history, in its totals, in its statistics, and on its episodes."""
     async with superuser(dsn) as connection:
         row = await connection.fetchrow(
@@ -89,7 +89,7 @@ async def test_of_two_replicas_that_weigh_the_same_episodes_one_writes(db: Datab
     first, second = await _read(db, whose), await _read(db, whose)
     wrote = await asyncio.gather(*(keep(db, SPACE, whose, *read, announce=True) for read in (first, second)))
     assert sorted(wrote) == [False, True]
-    assert await _kept(dsn, "raced") == (60, 60, 60, 60)
+    assert await _counts(dsn, "raced") == (60, 60, 60, 60)
 
 
 async def test_replicas_that_go_on_beside_one_another_count_everything_once(db: Database, dsn: str) -> None:
@@ -97,7 +97,7 @@ async def test_replicas_that_go_on_beside_one_another_count_everything_once(db: 
     workers = [RewardWorker(db, Policies(db, untold), Metrics(), announce=True, batch=7) for _ in range(3)]
     await asyncio.gather(*(worker.run(SPACE) for worker in workers))
     await workers[0].run(SPACE)
-    assert await _kept(dsn, "crowded") == (100, 100, 100, 100)
+    assert await _counts(dsn, "crowded") == (100, 100, 100, 100)
 
 
 async def test_an_opinion_that_comes_while_a_reward_is_computed_is_in_it(db: Database, dsn: str) -> None:
@@ -106,7 +106,7 @@ async def test_an_opinion_that_comes_while_a_reward_is_computed_is_in_it(db: Dat
     async with db.tenant(SPACE) as connection:
         await connection.execute(FEEDBACK, "praised-0")
     assert not await keep(db, SPACE, whose, *read, announce=True)
-    assert await _kept(dsn, "praised") == (0, 0, 0, 0)
+    assert await _counts(dsn, "praised") == (0, 0, 0, 0)
     await RewardWorker(db, Policies(db, untold), Metrics(), announce=True).run(SPACE)
     async with superuser(dsn) as connection:
         assert await connection.fetchval("SELECT reward FROM trajectories WHERE agent_id = 'praised'") == 5.5
@@ -118,7 +118,7 @@ async def test_nothing_is_written_about_episodes_of_which_one_went_meanwhile(db:
     async with db.tenant(SPACE) as connection:
         await connection.execute("DELETE FROM trajectories WHERE trajectory_id = 'leaver-0'")
     assert not await keep(db, SPACE, whose, *read, announce=True)
-    assert await _kept(dsn, "leaver") == (0, 0, 0, 0)
+    assert await _counts(dsn, "leaver") == (0, 0, 0, 0)
 
 
 async def test_rewards_of_another_namespace_are_neither_read_nor_written(db: Database, dsn: str) -> None:
@@ -127,7 +127,7 @@ async def test_rewards_of_another_namespace_are_neither_read_nor_written(db: Dat
     assert await waiting(db, "team-b") == []
     assert await pending(db, "team-b", whose, 100, with_steps=True) == ([], read[0])
     assert not await keep(db, "team-b", whose, *read, announce=True)
-    assert await _kept(dsn, "apart") == (0, 0, 0, 0)
+    assert await _counts(dsn, "apart") == (0, 0, 0, 0)
 
 
 async def test_a_reward_is_read_and_written_in_a_round_trip_each(
@@ -147,7 +147,7 @@ async def test_a_reward_is_read_and_written_in_a_round_trip_each(
     monkeypatch.setattr(db, "tenant", None)
     assert await worker.run(SPACE) == 1
     assert len(trips) == 4  # who waits, what, the reward; and the figures of /metrics
-    assert await _kept(dsn, whose.agent) == (2, 2, 2, 2)
+    assert await _counts(dsn, whose.agent) == (2, 2, 2, 2)
 
 
 async def test_a_backlog_is_written_by_key_also_where_statistics_know_of_none(db: Database, dsn: str) -> None:

@@ -67,11 +67,11 @@ async def test_how_a_reward_was_divided_stays_when_its_steps_are_gone(
     await _history(api, agent, 1)
     async with api.db.tenant("team-a") as connection:
         await connection.execute("DELETE FROM trajectories WHERE agent_id = $1", agent)
-    [kept] = await _history(api, agent, 1)
-    assert (kept["task_id"], kept["credit_assigned"]) == ("cross the room", 4.0)
-    assert kept["metadata"]["episode_id"] == body["episode_id"]
-    told = {"method": method, "steps": 2, "last": last, "largest": largest, "largest_step": step}
-    assert kept["metadata"]["credit"] == told
+    [entry] = await _history(api, agent, 1)
+    assert (entry["task_id"], entry["credit_assigned"]) == ("cross the room", 4.0)
+    assert entry["metadata"]["episode_id"] == body["episode_id"]
+    step_credit = {"method": method, "steps": 2, "last": last, "largest": largest, "largest_step": step}
+    assert entry["metadata"]["credit"] == step_credit
     await api.call("GET", f"/api/v1/rewards/credits/{agent}", 404)
 
 
@@ -123,8 +123,8 @@ async def test_the_credit_of_each_step_adds_up_to_the_reward(api: Api) -> None:
     await _use(api, "payee", spec)
     await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("pay-1", "payee"))
     [reward] = await _history(api, "payee", 1)
-    found = await api.call("GET", "/api/v1/rewards/credits/pay-1")
-    assert (found["reward"], found["shaping"]) == (reward["reward"], [2.0, 2.0, 0.0]) == (14.0, [2.0, 2.0, 0.0])
-    assert found["credits"] == pytest.approx([2, 4, 8])
+    answer = await api.call("GET", "/api/v1/rewards/credits/pay-1")
+    assert (answer["reward"], answer["shaping"]) == (reward["reward"], [2.0, 2.0, 0.0]) == (14.0, [2.0, 2.0, 0.0])
+    assert answer["credits"] == pytest.approx([2, 4, 8])
     await api.call("GET", "/api/v1/rewards/credits/pay-2", 404)
     await api.call("GET", "/api/v1/rewards/credits/pay-1", 404, namespace="team-b")

@@ -37,8 +37,8 @@ async def _play(api: Api, identity: str, agent: str, **result: Any) -> None:
 
 async def _rewards(api: Api, agent: str, count: int, **query: Any) -> list[dict[str, Any]]:
     async def check() -> list[dict[str, Any]] | None:
-        found = await api.call("GET", "/api/v1/rewards/history", params={"agent_id": agent, **query})
-        return list(found["rewards"][::-1]) if len(found["rewards"]) == count else None
+        answer = await api.call("GET", "/api/v1/rewards/history", params={"agent_id": agent, **query})
+        return list(answer["rewards"][::-1]) if len(answer["rewards"]) == count else None
 
     return list(await eventually(check))
 
@@ -47,13 +47,13 @@ async def test_a_reward_is_calculated_from_the_output_and_says_how(api: Api) -> 
     await _use(api, "sums", SPEC)
     result = {"task_type": "math", "task": "6 × 7", "output": "42 ", "expected": "42", "metadata": {"unit": None}}
     body = {"task_id": "t-1", "agent_id": "sums", "result": result}
-    found = await api.call("POST", "/api/v1/rewards/calculate", json=body)
-    assert found["components"] == {"right": 1.0, "form": 0.0}
-    assert (found["raw_reward"], found["shaped_reward"], found["credit_assigned"]) == (0.75, 0.75, 0.75)
-    assert found["evaluations"]["right"] == {"value": 1.0, "note": "the output is the expected one"}
-    assert found["evaluators"] == {"right": "exact", "form": "regex"}
-    assert found["weights"] == {"right": 0.75, "form": 0.25}
-    assert found["normalisation"] == {"method": "none", "clip": 10.0}
+    answer = await api.call("POST", "/api/v1/rewards/calculate", json=body)
+    assert answer["components"] == {"right": 1.0, "form": 0.0}
+    assert (answer["raw_reward"], answer["shaped_reward"], answer["credit_assigned"]) == (0.75, 0.75, 0.75)
+    assert answer["evaluations"]["right"] == {"value": 1.0, "note": "the output is the expected one"}
+    assert answer["evaluators"] == {"right": "exact", "form": "regex"}
+    assert answer["weights"] == {"right": 0.75, "form": 0.25}
+    assert answer["normalisation"] == {"method": "none", "clip": 10.0}
     missing = await api.call("POST", "/api/v1/rewards/calculate", json=body | {"result": {"output": "42"}})
     assert (missing["confidence"], missing["components"]["right"]) == (0.25, 0.0)
 
@@ -63,8 +63,8 @@ async def test_steps_may_be_sent_whole_and_shape_the_reward(api: Api) -> None:
     await _use(api, "shaped", spec)
     steps = [{"observation": [float(value)], "action": 0} for value in (1, 3)]
     result = {"output": "42", "expected": "42", "steps": steps}
-    found = await api.call("POST", "/api/v1/rewards/calculate", json={"agent_id": "shaped", "result": result})
-    assert found["raw_reward"] == pytest.approx(1.0 + 2.0)
+    answer = await api.call("POST", "/api/v1/rewards/calculate", json={"agent_id": "shaped", "result": result})
+    assert answer["raw_reward"] == pytest.approx(1.0 + 2.0)
     for steps_sent in (-1, [{"observation": [0.0]}], "two"):
         wrong = {"agent_id": "shaped", "result": result | {"steps": steps_sent}}
         refused = await api.call("POST", "/api/v1/rewards/calculate", 422, json=wrong)
@@ -76,9 +76,9 @@ async def test_one_reward_is_divided_among_those_who_took_part(api: Api) -> None
     agents = [{"agent": "lead", "without": 0.25}, {"agent": "helper", "without": 1.0}]
     result = {"output": "42", "expected": "42", "agents": agents}
     body = {"agent_id": "lead", "task_id": "t", "result": result}
-    found = await api.call("POST", "/api/v1/rewards/calculate", json=body)
-    assert {part["agent"]: part["credit_assigned"] for part in found["credits"]} == {"lead": 0.875, "helper": 0.125}
-    assert found["credit_assigned"] == 0.875
+    answer = await api.call("POST", "/api/v1/rewards/calculate", json=body)
+    assert {part["agent"]: part["credit_assigned"] for part in answer["credits"]} == {"lead": 0.875, "helper": 0.125}
+    assert answer["credit_assigned"] == 0.875
 
 
 async def test_a_published_evaluator_has_usable_settings_or_is_refused(api: Api) -> None:
@@ -112,8 +112,8 @@ async def test_a_corrected_reward_keeps_its_scores(api: Api) -> None:
     await api.call("POST", "/api/v1/feedback", json={"trajectory_id": "rated-1", "user_id": "ann", "thumbs": "up"})
 
     async def corrected() -> bool:
-        [found] = await _rewards(api, "rated", 1)
-        return bool(found["raw_reward"] == 1.0)
+        [reward] = await _rewards(api, "rated", 1)
+        return bool(reward["raw_reward"] == 1.0)
 
     await eventually(corrected)
 
@@ -124,17 +124,17 @@ async def test_the_parts_of_a_stored_task_add_up_and_each_agent_finds_its_own(ap
     await _play(api, "team-1", "boss", output="42", expected="42", agents=agents)
 
     async def divided() -> dict[str, Any] | None:
-        found = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "aide"})
-        return dict(found["credits"][0]) if found["credits"] else None
+        answer = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "aide"})
+        return dict(answer["credits"][0]) if answer["credits"] else None
 
     own = await eventually(divided)
     assert (own["trajectory_id"], own["method"], own["credit_assigned"]) == ("team-1", "difference", 0.25)
     assert (own["raw_reward"], own["shaped_reward"]) == (1.0, 1.0)
     whole = await api.call("GET", "/api/v1/rewards/credits/team-1")
     assert sum(part["credit_assigned"] for part in whole["agents"]) == pytest.approx(whole["reward"])
-    [kept] = await _rewards(api, "boss", 1)
-    assert kept["credit_assigned"] == 0.75
-    assert [part["agent"] for part in kept["credits"]] == ["boss", "aide"]
+    [reward] = await _rewards(api, "boss", 1)
+    assert reward["credit_assigned"] == 0.75
+    assert [part["agent"] for part in reward["credits"]] == ["boss", "aide"]
     others = await api.call("GET", "/api/v1/rewards/credits", params={"agent_id": "aide"}, namespace="team-b")
     assert others["credits"] == []
 
@@ -188,10 +188,10 @@ async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers never come. Last of this file: what waits here would ask every later judge."""
-    asked: list[float] = []
+    times: list[float] = []
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(time.monotonic())
+        times.append(time.monotonic())
         await reader.read()
         writer.close()
 
@@ -207,7 +207,7 @@ async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
             await _play(api, f"slow-{number}", "slow", output="x", expected="y")
 
         async def begun() -> bool:
-            return bool(asked)
+            return bool(times)
 
         await eventually(begun)
         path, body = "/api/v1/rewards/policies/quick/revisions/r1", {"components": [ANSWER | {"weight": 1}]}
@@ -218,8 +218,8 @@ async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
         await api.call("POST", "/api/v1/trajectories", 202, namespace="team-b", json=result)
 
         async def rewarded() -> bool:
-            found = await api.call("GET", "/api/v1/rewards/history", namespace="team-b", params={"agent_id": "quick"})
-            return bool(found["rewards"])
+            answer = await api.call("GET", "/api/v1/rewards/history", namespace="team-b", params={"agent_id": "quick"})
+            return bool(answer["rewards"])
 
         begin = time.monotonic()
         await eventually(rewarded, 15)

@@ -44,12 +44,12 @@ class Study:
         return await self.api.call("PUT", f"{self.path}/trials/{number}", status)
 
     async def progress(self, number: int, rung: int, value: float) -> Any:
-        told = {"rung": rung, "value": value}
-        return await self.api.call("PUT", f"{self.path}/trials/{number}/progress", 200, json=told)
+        report = {"rung": rung, "value": value}
+        return await self.api.call("PUT", f"{self.path}/trials/{number}/progress", 200, json=report)
 
     async def end(self, number: int, state: str, value: float | None = None, status: int = 200) -> Any:
-        told = {"state": state, "value": value}
-        return await self.api.call("PUT", f"{self.path}/trials/{number}/result", status, json=told)
+        report = {"state": state, "value": value}
+        return await self.api.call("PUT", f"{self.path}/trials/{number}/result", status, json=report)
 
     async def state(self, status: int = 200, **kwargs: Any) -> Any:
         return await self.api.call("GET", self.path, status, **kwargs)
@@ -59,11 +59,11 @@ async def test_a_trial_has_values_of_every_kind_within_their_bounds_and_keeps_th
     study = Study(api, "kinds")
     await study.begin()
     first = await study.trial(0)
-    found = first["parameters"]
-    assert 1e-4 <= found["learningRate"] <= 1e-1
-    assert found["epochs"] in range(1, 9)
-    assert found["hidden"] in ([64, 64], [128])
-    assert found["normaliseObservations"] in (True, False)
+    parameters = first["parameters"]
+    assert 1e-4 <= parameters["learningRate"] <= 1e-1
+    assert parameters["epochs"] in range(1, 9)
+    assert parameters["hidden"] in ([64, 64], [128])
+    assert parameters["normaliseObservations"] in (True, False)
     assert await study.trial(0) == first
     assert (await study.state())["trials"] == [first]
 

@@ -77,9 +77,9 @@ async def test_the_nearest_come_first_and_no_other_agents(api: Api) -> None:
     ids = await held(api, "walker", texts)
     await held(api, "other", texts)
     for number in (7, 33):
-        found = await near(api, "walker", texts[number])
-        assert (found[0], len(found)) == (ids[number], 10)
-        assert set(found) <= set(ids)
+        nearest = await near(api, "walker", texts[number])
+        assert (nearest[0], len(nearest)) == (ids[number], 10)
+        assert set(nearest) <= set(ids)
 
 
 async def test_what_was_erased_is_near_no_longer(api: Api) -> None:

@@ -81,7 +81,7 @@ async def test_pages_go_on_where_the_one_before_ended_even_among_equal_times(eng
     times = [NOW - timedelta(seconds=number // 3) for number in range(20)]
     rows = [row(f"p-{n:02}", agent_id="pages", received_at=at, seq=n) for n, at in enumerate(times)]
     await warehouse.insert(rows)
-    seen: list[str] = []
+    trajectory_ids: list[str] = []
     position: tuple[datetime, str] = (NOW + timedelta(days=1), "")
     while True:
         page = await warehouse.page(
@@ -93,12 +93,12 @@ async def test_pages_go_on_where_the_one_before_ended_even_among_equal_times(eng
             before=position[1],
             size=7,
         )
-        seen += [item["trajectory_id"] for item in page]
+        trajectory_ids += [item["trajectory_id"] for item in page]
         if len(page) < 7:
             break
         position = page[-1]["received_at"], page[-1]["trajectory_id"]
-    assert sorted(seen) == [f"p-{n:02}" for n in range(20)]
-    assert len(seen) == 20
+    assert sorted(trajectory_ids) == [f"p-{n:02}" for n in range(20)]
+    assert len(trajectory_ids) == 20
     await warehouse.close()
 
 
@@ -170,10 +170,10 @@ async def registered(api: Api, agent: str, namespace: str) -> None:
 
 async def in_warehouse(api: Api, namespace: str, identity: str, *columns: str) -> dict[str, Any] | None:
     assert api.plane.shared.warehouse is not None
-    found = await api.plane.shared.warehouse.page(
+    page = await api.plane.shared.warehouse.page(
         namespace, ["trajectory_id", *columns], agents=None, size=1000, **FOREVER
     )
-    return next((dict(item) for item in found if item["trajectory_id"] == identity), None)
+    return next((dict(item) for item in page if item["trajectory_id"] == identity), None)
 
 
 async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
@@ -190,8 +190,8 @@ async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
         await api.call("POST", "/api/v1/feedback", namespace="ship", json=opinion)
 
         async def corrected() -> bool:
-            found = await in_warehouse(api, "ship", "s-1", "outcome_values")
-            return found is not None and "feedback" in found["outcome_values"]
+            episode = await in_warehouse(api, "ship", "s-1", "outcome_values")
+            return episode is not None and "feedback" in episode["outcome_values"]
 
         await eventually(corrected)
 
@@ -211,11 +211,11 @@ async def test_a_namespace_with_much_to_ship_takes_turns_with_those_that_have_li
     went: list[str] = []
     insert = ClickHouse.insert
 
-    async def told(warehouse: ClickHouse, rows: Any) -> None:
+    async def ship(warehouse: ClickHouse, rows: Any) -> None:
         went.extend(row[0] for row in rows)
         await insert(warehouse, rows)
 
-    monkeypatch.setattr(ClickHouse, "insert", told)
+    monkeypatch.setattr(ClickHouse, "insert", ship)
     async with running(**settings(dsn, tmp_path)) as api:
         for namespace, count in (("turns-busy", 9), ("turns-calm", 1)):
             await registered(api, "one", namespace)
@@ -231,8 +231,8 @@ async def test_a_namespace_with_much_to_ship_takes_turns_with_those_that_have_li
     async with running(**with_warehouse(dsn, tmp_path, engine)) as api:
         await eventually(lambda: in_warehouse(api, "turns-busy", "t-8"))
         await eventually(lambda: in_warehouse(api, "turns-calm", "t-0"))
-    mine = [namespace for namespace in went if namespace.startswith("turns-")]
-    assert mine.index("turns-calm") <= 2, mine
+    own = [namespace for namespace in went if namespace.startswith("turns-")]
+    assert own.index("turns-calm") <= 2, own
 
 
 async def test_whoever_opts_out_leaves_the_warehouse_too(dsn: str, tmp_path: Path, engine: str) -> None:

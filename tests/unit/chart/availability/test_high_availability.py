@@ -27,8 +27,8 @@ def release(render: Render) -> Release:
 
 
 def pod(release: Release, kind: str, name: str) -> Object:
-    found: Object = release.one(kind, name)["spec"]["template"]["spec"]
-    return found
+    spec: Object = release.one(kind, name)["spec"]["template"]["spec"]
+    return spec
 
 
 def test_every_part_of_several_has_a_budget_of_one_and_spreads_over_zones(release: Release) -> None:
@@ -112,7 +112,7 @@ def test_streams_have_as_many_copies_as_there_are_servers_for(render: Render, na
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "sentence"),
     [
         ({"nats": {"replicas": 2}}, "/nats/replicas"),
         ({"nats": {"replicas": 3}, "tls": {"mode": "off"}}, r"nats\.replicas: 3 servers .* choose another tls\.mode"),
@@ -124,8 +124,8 @@ def test_streams_have_as_many_copies_as_there_are_servers_for(render: Render, na
         ({"spread": {"nodes": "never"}}, "/spread/nodes"),
     ],
 )
-def test_what_cannot_be_highly_available_is_refused(render: Render, values: Any, said: str) -> None:
-    with pytest.raises(Rejected, match=said):
+def test_what_cannot_be_highly_available_is_refused(render: Render, values: Any, sentence: str) -> None:
+    with pytest.raises(Rejected, match=sentence):
         render(values)
 
 

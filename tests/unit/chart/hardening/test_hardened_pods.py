@@ -19,14 +19,14 @@ ACCEPTED: dict[tuple[str, str], str] = {
 
 @pytest.mark.parametrize("values", VALUES)
 def test_no_pod_of_the_chart_misses_an_item_without_a_written_reason(values: str, render: Render) -> None:
-    found = {
+    gaps = {
         (item["kind"], item["metadata"]["name"], what)
         for item in render(VALUES[values]).objects
         for template in templates(item)
         for what in flaws(template, probed=item["kind"] in LASTING)
         if (item["kind"], what) not in ACCEPTED
     }
-    assert found == set()
+    assert gaps == set()
 
 
 def test_all_kinds_that_run_pods_were_looked_at(render: Render) -> None:

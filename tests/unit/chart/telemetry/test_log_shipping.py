@@ -19,8 +19,8 @@ LABELS = ["app", "stream", "namespace"]
 def files(render: Render, **shipping: Any) -> dict[str, Any]:
     """The two files, read as YAML."""
     made = render({"logs": {"shipping": {"enabled": True, **shipping}}})
-    [found] = [body for body in made.objects if body["metadata"]["name"].endswith("-log-shipping")]
-    return {name: yaml.safe_load(text) for name, text in found["data"].items()}
+    [config_map] = [body for body in made.objects if body["metadata"]["name"].endswith("-log-shipping")]
+    return {name: yaml.safe_load(text) for name, text in config_map["data"].items()}
 
 
 def operators(render: Render) -> list[dict[str, Any]]:
@@ -36,9 +36,9 @@ def test_loki_keeps_thirty_days_and_has_three_labels(render: Render) -> None:
     loki = files(render)["loki.yaml"]
     assert loki["limits_config"]["retention_period"] == "720h"
     assert loki["compactor"]["retention_enabled"] is True
-    told = loki["limits_config"]["otlp_config"]["resource_attributes"]
-    assert told["ignore_defaults"] is True
-    assert told["attributes_config"] == [{"action": "index_label", "attributes": LABELS}]
+    attributes = loki["limits_config"]["otlp_config"]["resource_attributes"]
+    assert attributes["ignore_defaults"] is True
+    assert attributes["attributes_config"] == [{"action": "index_label", "attributes": LABELS}]
     assert files(render, retentionDays=7)["loki.yaml"]["limits_config"]["retention_period"] == "168h"
 
 
@@ -84,11 +84,11 @@ def test_an_address_that_is_none_is_refused(render: Render, endpoint: str) -> No
 def test_the_data_plane_is_told_whether_it_copies_the_audit(render: Render) -> None:
     for wish in (True, False):
         pods = render({"logs": {"audit": wish}}).pods()
-        told = [
+        flags = [
             item["value"]
             for pod in pods.values()
             for container in pod["spec"]["containers"]
             for item in container.get("env", [])
             if item["name"] == "LEARNLOOP_AUDIT_LOG"
         ]
-        assert told == [str(wish).lower()]
+        assert flags == [str(wish).lower()]

@@ -23,10 +23,10 @@ class Api:
         self, objects: Mapping[str, Any] | None = None, granted: set[tuple[str, str, str]] | None = None
     ) -> None:
         self.objects, self.granted = dict(objects or {}), granted or set()
-        self.asked, self.up = 0, True
+        self.requests, self.up = 0, True
 
     async def request(self, method: str, path: str, **_: Any) -> Any:
-        self.asked += 1
+        self.requests += 1
         if not self.up:
             raise Unavailable("the API server")
         if path not in self.objects:
@@ -34,7 +34,7 @@ class Api:
         return self.objects[path]
 
     async def may(self, caller: Identity, verb: str, resource: str, name: str = "", *, group: str = "") -> bool:
-        self.asked += 1
+        self.requests += 1
         assert group == "data.learnloop.dev"
         return (caller.subject, verb, resource) in self.granted
 
@@ -147,7 +147,7 @@ async def test_a_rank_is_asked_about_once_and_a_stranger_each_time() -> None:
     members = PodOwners(api)  # type: ignore[arg-type]
     for _ in range(50):
         await members.require_rank(RANK, "t", 1)
-    assert api.asked == 3
+    assert api.requests == 3
     api.up = False
     await members.require_rank(RANK, "t", 1)
     with pytest.raises(Unavailable):
@@ -234,7 +234,7 @@ async def test_an_agent_may_not_what_takes_a_role_and_the_sentence_names_the_rig
     assert refusal.value.status == 403
     for _ in range(9):
         await roles.require(boss, "delete", "people")
-    assert api.asked == 2
+    assert api.requests == 2
     with pytest.raises(ApiError):
         await roles.require(boss, "delete", "runs")
     await roles.require(Identity("team", "system:serviceaccount:team:root"), "delete", "runs")

@@ -27,8 +27,8 @@ def test_an_integer_may_be_written_with_a_decimal_point() -> None:
 
 def test_timestamps_are_text_and_lone_surrogates_are_taken_where_they_are_mended() -> None:
     body = b'{"agent_id": "a", "context": "half of \\ud83d", "as_of": "2026-01-31T12:00:00+01:00"}'
-    asked = JsonBody(Retrieve, mends=True).read(body)
-    assert asked.as_of == datetime(2026, 1, 31, 11, tzinfo=UTC)
+    parsed = JsonBody(Retrieve, mends=True).read(body)
+    assert parsed.as_of == datetime(2026, 1, 31, 11, tzinfo=UTC)
     with pytest.raises(RequestValidationError):
         JsonBody(Retrieve).read(body)
     with pytest.raises(RequestValidationError, match="invalid timestamp, a number"):

@@ -18,15 +18,15 @@ QUANTITIES = {"Resources.requests", "Resources.limits"}
 
 def requested(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every schema that a request is held against, with where it stands."""
-    seen: set[str] = set()
+    paths: set[str] = set()
 
     def walk(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(schema, dict):
             return
         if reference := schema.get("$ref"):
             name = reference.rsplit("/", 1)[-1]
-            if name not in seen:
-                seen.add(name)
+            if name not in paths:
+                paths.add(name)
                 yield from walk(document["components"]["schemas"][name], name)
             return
         yield where, schema

@@ -20,9 +20,9 @@ def test_a_line_says_what_its_record_says_and_by_which_hash_it_is_found() -> Non
     stream = io.StringIO()
     sealer.write(made, stream)
     first, second = stream.getvalue().splitlines()
-    told = json.loads(first)
-    assert told.pop("hash") == made[0].hash.hex()
-    assert told == {
+    line = json.loads(first)
+    assert line.pop("hash") == made[0].hash.hex()
+    assert line == {
         "app": "learnloop-data",
         "stream": "audit",
         "namespace": "team-a",

@@ -75,15 +75,15 @@ async def test_a_store_that_is_away_is_asked_often_and_is_no_failure_of_the_work
 async def test_work_ends_when_it_is_told_to_and_one_namespace_stops_no_other() -> None:
     background, metrics, _ = await repeated([])
     await background.close()
-    seen = []
+    times = []
 
     async def step(namespace: str) -> int:
-        seen.append(namespace)
+        times.append(namespace)
         raise {"a": Unavailable("PostgreSQL"), "b": ValueError("bad row")}[namespace]
 
     for namespace in ("a", "b"):
         await background.attempt(step, namespace)
-    assert seen == ["a", "b"]
+    assert times == ["a", "b"]
     assert metrics.registry.get_sample_value("learnloop_background_failures_total", {"work": "a namespace"}) == 1
 
 

@@ -53,7 +53,7 @@ async def test_two_namespaces_take_turns_however_long_the_queue_of_one_is() -> N
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 3)), max_size=40), st.integers(1, 4))
-def test_places_are_never_lost_whoever_gives_up(asked: list[tuple[str, bool, int]], at_once: int) -> None:
+def test_places_are_never_lost_whoever_gives_up(requests: list[tuple[str, bool, int]], at_once: int) -> None:
     async def run() -> None:
         places, inside, most = FairPlaces(at_once), Counter[str](), [0]
 
@@ -68,7 +68,7 @@ def test_places_are_never_lost_whoever_gives_up(asked: list[tuple[str, bool, int
                     inside[whose] -= 1
 
         tasks: list[asyncio.Task[Any]] = []
-        for whose, leaves, steps in asked:
+        for whose, leaves, steps in requests:
             tasks.append(asyncio.create_task(one(whose, steps)))
             await asyncio.sleep(0)
             if leaves:

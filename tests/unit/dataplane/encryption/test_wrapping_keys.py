@@ -37,7 +37,7 @@ def test_a_wrapped_key_unwraps_in_its_place_and_by_its_own_key_alone() -> None:
     ],
 )
 def test_a_wrong_line_is_named_and_its_key_is_not_printed(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem) as found:
+    with pytest.raises(ValueError, match=problem) as caught:
         WrappingKeys.parse(text)
-    assert OLD not in str(found.value)
+    assert OLD not in str(caught.value)
     assert "\\x01" not in repr(WrappingKeys.parse(f"k1 {OLD}"))

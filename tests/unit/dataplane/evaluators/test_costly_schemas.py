@@ -67,24 +67,24 @@ def test_a_schema_whose_check_may_never_end_is_refused_when_it_is_published(sche
 async def test_an_output_that_breaks_a_schema_in_many_places_takes_little_memory_and_time(schema: Any) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for output in ("x" * 3000, [7] * 1500, [[[0] * 10] * 10] * 10):
-        found, pause = await scored(schema, output)
-        assert found.value in (0.0, 1.0)
+        result, pause = await scored(schema, output)
+        assert result.value in (0.0, 1.0)
         assert pause < LARGEST_PAUSE
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
 async def test_a_schema_and_an_output_that_are_too_large_together_are_not_checked() -> None:
-    found, pause = await scored({"allOf": [{"type": "null"}] * 900}, '"' + "x" * 260_000 + '"')
-    assert found.value is None
-    assert "simplify the schema, or shorten the output" in found.note
+    result, pause = await scored({"allOf": [{"type": "null"}] * 900}, '"' + "x" * 260_000 + '"')
+    assert result.value is None
+    assert "simplify the schema, or shorten the output" in result.note
     assert pause < LARGEST_PAUSE
 
 
 async def test_a_schema_and_a_large_output_are_judged_all_the_same() -> None:
     pair = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
     assert (await scored(pair, "[[1,2],[3,4]]"))[0] == Score(1.0, "the schema accepts the output")
-    found, _ = await scored(pair, {"no": "list"})
-    assert (found.value, found.note) == (0.0, 'the output: {"no":"list"} is not of type "array"')
+    result, _ = await scored(pair, {"no": "list"})
+    assert (result.value, result.note) == (0.0, 'the output: {"no":"list"} is not of type "array"')
     inside, _ = await scored(pair, [[1], [2, "x"]])
     assert (inside.value, inside.note) == (0.0, '1/1: "x" is not of type "number"')
     named = {"properties": {"contains": {"const": {"$ref": "a"}}, "$ref": {"type": "string"}}}

@@ -39,9 +39,9 @@ async def test_an_exact_match_is_1_and_anything_else_0(output: Any, expected: An
 
 
 async def test_similar_words_and_characters_give_a_share() -> None:
-    said = "the cat sat on the mat"
-    assert (await scored(said, said.upper(), type="fuzzy")).value == 1.0
-    assert (await scored("the cat", said, type="fuzzy")).value == pytest.approx(2 * 2 / (2 + 6))
+    sentence = "the cat sat on the mat"
+    assert (await scored(sentence, sentence.upper(), type="fuzzy")).value == 1.0
+    assert (await scored("the cat", sentence, type="fuzzy")).value == pytest.approx(2 * 2 / (2 + 6))
     by_characters = {"type": "fuzzy", "fuzzy": {"measure": "characters"}}
     assert (await scored("kitten", "sitting", **by_characters)).value == pytest.approx(1 - 3 / 7)
     strict = await scored("kitten", "sitting", type="fuzzy", fuzzy={"measure": "characters", "atLeast": 0.9})
@@ -51,12 +51,12 @@ async def test_similar_words_and_characters_give_a_share() -> None:
 async def test_a_long_text_is_not_right_by_its_beginning() -> None:
     """Nor wrong by two places that lie far from one another."""
     by_characters = {"type": "fuzzy", "fuzzy": {"measure": "characters"}}
-    known = "the_order_has_left_the_house;" * 200
-    longer = await scored(known[:4096] + "#" * 20_000, known[:4096], **by_characters)
+    text = "the_order_has_left_the_house;" * 200
+    longer = await scored(text[:4096] + "#" * 20_000, text[:4096], **by_characters)
     assert longer.value == pytest.approx(4096 / 24_096)
-    found = await scored("#" + known[1:-1] + "!", known, **by_characters)
-    assert found.value == pytest.approx(1 - 2 / len(known))
-    assert (await scored(known + known, known + known, **by_characters)).value == 1.0
+    result = await scored("#" + text[1:-1] + "!", text, **by_characters)
+    assert result.value == pytest.approx(1 - 2 / len(text))
+    assert (await scored(text + text, text + text, **by_characters)).value == 1.0
 
 
 async def test_texts_too_long_to_be_compared_by_characters_say_so() -> None:
@@ -64,8 +64,8 @@ async def test_texts_too_long_to_be_compared_by_characters_say_so() -> None:
     started = time.process_time()
     assert (await scored("ab" * 16_384, "ba" * 16_384, **by_characters)).value is not None
     assert time.process_time() - started < 5.0
-    found = await scored("ab" * 100_000, "ba", **by_characters)
-    assert (found.value, found.note) == (None, "more than 32768 characters: compare by words")
+    result = await scored("ab" * 100_000, "ba", **by_characters)
+    assert (result.value, result.note) == (None, "more than 32768 characters: compare by words")
     assert (await scored("a" * 300_000, "b", type="fuzzy")).value is None
 
 
@@ -171,9 +171,9 @@ async def test_code_is_linted_and_never_run(tmp_path: Any) -> None:
     assert (await scored(CLEAN, type="linter")).value == 1.0
     trap = tmp_path / "ran"
     dirty = f"import os, sys\nopen({str(trap)!r}, 'w')\nx = None == sys\n"
-    found = await scored(dirty, type="linter", linter={"tolerance": 2.0})
-    assert found.value is not None
-    assert 0.0 <= found.value < 1.0
+    result = await scored(dirty, type="linter", linter={"tolerance": 2.0})
+    assert result.value is not None
+    assert 0.0 <= result.value < 1.0
     assert not trap.exists()
     assert (await scored("def (", type="linter")).value == 0.0
     assert (await scored("# nothing\n\n", type="linter")).value == 0.0
@@ -205,8 +205,8 @@ async def test_nothing_that_does_nothing_buys_a_cleaner_score(padding: str) -> N
 
 async def test_one_statement_over_many_lines_is_one() -> None:
     long = "import os\nx = (\n" + "1\n+ " * 300 + "1)\n"
-    found = await scored(long, type="linter", linter={"tolerance": 4.0, "select": ["F"]})
-    assert found.value == 1 - 1 / 2 / 4
+    result = await scored(long, type="linter", linter={"tolerance": 4.0, "select": ["F"]})
+    assert result.value == 1 - 1 / 2 / 4
 
 
 async def test_no_comment_keeps_imports_from_being_looked_at() -> None:
@@ -236,8 +236,8 @@ async def test_no_more_code_is_read_at_a_time_than_linters_run(monkeypatch: pyte
 @pytest.mark.parametrize("code", ["a;" * 130_000, "(" * 260_000, "[" * 260_000], ids=["findings", "depth", "stack"])
 async def test_code_that_costs_a_linter_gigabytes_takes_little_memory_and_ends(code: str) -> None:
     before, others = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    found = await scored(code, type="linter")
-    assert found.value in (None, 0.0)
+    result = await scored(code, type="linter")
+    assert result.value in (None, 0.0)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 * 1024
     # The largest child of all tests so far: those before may have had a larger one.
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(others, 256 * 1024)

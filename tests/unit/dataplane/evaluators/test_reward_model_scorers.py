@@ -41,8 +41,8 @@ def reward_model(**changes: str) -> bytes:
         helper.make_node("ReduceSum", ["worth", "axes"], ["score"], keepdims=0),
     ]
     given = helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "tokens"])
-    told = helper.make_tensor_value_info("score", TensorProto.FLOAT, [1])
-    graph = helper.make_graph(nodes, "worth", [given], [told], [table, axes])
+    output = helper.make_tensor_value_info("score", TensorProto.FLOAT, [1])
+    graph = helper.make_graph(nodes, "worth", [given], [output], [table, axes])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
     tokeniser = Tokenizer(models.WordLevel(WORDS, unk_token="[?]"))
     tokeniser.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -85,12 +85,12 @@ class Store:
     """Artifacts of namespaces, and how often they were fetched."""
 
     def __init__(self) -> None:
-        self.found = {("here", DIGEST): reward_model(), ("there", OTHER): reward_model(**{"learnloop.centre": "0"})}
+        self.artifacts = {("here", DIGEST): reward_model(), ("there", OTHER): reward_model(**{"learnloop.centre": "0"})}
         self.fetched = 0
 
     async def fetch(self, namespace: str, sha256: str, most: int) -> Content:
         self.fetched += 1
-        body = self.found.get((namespace, sha256))
+        body = self.artifacts.get((namespace, sha256))
         if body is None:
             raise ApiError(404, "this namespace has no such artifact; check the URI or upload it")
         if len(body) > most:
@@ -110,9 +110,9 @@ def store() -> Store:
 
 @pytest.fixture
 async def scorers(store: Store) -> AsyncIterator[Scorers]:
-    found = Scorers(store.fetch)
-    yield found
-    await found.close()
+    made = Scorers(store.fetch)
+    yield made
+    await made.close()
 
 
 async def test_an_answer_is_scored_by_a_process_of_its_own_that_stays(scorers: Scorers, store: Store) -> None:
@@ -131,11 +131,11 @@ async def test_a_namespace_sees_its_own_reward_models_alone(scorers: Scorers) ->
 
 
 async def test_what_is_no_reward_model_is_refused_and_not_fetched_again(scorers: Scorers, store: Store) -> None:
-    store.found["here", OTHER] = b"\x00" * 1000
-    store.found["here", "c" * 64] = reward_model(**{"learnloop.kind": "adapter"})
-    for digest, told in ((OTHER, "not an ONNX file"), ("c" * 64, "adapter")):
+    store.artifacts["here", OTHER] = b"\x00" * 1000
+    store.artifacts["here", "c" * 64] = reward_model(**{"learnloop.kind": "adapter"})
+    for digest, reason in ((OTHER, "not an ONNX file"), ("c" * 64, "adapter")):
         for _ in range(2):
-            with pytest.raises(NoScore, match=told):
+            with pytest.raises(NoScore, match=reason):
                 await scorers.score("here", digest, "q", "good")
     assert store.fetched == 2
 
@@ -171,12 +171,12 @@ async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
         cwd=folder,
     )
     body = reader_of(beside if folder == "/" else "secret")
-    told, _ = await shown.communicate(len(body).to_bytes(8, "big") + body)
-    assert orjson.loads(told)["refused"].startswith("it is not an ONNX file"), "wherever the process was started"
-    store.found["here", OTHER] = body
+    stdout, _ = await shown.communicate(len(body).to_bytes(8, "big") + body)
+    assert orjson.loads(stdout)["refused"].startswith("it is not an ONNX file"), "wherever the process was started"
+    store.artifacts["here", OTHER] = body
     with pytest.raises(NoScore, match="not an ONNX file"):
         await scorers.score("here", OTHER, "q", "good")
-    store.found["here", "c" * 64] = reader_of("/proc/self/environ")
+    store.artifacts["here", "c" * 64] = reader_of("/proc/self/environ")
     with pytest.raises(NoScore, match="not an ONNX file"):
         await scorers.score("here", "c" * 64, "q", "good")
 
@@ -228,7 +228,7 @@ async def test_no_more_models_are_loaded_than_fit(store: Store) -> None:
     await scorers.score("there", OTHER, "q", "good")
     assert list(scorers._alive) == [("there", OTHER)]
     assert first.returncode is not None
-    store.found["third", DIGEST] = reward_model(padding="x" * (one // 3))
+    store.artifacts["third", DIGEST] = reward_model(padding="x" * (one // 3))
     for _ in range(2):
         with pytest.raises(NoScoreYet, match=r"raise dataPlane\.resources\.limits\.memory"):
             await scorers.score("third", DIGEST, "q", "good")
@@ -271,11 +271,11 @@ def hungry() -> bytes:
 
 
 async def test_a_model_that_asks_for_too_much_memory_is_refused_it(scorers: Scorers, store: Store) -> None:
-    store.found["here", DIGEST] = hungry()
+    store.artifacts["here", DIGEST] = hungry()
     with pytest.raises(NoScore, match=r"more than the 160 MiB of memory"):
         await scorers.score("here", DIGEST, "q", "good")
-    told = Path(f"/proc/{process_of(scorers).pid}/status").read_text()
-    [peak] = [int(line.split()[1]) for line in told.splitlines() if line.startswith("VmHWM")]
+    status = Path(f"/proc/{process_of(scorers).pid}/status").read_text()
+    [peak] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
     assert peak < 300 * 1024, "KiB, with what it shares"
     assert 0 < await scorers.score("there", OTHER, "q", "good") < 1
 
@@ -299,7 +299,7 @@ BROKEN_TOKENISER["model"]["vocab"]["Q"] = 2**31 - 1
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "sentence"),
     [
         (saying(TensorProto.FLOAT, [0]), "its score is not a number"),
         (saying(TensorProto.STRING, [1]), "its score is not a number"),
@@ -310,8 +310,8 @@ BROKEN_TOKENISER["model"]["vocab"]["Q"] = 2**31 - 1
     ],
     ids=["no score", "a word", "no centre", "an endless centre", "no context", "no unknown word"],
 )
-def test_a_model_that_can_never_score_says_so_in_a_sentence(body: bytes, said: str) -> None:
-    with pytest.raises(NoRewardModel, match=said):
+def test_a_model_that_can_never_score_says_so_in_a_sentence(body: bytes, sentence: str) -> None:
+    with pytest.raises(NoRewardModel, match=sentence):
         RewardModel(body).score("q", "good")
 
 
@@ -341,7 +341,7 @@ async def test_a_model_that_hangs_holds_up_its_own_namespace_alone(
         assert 0 < await scorers.score("there", OTHER, "q", "good") < 1
     assert not hung.done()
     monkeypatch.setattr(scorers_module, "AT_ONCE", 2)
-    store.found["third", DIGEST] = reward_model()
+    store.artifacts["third", DIGEST] = reward_model()
     assert 0 < await scorers.score("third", DIGEST, "q", "good") < 1, "an idle process makes way, the busy one stays"
     assert set(scorers._alive) == {("here", DIGEST), ("third", DIGEST)}
     process.send_signal(signal.SIGCONT)
@@ -362,8 +362,8 @@ async def test_the_evaluator_reads_the_task_as_question_and_the_output_as_answer
         return await scorers.score("here", sha256, question, answer)
 
     tools = Tools(scorer=scorer)
-    found = await score(spec(), Case(task="good bad", output="good"), tools)
-    assert found.value == pytest.approx(probability(2 - 0.5))
+    result = await score(spec(), Case(task="good bad", output="good"), tools)
+    assert result.value == pytest.approx(probability(2 - 0.5))
     nothing = await score(spec(), Case(task="", output="good"), tools)
     assert (nothing.value, "no task" in nothing.note) == (None, True)
     without: Any = await score(spec(), Case(task="q", output="good"), Tools())

@@ -12,9 +12,9 @@ STEP = {"observation": [0.0], "action": 1, "reward": 1.0, "exploration": True}
 
 def test_only_what_was_drawn_is_explored() -> None:
     steps: list[dict[str, Any]] = [STEP, STEP | {"exploration": False}, STEP | {"action": 0, "q_value": 2.5}]
-    found = explored(steps)
-    assert [(place, reward, value) for place, _, reward, value in found] == [(0, 1.0, None), (2, 1.0, 2.5)]
-    assert digest(found)
+    drawn = explored(steps)
+    assert [(place, reward, value) for place, _, reward, value in drawn] == [(0, 1.0, None), (2, 1.0, 2.5)]
+    assert digest(drawn)
     assert digest(explored([STEP | {"exploration": False}])) == ""
 
 

@@ -18,15 +18,15 @@ def refused(metrics: Metrics) -> int:
 
 async def test_what_the_file_says_now_holds_for_its_namespace_alone(tmp_path: Path) -> None:
     metrics, path = Metrics(), tmp_path / "budgets.json"
-    told = BudgetFile(path, metrics)
+    file = BudgetFile(path, metrics)
     path.write_text(GOOD)
-    assert not told.of("ns"), "nobody has looked"
-    await told.look()
-    assert told.of("ns") == {"a": ToldAgent(memories=3)}
-    assert not told.of("other")
+    assert not file.of("ns"), "nobody has looked"
+    await file.look()
+    assert file.of("ns") == {"a": ToldAgent(memories=3)}
+    assert not file.of("other")
     path.write_text('{"namespace": "ns", "agents": {}}')
-    await told.look()
-    assert not told.of("ns")
+    await file.look()
+    assert not file.of("ns")
     assert refused(metrics) == 0
 
 
@@ -49,38 +49,38 @@ async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(
     broken: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics, path = Metrics(), tmp_path / "budgets.json"
-    told = BudgetFile(path, metrics)
+    file = BudgetFile(path, metrics)
     path.write_text(GOOD)
-    await told.look()
+    await file.look()
     path.unlink()
     if broken is not None:
         path.write_bytes(broken)
     for _ in range(3):
-        await told.look()
-    assert told.of("ns") == {"a": ToldAgent(memories=3)}
+        await file.look()
+    assert file.of("ns") == {"a": ToldAgent(memories=3)}
     assert refused(metrics) == 3
     assert len([line for line in caplog.messages if "the last valid ones hold" in line]) == 1
     path.write_text(GOOD.replace("3", "4"))
-    await told.look()
-    assert told.of("ns") == {"a": ToldAgent(memories=4)}
+    await file.look()
+    assert file.of("ns") == {"a": ToldAgent(memories=4)}
     assert refused(metrics) == 3
 
 
 async def test_a_file_replaced_as_the_kubelet_does_it_is_read_anew(tmp_path: Path) -> None:
-    told = BudgetFile(tmp_path / "budgets.json", Metrics())
+    file = BudgetFile(tmp_path / "budgets.json", Metrics())
     (tmp_path / "budgets.json").symlink_to("..data/budgets.json")
     for version, memories in (("one", 3), ("two", 5)):
         (tmp_path / version).mkdir()
         (tmp_path / version / "budgets.json").write_text(GOOD.replace("3", str(memories)))
         (tmp_path / "..next").symlink_to(version)
         os.replace(tmp_path / "..next", tmp_path / "..data")
-        await told.look()
-        assert told.of("ns") == {"a": ToldAgent(memories=memories)}
+        await file.look()
+        assert file.of("ns") == {"a": ToldAgent(memories=memories)}
 
 
 async def test_by_hand_there_is_no_file_and_nothing_to_complain_of() -> None:
     metrics = Metrics()
-    told = BudgetFile(None, metrics)
-    await told.look()
-    assert not told.of("ns")
+    file = BudgetFile(None, metrics)
+    await file.look()
+    assert not file.of("ns")
     assert refused(metrics) == 0

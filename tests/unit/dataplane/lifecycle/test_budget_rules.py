@@ -9,10 +9,10 @@ BUDGET = st.builds(MemoryBudget, memories=st.none() | st.integers(0, 12), bytes=
 
 @given(BUDGET, BUDGET, BUDGET)
 def test_of_any_three_budgets_the_smallest_limits_hold_whoever_gives_them(
-    put: MemoryBudget, told: MemoryBudget, everybodys: MemoryBudget
+    put: MemoryBudget, file: MemoryBudget, everybodys: MemoryBudget
 ) -> None:
-    holds = put.within(told.within(everybodys))
-    assert holds == everybodys.within(put).within(told)
+    holds = put.within(file.within(everybodys))
+    assert holds == everybodys.within(put).within(file)
     for name in ("memories", "bytes"):
-        limits = [getattr(budget, name) for budget in (put, told, everybodys)]
+        limits = [getattr(budget, name) for budget in (put, file, everybodys)]
         assert getattr(holds, name) == min((limit for limit in limits if limit is not None), default=None)

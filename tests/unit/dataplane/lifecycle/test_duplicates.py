@@ -62,12 +62,12 @@ def says_the_same(other: Item, item: Item) -> bool:
 def test_what_is_found_is_what_comparing_each_with_each_finds(items: list[Item], again: list[int]) -> None:
     copies = [items[place] for place in again if place < len(items)]
     items += [Item(**(vars(one) | {"id": uuid4(), "fixed": False})) for one in copies]
-    found = junk(items)
-    assert {entry.id for entry in found} == each_with_each(items)
+    pairs = junk(items)
+    assert {entry.id for entry in pairs} == each_with_each(items)
     by_id = {item.id: item for item in items}
-    for entry in found:
+    for entry in pairs:
         assert says_the_same(by_id[entry.by], by_id[entry.id])
-        assert entry.by not in {other.id for other in found}
+        assert entry.by not in {other.id for other in pairs}
 
 
 def test_texts_that_were_made_alike_take_no_more_time_each_when_there_are_more_of_them() -> None:

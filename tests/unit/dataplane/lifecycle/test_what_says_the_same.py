@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, Superfluous
 
-SAID = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
+TEXT = "the billing service of the northern region sends invoices through port 8080 after each nightly run"
 
 
 def junk(items: Sequence[Item], recalled: Sequence[RecalledMemory] = ()) -> list[Superfluous]:
@@ -68,14 +68,14 @@ CORRECTIONS = {
 
 def corrections() -> list[tuple[str, str]]:
     """A correction replaces a word, adds one somewhere, or leaves one out."""
-    found = []
+    pairs = []
     for fact, changed in CORRECTIONS.values():
         words = fact.split()
-        found += [(fact, text if len(text.split()) > 3 else f"{fact} {text}") for text in changed]
-        found += [(fact, f"{fact}?"), (fact, f"XX: {fact}"), (fact, " ".join(words[1:])), (fact, " ".join(words[:-1]))]
-        found.append((fact, " ".join([*words[:3], "XX", *words[4:]])))
-        found.append((fact, " ".join([words[-1], *words[1:-1], words[0]])))
-    return found
+        pairs += [(fact, text if len(text.split()) > 3 else f"{fact} {text}") for text in changed]
+        pairs += [(fact, f"{fact}?"), (fact, f"XX: {fact}"), (fact, " ".join(words[1:])), (fact, " ".join(words[:-1]))]
+        pairs.append((fact, " ".join([*words[:3], "XX", *words[4:]])))
+        pairs.append((fact, " ".join([words[-1], *words[1:-1], words[0]])))
+    return pairs
 
 
 @pytest.mark.parametrize(("fact", "correction"), corrections())
@@ -124,8 +124,8 @@ def test_what_differs_in_a_sign_or_a_form_is_two_memories(one: str, other: str) 
     ],
 )
 def test_case_quotes_and_the_end_of_a_sentence_make_no_second_memory(again: str) -> None:
-    kept, copy = item("the invoice portal needs two factor login"), item(again, 1.0)
-    assert [(found.id, found.by) for found in junk([copy, kept])] == [(copy.id, kept.id)]
+    original, copy = item("the invoice portal needs two factor login"), item(again, 1.0)
+    assert [(duplicate.id, duplicate.by) for duplicate in junk([copy, original])] == [(copy.id, original.id)]
 
 
 @pytest.mark.parametrize(
@@ -164,64 +164,64 @@ def test_any_other_word_that_is_added_makes_two(filler: str) -> None:
     ],
 )
 def test_nothing_ends_for_what_goes_sooner_comes_later_or_says_less(better: dict, other: dict) -> None:
-    one, two = item(SAID, standing=0.9, **better), item(SAID, standing=0.1, **other)
-    assert two.id not in {found.id for found in junk([one, two])}
+    one, two = item(TEXT, standing=0.9, **better), item(TEXT, standing=0.1, **other)
+    assert two.id not in {duplicate.id for duplicate in junk([one, two])}
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        SAID.replace("8080", "9090"),
-        SAID.replace("sends", "never sends"),
-        SAID.replace("northern", "southern"),
-        f"it is not true that {SAID}",
-        f"until 2027 {SAID}",
-        f"i know that far is {SAID}",
-        f"what i remembered is far, {SAID}",
-        f"{SAID} i remember",
+        TEXT.replace("8080", "9090"),
+        TEXT.replace("sends", "never sends"),
+        TEXT.replace("northern", "southern"),
+        f"it is not true that {TEXT}",
+        f"until 2027 {TEXT}",
+        f"i know that far is {TEXT}",
+        f"what i remembered is far, {TEXT}",
+        f"{TEXT} i remember",
     ],
 )
 def test_a_correction_of_what_was_shown_is_no_echo(text: str) -> None:
-    assert junk([item(text, 160.0)], [RecalledMemory([100.0], uuid4(), SAID)]) == []
+    assert junk([item(text, 160.0)], [RecalledMemory([100.0], uuid4(), TEXT)]) == []
 
 
 def test_a_framed_repetition_of_a_shown_text_is_an_echo() -> None:
-    for text in (f"what i know is {SAID}", f"I recall that {SAID} as noted.", f"I recall that {SAID}. as noted"):
-        [found] = junk([item(text, 160.0)], [RecalledMemory([100.0], uuid4(), SAID)])
-        assert found.kind == "echo", text
-        assert junk([item(text, 9000.0)], [RecalledMemory([100.0], uuid4(), SAID)]) == [], "an hour later"
+    for text in (f"what i know is {TEXT}", f"I recall that {TEXT} as noted.", f"I recall that {TEXT}. as noted"):
+        [duplicate] = junk([item(text, 160.0)], [RecalledMemory([100.0], uuid4(), TEXT)])
+        assert duplicate.kind == "echo", text
+        assert junk([item(text, 9000.0)], [RecalledMemory([100.0], uuid4(), TEXT)]) == [], "an hour later"
 
 
 @pytest.mark.parametrize(
     "shown", [{"ends": 3600.0}, {"about": "person-1"}, {"details": frozenset({"x"})}, {"ends": math.inf}]
 )
 def test_an_echo_ends_only_for_what_stays_as_long_and_says_all_of_it(shown: dict) -> None:
-    echo = item(f"as noted {SAID}", 160.0, about=str(shown.get("about", "")))
-    kept = junk([echo], [RecalledMemory([100.0], uuid4(), SAID, **shown)])
-    assert len(kept) == (0 if shown.get("ends") == 3600.0 else 1)
-    of_no_one = item(f"as noted {SAID}", 160.0)
-    assert len(junk([of_no_one], [RecalledMemory([100.0], uuid4(), SAID, **shown)])) == len(kept), "whose it was"
-    of_another = item(f"as noted {SAID}", 160.0, about="person-2")
-    assert junk([of_another], [RecalledMemory([100.0], uuid4(), SAID, **shown)]) == []
-    richer = item(f"as noted {SAID}", 160.0, details=frozenset({"y"}))
-    assert junk([richer], [RecalledMemory([100.0], uuid4(), SAID, **shown)]) == []
+    echo = item(f"as noted {TEXT}", 160.0, about=str(shown.get("about", "")))
+    result = junk([echo], [RecalledMemory([100.0], uuid4(), TEXT, **shown)])
+    assert len(result) == (0 if shown.get("ends") == 3600.0 else 1)
+    of_no_one = item(f"as noted {TEXT}", 160.0)
+    assert len(junk([of_no_one], [RecalledMemory([100.0], uuid4(), TEXT, **shown)])) == len(result), "whose it was"
+    of_another = item(f"as noted {TEXT}", 160.0, about="person-2")
+    assert junk([of_another], [RecalledMemory([100.0], uuid4(), TEXT, **shown)]) == []
+    richer = item(f"as noted {TEXT}", 160.0, details=frozenset({"y"}))
+    assert junk([richer], [RecalledMemory([100.0], uuid4(), TEXT, **shown)]) == []
 
 
 def test_an_instruction_that_is_given_again_holds_again() -> None:
-    first, again = item(SAID, standing=0.9, states=True), item(SAID, 160.0, states=True, place=(160.0, 0))
-    found = junk([first, again], [RecalledMemory([100.0], first.id, SAID)])
-    assert [(entry.id, entry.by) for entry in found] == [(first.id, again.id)]
-    low, high = sorted((item(SAID, states=True), item(SAID, states=True)), key=lambda each: each.id)
+    first, again = item(TEXT, standing=0.9, states=True), item(TEXT, 160.0, states=True, place=(160.0, 0))
+    duplicates = junk([first, again], [RecalledMemory([100.0], first.id, TEXT)])
+    assert [(entry.id, entry.by) for entry in duplicates] == [(first.id, again.id)]
+    low, high = sorted((item(TEXT, states=True), item(TEXT, states=True)), key=lambda each: each.id)
     assert [entry.id for entry in junk([high, low])] == [low.id]
-    placed = [item(SAID, states=True, place=(0.0, position)) for position in (4, 3)]
+    placed = [item(TEXT, states=True, place=(0.0, position)) for position in (4, 3)]
     assert [entry.id for entry in junk(placed)] == [placed[1].id]
 
 
 @given(st.lists(st.sampled_from(["a b c", "a b c d", "x y z", "1 2 3", "a b", ""]), max_size=15))
 def test_what_stays_is_never_gone_itself(names: list[str]) -> None:
     items = [item(text, float(index)) for index, text in enumerate(names)]
-    found = junk(items)
-    gone = {entry.id for entry in found}
-    assert len(gone) == len(found)
-    assert not gone & {entry.by for entry in found}
+    duplicates = junk(items)
+    gone = {entry.id for entry in duplicates}
+    assert len(gone) == len(duplicates)
+    assert not gone & {entry.by for entry in duplicates}
     assert len(items) - len(gone) >= min(len(items), 1)

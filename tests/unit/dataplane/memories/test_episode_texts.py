@@ -15,7 +15,7 @@ STEPS = st.lists(JSON | st.fixed_dictionaries({"observation": JSON, "action": JS
 
 
 def spoken(*pairs: tuple[Any, Any]) -> list[dict[str, Any]]:
-    return [{"observation": seen, "action": done} for seen, done in pairs]
+    return [{"observation": observation, "action": done} for observation, done in pairs]
 
 
 def test_numbers_say_nothing() -> None:

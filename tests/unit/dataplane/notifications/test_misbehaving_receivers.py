@@ -39,10 +39,10 @@ async def byte_by_byte(writer: asyncio.StreamWriter) -> None:
 @asynccontextmanager
 async def sender(tmp_path: Path, answer: Answer) -> AsyncIterator[tuple[Sender, list[bytes]]]:
     """A sender whose receiver answers like this, and the requests that it got."""
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         try:
             await answer(writer)
             await writer.drain()
@@ -55,14 +55,14 @@ async def sender(tmp_path: Path, answer: Answer) -> AsyncIterator[tuple[Sender, 
         (tmp_path / "key").write_text("a-key")
         setting = Webhook(url=f"http://127.0.0.1:{port}/ops")
         made = Sender(setting, str(tmp_path / "key"))
-        yield made, asked
+        yield made, requests
         await made.close()
 
 
 async def test_an_answer_of_a_gigabyte_is_never_read(tmp_path: Path) -> None:
-    async with sender(tmp_path, a_gigabyte) as (made, asked):
+    async with sender(tmp_path, a_gigabyte) as (made, requests):
         await asyncio.wait_for(made.send(EVENT), 30)
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 async def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ async def test_an_answer_that_comes_byte_by_byte_is_given_up(tmp_path: Path, mon
 
 async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     away = "location: http://169.254.169.254/latest/meta-data"
-    async with sender(tmp_path, says("301 Moved", away, "content-length: 0")) as (made, asked):
+    async with sender(tmp_path, says("301 Moved", away, "content-length: 0")) as (made, requests):
         with pytest.raises(NotDelivered, match="answers with 301"):
             await made.send(EVENT)
-    assert len(asked) == 1
+    assert len(requests) == 1

@@ -27,7 +27,7 @@ def test_a_card_is_the_same_card_however_it_is_written(shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "kept"),
+    ("shown", "remainder"),
     [
         ("ｐａｓｓｗｏｒｄ: hunter2222", "password: <SECRET"),
         ("call +49 30 1234567 now", "call <PHONE"),
@@ -39,10 +39,10 @@ def test_a_card_is_the_same_card_however_it_is_written(shown: str) -> None:
         (base64.urlsafe_b64encode(b"mail anna@example.org, she knows").decode().rstrip("="), "<SECRET"),
     ],
 )
-def test_each_disguise_is_seen_through(shown: str, kept: str) -> None:
-    found = RULES.text(shown)
-    assert found.startswith(kept)
-    assert RULES.text(found) == found
+def test_each_disguise_is_seen_through(shown: str, remainder: str) -> None:
+    shown_text = RULES.text(shown)
+    assert shown_text.startswith(remainder)
+    assert RULES.text(shown_text) == shown_text
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_what_only_looks_like_it_stays_as_it_was(text: str) -> None:
 def test_a_secret_in_pieces_becomes_the_same_mark_in_each() -> None:
     assert len(set(RULES.value(CARD.split(" ")))) == 1
     assert RULES.value(CARD.split(" "))[0].startswith("<CARD:")
-    kept: list[Any] = [["go", "left"], ["2026", "11", "23"], ["4111", 1, "1111"], ["", ""]]
-    assert RULES.value(kept) == kept
+    values: list[Any] = [["go", "left"], ["2026", "11", "23"], ["4111", 1, "1111"], ["", ""]]
+    assert RULES.value(values) == values
     twice = RULES.value(RULES.value(CARD.split(" ")))
     assert twice == RULES.value(CARD.split(" "))
 

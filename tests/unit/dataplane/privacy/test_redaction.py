@@ -136,10 +136,10 @@ def test_a_person_is_known_by_an_id_that_says_nothing_and_is_nobody_elses() -> N
 
 
 def test_one_address_has_one_pseudonym_and_another_key_another() -> None:
-    ours, theirs = Redaction(KEY), Redaction(bytes(32))
+    ours, other = Redaction(KEY), Redaction(bytes(32))
     first, second = ours.text("from Anna@Example.org"), ours.text("to anna@example.org, ben@example.org").split(", ")
     assert first.removeprefix("from ") == second[0].removeprefix("to ") != second[1]
-    assert theirs.text("from anna@example.org") != first
+    assert other.text("from anna@example.org") != first
     spaced, dense = ours.text("4111 1111 1111 1111"), ours.text("4111111111111111")
     assert spaced == dense
     with pytest.raises(ValueError, match="at least 16"):
@@ -187,10 +187,10 @@ def test_redacting_what_looks_like_secrets_twice_changes_nothing(text: str, keye
 
 @pytest.mark.parametrize("before", ["", "\n", "\x1f", '"', "\\", "{", "é"])
 @pytest.mark.parametrize(
-    "found", ["GB82WEST12345698765432", "4111111111111111", "a@b.de", "token: abcd1234", "\0", "https://:pass@host"]
+    "result", ["GB82WEST12345698765432", "4111111111111111", "a@b.de", "token: abcd1234", "\0", "https://:pass@host"]
 )
-def test_json_hides_nothing_that_is_redacted(found: str, before: str) -> None:
-    assert Redaction().value([before + found]) != [before + found]
+def test_json_hides_nothing_that_is_redacted(result: str, before: str) -> None:
+    assert Redaction().value([before + result]) != [before + result]
 
 
 @given(st.from_regex(r"[2-6][0-9]{12,17}", fullmatch=True), st.sampled_from(["", *SEPARATORS]))

@@ -14,59 +14,59 @@ from learnloop_dataplane.recall.ranking import in_force
 
 from .test_ranking import ANALYZER, memories
 
-SAID = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
-LANGUAGES = tuple(SAID["instruction"])
+STATEMENTS = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
+LANGUAGES = tuple(STATEMENTS["instruction"])
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_instructions_are_recognised_in_most_phrasings(language: str) -> None:
-    missed = [text for text in SAID["instruction"][language] if kind_of(text, "user") != Kind.INSTRUCTION]
-    assert len(missed) <= 0.1 * len(SAID["instruction"][language]), missed
+    missed = [text for text in STATEMENTS["instruction"][language] if kind_of(text, "user") != Kind.INSTRUCTION]
+    assert len(missed) <= 0.1 * len(STATEMENTS["instruction"][language]), missed
 
 
 def test_four_of_five_instructions_of_another_writer_are_recognised() -> None:
-    unseen = [text for texts in SAID["unseen"].values() for text in texts]
+    unseen = [text for texts in STATEMENTS["unseen"].values() for text in texts]
     assert sum(kind_of(text, "user") >= Kind.INSTRUCTION for text in unseen) >= 0.8 * len(unseen)
 
 
 @pytest.mark.parametrize("kind", ["preference", "statement"])
 def test_preferences_are_recognised_and_ordinary_sentences_are_statements(kind: str) -> None:
-    missed = [text for text in chain(*SAID[kind].values()) if kind_of(text, "user") != Kind[kind.upper()]]
+    missed = [text for text in chain(*STATEMENTS[kind].values()) if kind_of(text, "user") != Kind[kind.upper()]]
     assert not missed
 
 
-@pytest.mark.parametrize("language", SAID["kept"])
+@pytest.mark.parametrize("language", STATEMENTS["kept"])
 def test_a_negation_or_a_condition_ends_nothing(language: str) -> None:
-    assert not [text for text in SAID["kept"][language] if kind_of(text, "user") >= Kind.WITHDRAWAL]
+    assert not [text for text in STATEMENTS["kept"][language] if kind_of(text, "user") >= Kind.WITHDRAWAL]
 
 
 def test_only_an_order_to_forget_everything_ends_everything() -> None:
-    assert {kind_of(text, "user") for text in SAID["reset"]["all"]} == {Kind.RESET}
-    assert Kind.RESET not in {kind_of(text, "user") for text in SAID["reset"]["none"]}
+    assert {kind_of(text, "user") for text in STATEMENTS["reset"]["all"]} == {Kind.RESET}
+    assert Kind.RESET not in {kind_of(text, "user") for text in STATEMENTS["reset"]["none"]}
 
 
-@pytest.mark.parametrize(("rule", "withdrawal", "other"), SAID["withdrawal"]["all"])
+@pytest.mark.parametrize(("rule", "withdrawal", "other"), STATEMENTS["withdrawal"]["all"])
 def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdrawal: str, other: str) -> None:
     for speaker in ("user", "", "Eve"):  # of nobody, it is everybody's
-        said = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
-        kinds = in_force(said, question_of("", ANALYZER).withdrawing).tolist()
+        contents = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
+        kinds = in_force(contents, question_of("", ANALYZER).withdrawing).tolist()
         assert kinds[0] == (kind_of(rule) if speaker == "Eve" else Kind.STATEMENT)
         assert kinds[1] == kind_of(other, "user") != Kind.STATEMENT
 
 
 def test_a_new_instruction_holds_beside_the_withdrawal_of_another() -> None:
     texts = ("Always cite sources.", "You no longer need to cite sources. From now on, answer in English.")
-    said = memories([("", "user", text) for text in (*texts, texts[0])])
-    kinds = in_force(said, question_of("", ANALYZER).withdrawing).tolist()
+    contents = memories([("", "user", text) for text in (*texts, texts[0])])
+    kinds = in_force(contents, question_of("", ANALYZER).withdrawing).tolist()
     assert kinds == [Kind.STATEMENT, Kind.INSTRUCTION, Kind.INSTRUCTION]
 
 
 @pytest.mark.parametrize("speaker", ["user", "Ann", "", "Ann Smith", "Will", "田中太郎", "محمد علي"])
 def test_a_speakers_name_is_no_subject_and_a_reset_ends_that_speakers_instructions(speaker: str) -> None:
-    said = [(speaker, "Always answer in German."), ("Eve", "Never use emojis."), (speaker, "I prefer green tea.")]
+    statements = [(speaker, "Always answer in German."), ("Eve", "Never use emojis."), (speaker, "I prefer green tea.")]
     resets = ("Ignore all my rules.", "すべての指示を忘れてください。", "تجاهل كل تعليماتي.", "मेरे सभी निर्देश भूल जाओ।")
     for last, kind in (("You can stop it.", Kind.INSTRUCTION), *((text, Kind.STATEMENT) for text in resets)):
-        given = memories([("", *each) for each in (*said, (speaker, last))])
+        given = memories([("", *each) for each in (*statements, (speaker, last))])
         kinds = in_force(given, question_of("", ANALYZER).withdrawing).tolist()
         assert kinds[:3] == [kind, Kind.INSTRUCTION, Kind.PREFERENCE]
 
@@ -74,11 +74,11 @@ def test_a_speakers_name_is_no_subject_and_a_reset_ends_that_speakers_instructio
 def test_thousands_of_statements_are_compared_in_little_memory() -> None:
     words = [f"{number * step % 9973}x" for number in range(5000) for step in range(1, 41)]
     texts = [" ".join(words[place : place + 40]) for place in range(0, len(words), 40)]
-    said = memories(
+    contents = memories(
         [("", "", f"{('I prefer', 'I no longer want')[place % 2]} {text}") for place, text in enumerate(texts)]
     )
     tracemalloc.start()
-    in_force(said, question_of("", ANALYZER).withdrawing)
+    in_force(contents, question_of("", ANALYZER).withdrawing)
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
 
@@ -94,8 +94,8 @@ def test_questions_have_a_form_and_are_about_who_asks_or_the_assistant() -> None
 
 
 def test_questions_for_a_time_or_an_amount_are_recognised() -> None:
-    asked = ("When did she leave?", "How many are there?", "Wann war das?", "你什么时候来的?", "Сколько их?")
-    assert all(asks("amount", text) for text in asked)
+    questions = ("When did she leave?", "How many are there?", "Wann war das?", "你什么时候来的?", "Сколько их?")
+    assert all(asks("amount", text) for text in questions)
     assert not any(asks("amount", text) for text in ("Where did she leave it?", "Wo war das?", "她在哪里?"))
 
 

@@ -7,12 +7,12 @@ from learnloop_dataplane.recall.ranking import Memories, rank
 from learnloop_dataplane.text import Analyzer
 
 ANALYZER = Analyzer()
-Said = tuple[str, str, str]  # session, speaker, text
+Turn = tuple[str, str, str]  # session, speaker, text
 
 
-def memories(said: list[Said], outcomes: list[float] | None = None, cosines: list[float] | None = None) -> Memories:
-    n = len(said)
-    rows = [index({"text": text}, speaker, session or None, ANALYZER) for session, speaker, text in said]
+def memories(turns: list[Turn], outcomes: list[float] | None = None, cosines: list[float] | None = None) -> Memories:
+    n = len(turns)
+    rows = [index({"text": text}, speaker, session or None, ANALYZER) for session, speaker, text in turns]
     packed = [np.frombuffer(row.terms, "<u4") for row in rows]
     return Memories(
         ids=np.zeros((n, 16), np.uint8),
@@ -29,58 +29,58 @@ def memories(said: list[Said], outcomes: list[float] | None = None, cosines: lis
     )
 
 
-def order(said: list[Said], question: str, k: int = 10, **more: list[float]) -> list[int]:
-    return rank(memories(said, **more), question_of(question, ANALYZER), k).rows
+def order(turns: list[Turn], question: str, k: int = 10, **more: list[float]) -> list[int]:
+    return rank(memories(turns, **more), question_of(question, ANALYZER), k).rows
 
 
 NOISE = [("n", "Ann", f"the weather of day {number} was mild") for number in range(20)]
 
 
 def test_the_reply_next_to_the_words_comes_before_what_has_none_of_them() -> None:
-    said = [*NOISE, ("s", "Ann", "which violin did you buy?"), ("s", "Bob", "the old one"), ("t", "Bob", "lunch")]
-    assert set(order(said, "which violin was bought", 2)) == {20, 21}
+    turns = [*NOISE, ("s", "Ann", "which violin did you buy?"), ("s", "Bob", "the old one"), ("t", "Bob", "lunch")]
+    assert set(order(turns, "which violin was bought", 2)) == {20, 21}
 
 
 def test_the_named_speaker_comes_first() -> None:
-    said = [("a", "Ann", "we saw a heron"), ("b", "Bob", "we saw a heron"), *NOISE]
-    assert order(said, "what did Bob see, a heron?", 1) == [1]
-    assert order(said, "what did Ann see, a heron?", 1) == [0]
+    turns = [("a", "Ann", "we saw a heron"), ("b", "Bob", "we saw a heron"), *NOISE]
+    assert order(turns, "what did Bob see, a heron?", 1) == [1]
+    assert order(turns, "what did Ann see, a heron?", 1) == [0]
 
 
 def test_a_question_in_the_first_person_is_about_the_user() -> None:
-    said = [("a", "assistant", "the deadline is on Friday"), ("b", "user", "the deadline is on Monday"), *NOISE]
-    assert order(said, "when is my deadline?", 1) == [1]
-    assert order(said, "what deadline did you mention?", 1) == [0]
+    turns = [("a", "assistant", "the deadline is on Friday"), ("b", "user", "the deadline is on Monday"), *NOISE]
+    assert order(turns, "when is my deadline?", 1) == [1]
+    assert order(turns, "what deadline did you mention?", 1) == [0]
 
 
 def test_outcomes_decide_between_equals_and_never_bring_up_what_does_not_fit() -> None:
-    said = [("", "Ann", "key behind the clock"), ("", "Ann", "key behind the mirror"), *NOISE]
-    assert order(said, "where is the key", 2, outcomes=[1.0, -1.0] + [0.0] * 20) == [0, 1]
-    assert order(said, "where is the key", 2, outcomes=[-1.0, 1.0] + [0.0] * 20) == [1, 0]
-    assert set(order(said, "where is the key", 2, outcomes=[-1.0, -1.0] + [1.0] * 20)) == {0, 1}
+    turns = [("", "Ann", "key behind the clock"), ("", "Ann", "key behind the mirror"), *NOISE]
+    assert order(turns, "where is the key", 2, outcomes=[1.0, -1.0] + [0.0] * 20) == [0, 1]
+    assert order(turns, "where is the key", 2, outcomes=[-1.0, 1.0] + [0.0] * 20) == [1, 0]
+    assert set(order(turns, "where is the key", 2, outcomes=[-1.0, -1.0] + [1.0] * 20)) == {0, 1}
 
 
 def test_a_cosine_adds_and_a_missing_one_changes_nothing() -> None:
-    said = [("", "Ann", "the cello sounds"), ("", "Ann", "a bus stops"), *NOISE]
+    turns = [("", "Ann", "the cello sounds"), ("", "Ann", "a bus stops"), *NOISE]
     near = [0.1] * 22
     near[1] = 0.9
-    assert order(said, "which instrument plays", 1, cosines=near) == [1]
-    assert order(said, "which cello sounds", 1) == [0]
+    assert order(turns, "which instrument plays", 1, cosines=near) == [1]
+    assert order(turns, "which cello sounds", 1) == [0]
 
 
 def test_a_cosine_counts_for_more_where_the_named_speaker_speaks() -> None:
-    said = [("", "Ann", "the bus stops"), ("", "Bob", "a tram stops"), *NOISE]
+    turns = [("", "Ann", "the bus stops"), ("", "Bob", "a tram stops"), *NOISE]
     near = [0.9, 0.9] + [0.1] * 20
-    assert order(said, "what did Bob play?", 1, cosines=near) == [1]
-    assert order(said, "what did Ann play?", 1, cosines=near) == [0]
+    assert order(turns, "what did Bob play?", 1, cosines=near) == [1]
+    assert order(turns, "what did Ann play?", 1, cosines=near) == [0]
 
 
 def test_a_question_for_a_time_or_an_amount_is_answered_by_what_names_one() -> None:
-    said = [("", "Ann", "the heron came here again"), ("", "Ann", "the heron came last Tuesday"), *NOISE]
-    assert order(said, "when did the heron come?", 1) == [1]
-    assert order(said, "where did the heron come?", 1) == [0]
-    said = [("", "Ann", "the horses drink"), ("", "Ann", "the horses drink 12 buckets of it"), *NOISE]
-    assert order(said, "how many horses drink?", 1) == [1]
+    turns = [("", "Ann", "the heron came here again"), ("", "Ann", "the heron came last Tuesday"), *NOISE]
+    assert order(turns, "when did the heron come?", 1) == [1]
+    assert order(turns, "where did the heron come?", 1) == [0]
+    turns = [("", "Ann", "the horses drink"), ("", "Ann", "the horses drink 12 buckets of it"), *NOISE]
+    assert order(turns, "how many horses drink?", 1) == [1]
 
 
 def test_of_nothing_comes_nothing() -> None:
@@ -89,14 +89,14 @@ def test_of_nothing_comes_nothing() -> None:
 
 
 def test_an_instruction_that_shares_no_word_with_the_question_fits_by_what_answers_it() -> None:
-    said = [
+    turns = [
         ("a", "user", "Always format dates as day and month when I ask about deadlines"),
         ("a", "user", "Always name the allergens when I ask about snacks"),
         *NOISE,
         ("b", "user", "the essay is due in May, one of two deadlines this spring"),
     ]
-    assert order(said, "when is the essay due?", 5)[-1] == 0
-    assert 1 in order(said, "which snack is good for the essay?", 5)
+    assert order(turns, "when is the essay due?", 5)[-1] == 0
+    assert 1 in order(turns, "which snack is good for the essay?", 5)
 
 
 def test_instructions_that_fit_by_the_topic_have_a_fifth_of_the_answer() -> None:
@@ -109,19 +109,19 @@ def test_instructions_that_fit_by_the_topic_have_a_fifth_of_the_answer() -> None
 
 
 def test_a_word_for_a_role_names_nobody() -> None:
-    said = [("a", "user", "Always name the version when I ask about libraries"), *NOISE]
-    said += [("b", "user", f"library {number} shows a form") for number in range(12)]
-    assert 0 in order(said, "which library shows the user a form?")
+    turns = [("a", "user", "Always name the version when I ask about libraries"), *NOISE]
+    turns += [("b", "user", f"library {number} shows a form") for number in range(12)]
+    assert 0 in order(turns, "which library shows the user a form?")
 
 
 def test_an_order_of_what_the_assistant_said_has_it_and_no_answer_is_short_of_memories() -> None:
-    said = [("a", "user", "hello"), *[("a", "agent", f"plant row {number} of tomatoes") for number in range(8)]]
-    assert 0 not in order(said, "In which order did you recommend the rows of tomatoes?", 4)
-    assert len(order(said, "In which order were the tomatoes planted?", 6)) == 6
+    turns = [("a", "user", "hello"), *[("a", "agent", f"plant row {number} of tomatoes") for number in range(8)]]
+    assert 0 not in order(turns, "In which order did you recommend the rows of tomatoes?", 4)
+    assert len(order(turns, "In which order were the tomatoes planted?", 6)) == 6
 
 
 def test_a_summary_spreads_over_the_conversation() -> None:
     close = [("a", "user", "the roof of the barn needs tiles for the barn roof") for _ in range(30)]
     far = [("z", "user", f"quiet day {number}") for number in range(60)]
-    said = [*close, *far, ("z", "user", "the barn got its roof")]
-    assert 90 in order(said, "summarize the story of the barn roof", 6)
+    turns = [*close, *far, ("z", "user", "the barn got its roof")]
+    assert 90 in order(turns, "summarize the story of the barn roof", 6)

@@ -59,27 +59,27 @@ def figures(spec: RewardPolicySpec, rows: list[dict[str, Any]]) -> BiasFigures:
 def drawn(seed: int, gap: float, successes: Mapping[str, float], count: int = 300) -> list[dict[str, Any]]:
     """Quality of 0.5 in the mean, `gap` less for de."""
     dice = np.random.default_rng(seed)
-    found = []
+    rows = []
     for name, rate in successes.items():
         middle = 0.5 - (gap if name == "de" else 0.0)
         for _ in range(count):
             quality = float(np.clip(dice.beta(2, 2) - 0.5 + middle, 0, 1))
-            found.append(row(name, bool(dice.random() < rate), quality))
-    return found
+            rows.append(row(name, bool(dice.random() < rate), quality))
+    return rows
 
 
 def test_a_group_that_earns_less_for_the_same_outcome_is_suspected_in_a_plain_sentence() -> None:
-    found = figures(policy(), drawn(1, 0.3, {"en": 0.5, "de": 0.5}))
-    assert (found.suspected, found.reason) == (True, "RewardGap")
-    assert found.sentence.startswith("metadata.language: en earns 0.1")
-    assert "more than de for the same outcome" in found.sentence
-    assert found.gaps[0].groups == ("en", "de")
-    assert found.gaps[0].low > 0.05
+    report = figures(policy(), drawn(1, 0.3, {"en": 0.5, "de": 0.5}))
+    assert (report.suspected, report.reason) == (True, "RewardGap")
+    assert report.sentence.startswith("metadata.language: en earns 0.1")
+    assert "more than de for the same outcome" in report.sentence
+    assert report.gaps[0].groups == ("en", "de")
+    assert report.gaps[0].low > 0.05
 
 
 def test_a_group_that_fails_more_often_is_no_bias_of_the_reward() -> None:
-    found = figures(policy(), drawn(2, 0.0, {"en": 0.9, "de": 0.3}))
-    assert (found.suspected, found.reason) == (False, "NothingFound")
+    report = figures(policy(), drawn(2, 0.0, {"en": 0.9, "de": 0.3}))
+    assert (report.suspected, report.reason) == (False, "NothingFound")
 
 
 def test_a_component_that_pays_groups_differently_is_named_though_the_sum_does_not() -> None:
@@ -93,9 +93,9 @@ def test_a_component_that_pays_groups_differently_is_named_though_the_sum_does_n
     rows = []
     for name, polite, quality in (("en", 0.9, 0.1), ("de", 0.1, 0.9)):
         rows += [row(name, True, 0, outcome_values=json.dumps({"polite": polite, "quality": quality}))] * 50
-    found = figures(RewardPolicySpec.model_validate(spec), rows)
-    assert (found.suspected, found.reason) == (True, "ComponentGap")
-    assert "component polite" in found.sentence or "component rated" in found.sentence
+    report = figures(RewardPolicySpec.model_validate(spec), rows)
+    assert (report.suspected, report.reason) == (True, "ComponentGap")
+    assert "component polite" in report.sentence or "component rated" in report.sentence
 
 
 def test_alike_groups_raise_a_false_alarm_in_one_of_twenty_runs_at_most() -> None:
@@ -105,18 +105,18 @@ def test_alike_groups_raise_a_false_alarm_in_one_of_twenty_runs_at_most() -> Non
 
 
 def test_small_groups_are_not_compared_and_a_short_history_says_so() -> None:
-    found = figures(policy(), [row(name, True, 0.5) for name in ("en", "de") for _ in range(29)])
-    assert (found.suspected, found.reason, found.groups_left_out) == (None, "NotEnoughEpisodes", 2)
-    assert "30 episodes" in found.sentence
+    report = figures(policy(), [row(name, True, 0.5) for name in ("en", "de") for _ in range(29)])
+    assert (report.suspected, report.reason, report.groups_left_out) == (None, "NotEnoughEpisodes", 2)
+    assert "30 episodes" in report.sentence
 
 
 def test_a_flood_of_groups_hides_none_of_the_large_ones() -> None:
     junk = [row(f"junk-{index}", True, 0.5) for index in range(1050)]
     large = drawn(3, 0.3, {"en": 0.5, "de": 0.5})
     for rows in (large + junk, junk + large, junk[:500] + large + junk[500:]):
-        found = figures(policy(), rows)
-        assert (found.suspected, found.groups) == (True, {LANGUAGE: 2})
-        assert found.groups_left_out == 1050
+        report = figures(policy(), rows)
+        assert (report.suspected, report.groups) == (True, {LANGUAGE: 2})
+        assert report.groups_left_out == 1050
 
 
 def test_a_broken_constraint_caps_the_reward_that_groups_are_compared_by() -> None:
@@ -168,7 +168,7 @@ async def test_a_check_waits_for_no_other_namespace_and_not_for_ever(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "sentence"),
     [
         ({"groupBy": ["metadata.user_id"]}, "a person, not a group"),
         ({"groupBy": ["user"]}, "pattern"),
@@ -178,6 +178,6 @@ async def test_a_check_waits_for_no_other_namespace_and_not_for_ever(monkeypatch
         ({"confidence": 1}, "0.9999"),
     ],
 )
-def test_a_check_that_cannot_be_made_is_refused_with_the_fix(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_a_check_that_cannot_be_made_is_refused_with_the_fix(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
         rule(**wrong)

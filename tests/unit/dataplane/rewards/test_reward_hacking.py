@@ -36,8 +36,8 @@ def honest(count: int, seed: int) -> list[Rewarded]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_honest_rewards_raise_no_suspicion(seed: int) -> None:
-    found = read_signals(SPEC, honest(300, seed))
-    assert (found.suspected, found.reason, found.worst) == (False, "NothingFound", [])
+    findings = read_signals(SPEC, honest(300, seed))
+    assert (findings.suspected, findings.reason, findings.worst) == (False, "NothingFound", [])
 
 
 @pytest.mark.parametrize(("more", "rated"), [(15, 1.0), (1000, 0.15)])
@@ -90,19 +90,19 @@ def test_a_policy_before_its_first_success_earns_by_the_return_and_that_is_its_g
     )
     rng = random.Random(1)
     lengths = [rng.randint(9, 60) for _ in range(500)]
-    found = read_signals(spec, rewarded(spec, [Episode(length, False, length) for length in lengths]))
-    assert found.reason == "NothingFound"
+    findings = read_signals(spec, rewarded(spec, [Episode(length, False, length) for length in lengths]))
+    assert findings.reason == "NothingFound"
 
 
 @pytest.mark.parametrize(("pays", "reason"), [(1.0, "DuplicateTrajectories"), (0.0, "NothingFound")])
 def test_repeated_episodes_are_suspicious_when_they_pay(pays: float, reason: str) -> None:
     rewards = honest(200, 1)
     rewards += [episode(1000 + number, pays, pays, fingerprint="again") for number in range(80)]
-    found = read_signals(SPEC, rewards)
-    assert found.reason == reason
-    if found.suspected:
-        assert found.worst == ["t1000", "t1001", "t1002"]
-        assert found.sentence.startswith("28% of the episodes repeat another one exactly")
+    findings = read_signals(SPEC, rewards)
+    assert findings.reason == reason
+    if findings.suspected:
+        assert findings.worst == ["t1000", "t1001", "t1002"]
+        assert findings.sentence.startswith("28% of the episodes repeat another one exactly")
 
 
 def test_rewards_that_people_dislike_are_found_by_feedback_the_policy_does_not_use() -> None:
@@ -111,9 +111,9 @@ def test_rewards_that_people_dislike_are_found_by_feedback_the_policy_does_not_u
     for number in range(200):
         quick = rng.random()
         rewards.append(episode(number, float(rng.random() < 0.5), quick, feedback=-quick + rng.gauss(0, 0.1)))
-    found = read_signals(SPEC, rewards)
-    assert (found.suspected, found.reason) == (True, "FeedbackDisagrees")
+    findings = read_signals(SPEC, rewards)
+    assert (findings.suspected, findings.reason) == (True, "FeedbackDisagrees")
     liked = {item.trajectory_id: item.feedback for item in rewards}
-    assert all((liked[identity] or 0) < -0.5 for identity in found.worst)
+    assert all((liked[identity] or 0) < -0.5 for identity in findings.worst)
     few = [item if number < 20 else episode(number, number % 2, 0.5) for number, item in enumerate(rewards)]
     assert read_signals(SPEC, few).reason != "FeedbackDisagrees", "20 opinions are too few"

@@ -18,7 +18,7 @@ TESTS = [{"call": "f", "args": [1], "returns": 2}, {"call": "f", "kwargs": {"x":
 SECRET = "not for you"
 
 
-def told(code: str, tests: Any = TESTS) -> dict[str, Any]:
+def score(code: str, tests: Any = TESTS) -> dict[str, Any]:
     """The verdict on what a Job says, and that it said it in time."""
     cases = read_tests(tests)
     calls = [[test.call, test.args, test.kwargs] for test in cases]
@@ -35,8 +35,8 @@ def told(code: str, tests: Any = TESTS) -> dict[str, Any]:
 
 
 def test_good_code_passes_and_half_good_code_passes_half() -> None:
-    assert told("def f(x): return x + 1") == {"passed": 2, "tests": 2, "note": "2 of 2 tests passed; "}
-    half = told("def f(x): return 2")
+    assert score("def f(x): return x + 1") == {"passed": 2, "tests": 2, "note": "2 of 2 tests passed; "}
+    half = score("def f(x): return 2")
     assert (half["passed"], half["tests"]) == (1, 2)
     assert "test 2: f returned 2" in half["note"]
 
@@ -58,8 +58,8 @@ def test_good_code_passes_and_half_good_code_passes_half() -> None:
     ],
 )
 def test_honest_code_passes(code: str, test: dict[str, Any]) -> None:
-    found = told(code, [{"call": "f", **test}])
-    assert found["passed"] == 1, found
+    result = score(code, [{"call": "f", **test}])
+    assert result["passed"] == 1, result
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_honest_code_passes(code: str, test: dict[str, Any]) -> None:
     [("1", True), ("True", 1), ("'1'", 1), ("[1, 2]", [2, 1]), ("None", 0), ("{1}", [1]), ("{}", []), ("1.001", 1)],
 )
 def test_another_value_is_no_pass(value: str, expected: Any) -> None:
-    assert told(f"def f(): return {value}", [{"call": "f", "returns": expected}])["passed"] == 0
+    assert score(f"def f(): return {value}", [{"call": "f", "returns": expected}])["passed"] == 0
 
 
 HOSTILE = {
@@ -92,8 +92,8 @@ HOSTILE = {
 def test_hostile_code_earns_nothing_and_ends_in_time(how: str) -> None:
     if how == "signals everybody" and os.geteuid():
         pytest.skip("in a container the process is the first one, which no signal from within reaches")
-    found = told(HOSTILE[how])
-    assert (found["passed"], found["tests"]) == (0, 2), found
+    result = score(HOSTILE[how])
+    assert (result["passed"], result["tests"]) == (0, 2), result
     filled = Path("/tmp/learnloop-filled")
     if filled.exists():
         assert filled.stat().st_size <= 2**20
@@ -102,7 +102,7 @@ def test_hostile_code_earns_nothing_and_ends_in_time(how: str) -> None:
 
 def test_the_environment_is_not_the_judged_codes_to_read() -> None:
     tests = [{"call": "seen", "returns": []}]
-    own = told("import os\ndef seen(): return [one for one in os.environ if one == 'TOKEN']", tests)
+    own = score("import os\ndef seen(): return [one for one in os.environ if one == 'TOKEN']", tests)
     assert own["passed"] == 1
 
 

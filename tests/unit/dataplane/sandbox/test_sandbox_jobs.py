@@ -15,12 +15,12 @@ from learnloop_dataplane.sandbox.job import JobSandbox, manifest, read_answer
 from learnloop_dataplane.sandbox.limited_run import VARIABLE, RunCase
 
 TESTS = [{"call": "f", "args": [number], "returns": number} for number in range(4)]
-ASKED = RunCase("def f(x): return x", [["f", [number], {}] for number in range(4)], 5, 256)
+CASE = RunCase("def f(x): return x", [["f", [number], {}] for number in range(4)], 5, 256)
 SPEC = Evaluator.model_validate({"type": "unit-tests", "unitTests": {"seconds": 5}})
 
 
 def test_a_job_has_no_token_no_root_nothing_to_write_to_and_an_end() -> None:
-    job = manifest("run-1", "image:1", ASKED)
+    job = manifest("run-1", "image:1", CASE)
     assert job["spec"]["template"]["metadata"]["annotations"] == names.NO_SIDECAR
     pod = job["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
@@ -41,7 +41,7 @@ def test_a_job_has_no_token_no_root_nothing_to_write_to_and_an_end() -> None:
     assert set(volume["emptyDir"]) == {"medium", "sizeLimit"}, "no Secret, no ConfigMap, no host path"
     assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & set(pod)
     (variable,) = container["env"]
-    assert RunCase.read(variable["value"]) == ASKED
+    assert RunCase.read(variable["value"]) == CASE
     assert variable["name"] == VARIABLE
 
 
@@ -65,7 +65,7 @@ class Cluster:
 
 def scored(cluster: Cluster, **facts: Any) -> Score:
     sandbox = JobSandbox(cluster, "apart", "image:1", look_seconds=0.001)  # type: ignore[arg-type]
-    case = Case(**{"output": ASKED.code, "expected": TESTS, **facts})
+    case = Case(**{"output": CASE.code, "expected": TESTS, **facts})
     return asyncio.run(score(SPEC, case, Tools(sandbox=sandbox)))
 
 
@@ -95,9 +95,9 @@ def test_tests_that_are_none_are_refused_when_the_policy_is_published_and_are_no
     spec = Evaluator.model_validate({"type": "unit-tests", "unitTests": {"tests": "def test_f(): pass"}})
     with pytest.raises(Invalid, match=r"invalid tests: no JSON; write a list like"):
         EVALUATORS["unit-tests"].check(spec)
-    found = scored(Cluster(), expected="def test_f(): pass")
-    assert found.value is None
-    assert "invalid tests" in found.note
+    result = scored(Cluster(), expected="def test_f(): pass")
+    assert result.value is None
+    assert "invalid tests" in result.note
 
 
 def test_without_tests_or_sandbox_it_cannot_tell() -> None:

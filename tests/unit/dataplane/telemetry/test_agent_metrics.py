@@ -32,8 +32,8 @@ def test_the_mean_of_a_version_does_not_move_with_the_others() -> None:
     metrics = Metrics()
     figures = [Recent(None, 50.0, 0.5, 0.1), Recent("old", 0.0, 0.0, 0.2), Recent("new", 100.0, 1.0, 0.0)]
     metrics.agents.recent("team", "a", figures)
-    told = {labels["model_version"]: value for labels, value in samples(metrics, "agent_rl_model_reward_mean")}
-    assert told == {"old": 0.0, "new": 100.0}
+    means = {labels["model_version"]: value for labels, value in samples(metrics, "agent_rl_model_reward_mean")}
+    assert means == {"old": 0.0, "new": 100.0}
     assert [value for _, value in samples(metrics, "average_reward")] == [50.0]
     assert [value for _, value in samples(metrics, "task_success_rate")] == [0.5]
 
@@ -61,8 +61,8 @@ def test_what_another_replica_has_news_of_is_read_again_and_keeps_nobody_out() -
     agents.recent("team", "a", [Recent(None, 9.0, None, 0.0)], news=False)
     agents.recent("team", "new", [Recent(None, 3.0, None, 0.0)])
     agents.recent("team", "a", [Recent(None, 9.0, None, 0.0)], news=False)
-    told = {sample.labels["agent"]: sample.value for sample in agents._average.collect()[0].samples}
-    assert told == {"b": 1.0, "new": 3.0}, "a had no news for an hour and made room"
+    averages = {sample.labels["agent"]: sample.value for sample in agents._average.collect()[0].samples}
+    assert averages == {"b": 1.0, "new": 3.0}, "a had no news for an hour and made room"
 
 
 def test_an_agent_without_rewards_has_no_mean_rather_than_zero() -> None:

@@ -26,8 +26,8 @@ def tell_all(metrics: Metrics, space: str, agent: str) -> None:
     metrics.agents.recent(space, agent, [Recent(None, 1.0, 1.0, 0.0), Recent("a", 1.0, 1.0, 0.0)])
     metrics.agents.judged(space, agent, 1, True)
     beat = {"job": f"{agent}-1", "attempt": 0, "phase": "training", "step": 1, "total_steps": 2, "world_size": 1}
-    told = {"steps_per_second": 1.0, "figures": FIGURES, "agent": agent, "at": datetime(2026, 1, 1, tzinfo=UTC)}
-    metrics.runs.beat(space, Heartbeat.model_validate(beat | told))
+    figures = {"steps_per_second": 1.0, "figures": FIGURES, "agent": agent, "at": datetime(2026, 1, 1, tzinfo=UTC)}
+    metrics.runs.beat(space, Heartbeat.model_validate(beat | figures))
     metrics.count("attempts", space)
     metrics.not_collected(space, "invalid")
     metrics.budget(space, agent, 5, 50, 1)
@@ -43,31 +43,31 @@ def tell_all(metrics: Metrics, space: str, agent: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def told() -> Metrics:
+def filled() -> Metrics:
     metrics = Metrics()
     for index in range(AGENTS):
         tell_all(metrics, f"team-{index}", f"agent-{index}")
     return metrics
 
 
-def test_ten_thousand_agents_leave_a_bounded_number_of_series_of_every_metric(told: Metrics) -> None:
-    seen, unfilled = set[str](), set[str]()
-    for family in text_string_to_metric_families(told.render().decode()):
-        found: Counter[str] = Counter()
+def test_ten_thousand_agents_leave_a_bounded_number_of_series_of_every_metric(filled: Metrics) -> None:
+    names_, unfilled = set[str](), set[str]()
+    for family in text_string_to_metric_families(filled.render().decode()):
+        counts: Counter[str] = Counter()
         for sample in family.samples:
             if FROM_USERS & set(sample.labels):
-                seen.add(family.name)
-                found[f"{sample.name} {sample.labels.get('le')}"] += 1
-        assert max(found.values(), default=0) <= MOST_OF_ONE * (MOST_SETS + 1), family.name
-    for collector in told.registry._collector_to_names:
+                names_.add(family.name)
+                counts[f"{sample.name} {sample.labels.get('le')}"] += 1
+        assert max(counts.values(), default=0) <= MOST_OF_ONE * (MOST_SETS + 1), family.name
+    for collector in filled.registry._collector_to_names:
         name, labels = getattr(collector, "_name", ""), set(getattr(collector, "_labelnames", ()))
-        if FROM_USERS & labels and name not in seen:
+        if FROM_USERS & labels and name not in names_:
             unfilled.add(name)
     assert {name for name in unfilled if not name.startswith("learnloop_training_")} == set(), "told by nobody here"
 
 
-def test_nothing_that_was_counted_is_lost_and_no_gauge_speaks_for_many(told: Metrics) -> None:
-    families = list(text_string_to_metric_families(told.render().decode()))
+def test_nothing_that_was_counted_is_lost_and_no_gauge_speaks_for_many(filled: Metrics) -> None:
+    families = list(text_string_to_metric_families(filled.render().decode()))
     counted = {
         family.name: sum(sample.value for sample in family.samples) for family in families if family.type == "counter"
     }

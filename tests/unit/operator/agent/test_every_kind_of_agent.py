@@ -91,12 +91,12 @@ def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
     assert {name for name in PlayedWorld.model_fields} == {*_snake(PLAYED)}, "say something of all of them in PLAYED"
     kinds = {"observations": 3, "actions": 2}
     own = {"trainingEnvironment": "worlds:Warehouse", **PLAYED}
-    said = {} if external else {"successReturn": 7.0}
-    task = {"external": own} if external else in_world("worlds:Warehouse", **PLAYED, **said)
+    fields = {} if external else {"successReturn": 7.0}
+    task = {"external": own} if external else in_world("worlds:Warehouse", **PLAYED, **fields)
     logged = {"rewards": "policy", "filter": {"source": "clickhouse", "tasks": ["t"], "optedIn": True}}
     situation = agent({**task, **kinds}, data=logged)
     data = training_job(situation, 1, Trigger("episodes", "enough"))["spec"]["data"]
-    wanted = {**PLAYED, **logged, **said, "environment": "worlds:Warehouse", "learningAgentRef": {"name": "la"}}
+    wanted = {**PLAYED, **logged, **fields, "environment": "worlds:Warehouse", "learningAgentRef": {"name": "la"}}
     wanted["filter"] = {"modelRevisions": [], **wanted["filter"]}
     assert set(wanted) == set(TrainingData.model_validate(wanted).to_kube()), "a new field of data needs a source"
     spoken = "language_model"  # see test_language_agent.py
@@ -116,19 +116,19 @@ SEEN_AND_DONE: list[tuple[dict[str, Any], str]] = [
 
 
 LEARNABLE = [
-    (said, spaces, name)
-    for said, spaces in SEEN_AND_DONE
+    (added, spaces, name)
+    for added, spaces in SEEN_AND_DONE
     for name in FROM_LOG
     if spaces.removeprefix("uniform://").partition("/")[0] in ALGORITHMS[name].acts  # type: ignore[attr-defined]
 ]
 
 
-@pytest.mark.parametrize(("said", "spaces", "algorithm"), LEARNABLE)
+@pytest.mark.parametrize(("fields", "spaces", "algorithm"), LEARNABLE)
 def test_an_agent_without_an_environment_trains_from_its_log_alone(
-    said: dict[str, Any], spaces: str, algorithm: str
+    fields: dict[str, Any], spaces: str, algorithm: str
 ) -> None:
     template = {"algorithm": algorithm, "gates": {"significant": False}}
-    plan = decide(agent({"external": {}, **said}, {"filter": {"tasks": ["t"]}}, **template))
+    plan = decide(agent({"external": {}, **fields}, {"filter": {"tasks": ["t"]}}, **template))
     (job,) = [item for item in plan.apply if item["kind"] == "TrainingJob"]
     assert job["spec"]["data"]["spaces"] == spaces
     assert "environment" not in job["spec"]["data"]
@@ -146,8 +146,8 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(
 def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], template: dict[str, Any], words: str) -> None:
     plan = decide(agent(task, **template))
     assert not [item for item in plan.apply if item["kind"] == "TrainingJob"]
-    (said,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
-    assert words in said
+    (message,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
+    assert words in message
 
 
 def _snake(fields: dict[str, Any]) -> list[str]:
@@ -157,15 +157,15 @@ def _snake(fields: dict[str, Any]) -> list[str]:
 def test_actors_play_under_the_conditions_of_training() -> None:
     task = {**in_world("worlds:Warehouse", **PLAYED), "observations": 3, "actions": 2}
     plan = decide(agent(task))
-    found = variables(plan)
-    assert found["LEARNLOOP_ACTOR_ENVIRONMENT"] == "worlds:Warehouse"
-    assert found["LEARNLOOP_ACTOR_LEVEL"] == "hard"
-    assert json.loads(found["LEARNLOOP_ACTOR_RANDOMISE"]) == [["gain", 0.5, 1.5]]
-    assert found["LEARNLOOP_ACTOR_CREDIT"] == "difference"
+    environment = variables(plan)
+    assert environment["LEARNLOOP_ACTOR_ENVIRONMENT"] == "worlds:Warehouse"
+    assert environment["LEARNLOOP_ACTOR_LEVEL"] == "hard"
+    assert json.loads(environment["LEARNLOOP_ACTOR_RANDOMISE"]) == [["gain", 0.5, 1.5]]
+    assert environment["LEARNLOOP_ACTOR_CREDIT"] == "difference"
     pod = actor(plan)
     mounts = pod["containers"][0]["volumeMounts"]
     (mount,) = [item for item in mounts if item.get("readOnly") and "environment" in item["name"]]
-    assert mount["mountPath"] == found["LEARNLOOP_ENVIRONMENT_DIRECTORY"]
+    assert mount["mountPath"] == environment["LEARNLOOP_ENVIRONMENT_DIRECTORY"]
     (volume,) = [item for item in pod["volumes"] if item["name"] == mount["name"]]
     assert volume["configMap"] == {"name": "worlds"}
 

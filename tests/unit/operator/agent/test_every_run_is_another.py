@@ -29,9 +29,9 @@ def with_template(**more: Any) -> AgentSnapshot:
 
 
 def of_uid(uid: str) -> AgentSnapshot:
-    found = situation()
-    found.object["metadata"]["uid"] = uid  # type: ignore[index]
-    return found
+    snapshot = situation()
+    snapshot.object["metadata"]["uid"] = uid  # type: ignore[index]
+    return snapshot
 
 
 def test_two_runs_of_an_agent_train_with_different_seeds_and_the_same_run_with_the_same() -> None:
@@ -74,9 +74,9 @@ def test_every_seed_is_one_that_a_training_job_takes(seed: int) -> None:
 def test_a_run_begins_from_the_policy_that_serves_unless_it_is_told_otherwise() -> None:
     assert run(1).initial_policy == InitialPolicy(serving=True, required=False)
     own = {"uri": "https://models/one.onnx", "sha256": "0" * 64}
-    told = run(1, with_template(initialPolicy=own)).initial_policy
-    assert told is not None
-    assert (told.uri, told.required) == (own["uri"], True)
+    policy = run(1, with_template(initialPolicy=own)).initial_policy
+    assert policy is not None
+    assert (policy.uri, policy.required) == (own["uri"], True)
     body = situation().spec.to_kube()
     body["training"]["warmStart"] = False
     assert run(1, situation(spec=body)).initial_policy is None

@@ -56,11 +56,11 @@ def test_in_a_world_of_learnloops_actors_talk_to_its_gateway_and_its_runs_are_tr
     body = spec()
     body["task"] = {"environment": {"name": "ToolLookup-v1", "actors": {"concurrency": 6}}, "languageModel": SPOKEN}
     body["training"]["template"] = {"algorithm": "rloo", "totalSteps": 256}
-    seen = situation(120, spec=LearningAgentSpec.model_validate(body).to_kube())
-    actor = next(item for item in decide(seen).apply if item["metadata"]["name"] == "la-actor")
+    snapshot = situation(120, spec=LearningAgentSpec.model_validate(body).to_kube())
+    actor = next(item for item in decide(snapshot).apply if item["metadata"]["name"] == "la-actor")
     (container,) = actor["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python", "-m", "learnloop_sdk.conversation_actor"]
     env = {item["name"]: item.get("value") for item in container["env"]}
     assert env["LEARNLOOP_ACTOR_ENVIRONMENT"] == "ToolLookup-v1"
     assert env["LEARNLOOP_ENDPOINT"] == "http://la.ns.svc:8080"
-    assert training_job(seen, 1, Trigger("episodes", "enough"))["spec"]["data"]["environment"] == "ToolLookup-v1"
+    assert training_job(snapshot, 1, Trigger("episodes", "enough"))["spec"]["data"]["environment"] == "ToolLookup-v1"

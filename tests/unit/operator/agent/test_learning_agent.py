@@ -132,9 +132,9 @@ def test_a_newest_run_that_brought_no_model_is_told() -> None:
         "lastTraining": {"name": "la-2", "trigger": "episodes", "at": stamp(NOW), "rewarded": 100},
     }
     runs = (job(1), job(2, "Failed", verdict="GatesFailed"))
-    told = why(decide(situation(150, before=before, jobs=runs)))
+    sentence = why(decide(situation(150, before=before, jobs=runs)))
     assert (
-        told
+        sentence
         == "la-1 is to be served; la-2 brought no model (GatesFailed); 50 of 100 rewarded episodes for the next run"
     )
 
@@ -164,8 +164,8 @@ def test_a_run_rests_after_the_last_one_unless_a_person_asks() -> None:
     assert created(plan) == []
     assert plan.requeue_after is not None
     assert plan.requeue_after <= 50
-    asked = situation(500, before=before, jobs=(ended,), annotations={names.ANNOTATION_TRAIN: "7"})
-    plan = decide(asked)
+    snapshot = situation(500, before=before, jobs=(ended,), annotations={names.ANNOTATION_TRAIN: "7"})
+    plan = decide(snapshot)
     assert created(plan) == ["la-2"]
     assert plan.status["observedTrain"] == "7"
 
@@ -190,8 +190,8 @@ def test_dying_between_the_job_and_the_status_starts_no_second_job() -> None:
     first = decide(situation(120))
     notes = first.apply[0]["metadata"]["annotations"]
     assert notes[names.ANNOTATION_TRAJECTORIES] == "120"
-    seen = situation(150, jobs=(job(1, "Starting", notes=notes),))
-    plan = decide(seen)
+    snapshot = situation(150, jobs=(job(1, "Starting", notes=notes),))
+    plan = decide(snapshot)
     assert created(plan) == []
     assert (plan.status["trainings"], plan.status["lastTraining"]["rewarded"]) == (1, 120)
 
@@ -312,9 +312,9 @@ def test_actors_wait_until_there_is_a_policy_to_ask() -> None:
 def test_history_never_forgets_what_serves_or_proves(phases: list[str], serving: int) -> None:
     jobs = tuple(job(number + 1, phase) for number, phase in enumerate(phases))
     stable = {"revision": "11111111", "uri": f"https://m/{serving}"}
-    seen = situation(0, jobs=jobs, deployment=ModelDeploymentStatus.model_validate({"stable": stable}))
-    gone = set(forgettable(seen))
+    snapshot = situation(0, jobs=jobs, deployment=ModelDeploymentStatus.model_validate({"stable": stable}))
+    gone = set(forgettable(snapshot))
     assert f"la-{serving}" not in gone or not any(item.name == f"la-{serving}" and item.uri for item in jobs)
-    assert model_to_serve(seen).source not in gone
+    assert model_to_serve(snapshot).source not in gone
     assert not gone & {item.name for item in jobs if not item.finished}
     assert len([item for item in jobs if item.finished]) - len(gone) >= min(2, len([j for j in jobs if j.finished]))

@@ -27,10 +27,10 @@ def scheduled(line: str) -> dict[str, Any]:
 @pytest.mark.parametrize("line", ["0 0 31 2 *", "99 3 * * *", "a b c d e", "*/0 * * * *", "H H * * *", "R 3 * * *"])
 def test_a_schedule_that_never_comes_is_named_with_its_value_and_an_example(line: str) -> None:
     plan = decide(situation(0, spec=scheduled(line)))
-    said = ready(plan)
-    assert (said["status"], said["reason"]) == ("False", "TriggerInvalid")
-    assert f"spec.training.triggers.schedule: {line!r}" in said["message"]
-    assert "0 3 * * *" in said["message"]
+    message = ready(plan)
+    assert (message["status"], message["reason"]) == ("False", "TriggerInvalid")
+    assert f"spec.training.triggers.schedule: {line!r}" in message["message"]
+    assert "0 3 * * *" in message["message"]
     assert created(plan) == []
 
 
@@ -41,9 +41,9 @@ def test_no_schedule_whatsoever_ends_in_an_exception(line: str) -> None:
 
 def test_a_pinned_model_of_another_namespace_is_reported() -> None:
     pin = {"model": {"uri": f"learnloop://theirs/{SHA}", "sha256": SHA}}
-    said = ready(decide(situation(0, spec=spec(deployment=pin))))
-    assert said["reason"] == "ModelOfAnotherNamespace"
-    assert said["message"].startswith("spec.deployment.model.uri: learnloop://theirs/")
+    message = ready(decide(situation(0, spec=spec(deployment=pin))))
+    assert message["reason"] == "ModelOfAnotherNamespace"
+    assert message["message"].startswith("spec.deployment.model.uri: learnloop://theirs/")
 
 
 def test_actors_that_cannot_start_are_named_and_the_agent_is_not_ready() -> None:
@@ -72,12 +72,12 @@ def playing(environment: str, algorithm: str = "ppo") -> dict[str, Any]:
     ("name", "alike"), [("FrozenLak-v1", "FrozenLake-v1"), ("Taxi-v3", "Taxi-v4"), ("cartpole-v1", "CartPole-v1")]
 )
 def test_a_misspelt_environment_is_named_with_the_one_that_was_meant(name: str, alike: str) -> None:
-    said = ready(decide(situation(0, spec=playing(name))))
-    assert said["reason"] == "SpacesUnknown"
-    assert f"spec.task.environment.name: '{name}' is none of" in said["message"]
-    assert f"did you mean {alike}" in said["message"]
+    message = ready(decide(situation(0, spec=playing(name))))
+    assert message["reason"] == "SpacesUnknown"
+    assert f"spec.task.environment.name: '{name}' is none of" in message["message"]
+    assert f"did you mean {alike}" in message["message"]
 
 
 def test_an_environment_that_is_like_no_other_is_said_to_need_its_spaces() -> None:
-    said = ready(decide(situation(0, spec=playing("Warehouse-v1"))))
-    assert "not known; set observations" in said["message"]
+    message = ready(decide(situation(0, spec=playing("Warehouse-v1"))))
+    assert "not known; set observations" in message["message"]

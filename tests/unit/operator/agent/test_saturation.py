@@ -37,8 +37,8 @@ class Loop:
         waited = 0.0
         while not created(plan := self.look(**more)):
             assert plan.requeue_after is not None
-            told = re.search("begins in ([0-9]+) s", why(plan))
-            pause = max(plan.requeue_after, float(told[1]) - 1 if told else 0.0)
+            wait = re.search("begins in ([0-9]+) s", why(plan))
+            pause = max(plan.requeue_after, float(wait[1]) - 1 if wait else 0.0)
             self.now, waited = self.now + timedelta(seconds=pause), waited + pause
             assert waited < 2 * LONGEST_SECONDS, why(plan)
         self._begun = plan.apply[0]["metadata"]
@@ -81,15 +81,15 @@ def test_the_status_says_how_many_runs_brought_nothing_and_when_the_next_one_beg
 
 
 def _longer() -> dict[str, Any]:
-    told = spec()
-    told["training"]["template"]["totalSteps"] = 2000
-    return told
+    body = spec()
+    body["training"]["template"]["totalSteps"] = 2000
+    return body
 
 
 def _other_world() -> dict[str, Any]:
-    told = spec()
-    told["task"]["environment"]["level"] = "hard"
-    return told
+    body = spec()
+    body["task"]["environment"]["level"] = "hard"
+    return body
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,16 @@ def test_suspending_ends_no_rest() -> None:
 
 
 def test_a_schedule_rests_too() -> None:
-    told = spec()
-    told["training"]["triggers"] = {"schedule": "* * * * *"}
+    body = spec()
+    body["training"]["triggers"] = {"schedule": "* * * * *"}
     loop = Loop()
-    loop.look(spec=told)
+    loop.look(spec=body)
     for _ in range(PATIENCE):
         loop.now += HOUR
-        loop.until_it_begins(spec=told)
+        loop.until_it_begins(spec=body)
         loop.end("Failed")
     loop.now += timedelta(seconds=120)
-    assert "3 runs in a row" in why(loop.look(spec=told))
+    assert "3 runs in a row" in why(loop.look(spec=body))
 
 
 def test_an_operator_that_dies_forgets_no_rest() -> None:

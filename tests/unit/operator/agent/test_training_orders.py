@@ -14,11 +14,11 @@ ORDER = {names.ANNOTATION_TRAIN: "now at 2026-05-01T11:59:00Z by alice@example.c
 def test_an_order_to_train_is_told_with_the_name_and_the_run_that_began() -> None:
     plan = decide(situation(0, annotations=ORDER))
     assert created(plan) == ["la-1"]
-    (told,) = plan.announcements
-    assert told.call.path == f"/api/v1/agents/la/training-orders/{told.identity}"
-    assert told.call.body["by"] == "alice@example.com"
-    assert told.call.body["job"] == "la-1"
-    assert told.call.body["verified"] is False, "nobody checks names here"
+    (announcement,) = plan.announcements
+    assert announcement.call.path == f"/api/v1/agents/la/training-orders/{announcement.identity}"
+    assert announcement.call.body["by"] == "alice@example.com"
+    assert announcement.call.body["job"] == "la-1"
+    assert announcement.call.body["verified"] is False, "nobody checks names here"
 
 
 def test_a_new_leader_tells_the_same_again_for_an_hour() -> None:
@@ -31,9 +31,9 @@ def test_a_new_leader_tells_the_same_again_for_an_hour() -> None:
 
 
 def test_a_name_that_the_api_server_checked_is_no_claim() -> None:
-    seen = situation(0, annotations=ORDER)
-    seen = replace(seen, defaults=replace(seen.defaults, names_are_verified=True))
-    assert decide(seen).announcements[0].call.body["verified"] is True
+    snapshot = situation(0, annotations=ORDER)
+    snapshot = replace(snapshot, defaults=replace(snapshot.defaults, names_are_verified=True))
+    assert decide(snapshot).announcements[0].call.body["verified"] is True
 
 
 def test_a_run_that_nobody_ordered_is_nobodys_order() -> None:

@@ -36,30 +36,30 @@ TRAINING = {
 }
 
 
-def asked(**wish: Any) -> TrainingRequest:
+def request(**wish: Any) -> TrainingRequest:
     return TrainingRequest.model_validate({"request_id": "r1", **wish})
 
 
 def after(**wish: Any) -> Training:
-    found = narrowed(Training.model_validate(TRAINING), asked(**wish))
-    assert found.refusals == ()
-    return found.training
+    result = narrowed(Training.model_validate(TRAINING), request(**wish))
+    assert result.refusals == ()
+    return result.training
 
 
 def agent_with(wish: TrainingRequest, **changes: Any) -> AgentSnapshot:
-    found = situation(0, "r1", spec=spec(training=TRAINING), **changes)
-    assert found.stats is not None
-    return replace(found, stats=found.stats.model_copy(update={"training_wish": wish}))
+    snapshot = situation(0, "r1", spec=spec(training=TRAINING), **changes)
+    assert snapshot.stats is not None
+    return replace(snapshot, stats=snapshot.stats.model_copy(update={"training_wish": wish}))
 
 
 def test_a_request_that_says_nothing_runs_the_template() -> None:
     training = Training.model_validate(TRAINING)
-    assert narrowed(training, asked()).training is training
+    assert narrowed(training, request()).training is training
     assert narrowed(training, None).training is training
 
 
 def test_everything_a_request_may_narrow_reaches_the_run() -> None:
-    wish = asked(
+    wish = request(
         dataset={"since": "2026-01-20T00:00:00Z", "tasks": ["north"], "min_reward": 0.5, "success": True},
         hyperparameters={"learningRate": 0.002, "batchSize": 64},
         compute={"total_steps": 500, "workers": 1, "deadline_seconds": 60},
@@ -78,7 +78,7 @@ def test_everything_a_request_may_narrow_reaches_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("wish", "words"),
     [
         ({"compute": {"workers": 3}}, "compute.workers: 3 is above template.workers (2)"),
         ({"compute": {"total_steps": 1001}}, "compute.total_steps: 1001 is above template.totalSteps (1000)"),
@@ -100,50 +100,50 @@ def test_everything_a_request_may_narrow_reaches_the_run() -> None:
         ({"dataset": {"max_reward": -3.0}}, "dataset.min_reward: 0.0 is above max_reward"),
     ],
 )
-def test_what_would_widen_the_template_is_refused_with_field_value_and_bound(wish: dict[str, Any], said: str) -> None:
-    plan = decide(agent_with(asked(**wish)))
+def test_what_would_widen_the_template_is_refused_with_field_value_and_bound(wish: dict[str, Any], words: str) -> None:
+    plan = decide(agent_with(request(**wish)))
     assert created(plan) == []
-    assert said in plan.status["refusedTrainingRequest"]
+    assert words in plan.status["refusedTrainingRequest"]
     notice = next(item for item in plan.events if item.reason == "TrainingRequestRefused")
     assert notice.message == plan.status["refusedTrainingRequest"]
     assert plan.status["observedTrainingRequest"] == "r1", "it is answered once"
 
 
 def test_a_refused_request_says_all_that_is_wrong_with_it() -> None:
-    found = narrowed(Training.model_validate(TRAINING), asked(compute={"workers": 9}, evaluation={"episodes": 1}))
-    assert len(found.refusals) == 2
+    result = narrowed(Training.model_validate(TRAINING), request(compute={"workers": 9}, evaluation={"episodes": 1}))
+    assert len(result.refusals) == 2
 
 
 def test_a_value_that_the_algorithm_does_not_take_is_refused_although_it_is_listed() -> None:
     training = Training.model_validate(
         {**TRAINING, "requests": {"hyperparameters": [{"parameter": name, "float": WIDE} for name in WRONG]}}
     )
-    found = narrowed(training, asked(hyperparameters={"learningRate": 5.0}))
-    assert found.training is training
-    assert "learningRate: 5.0:" in found.sentence
-    found = narrowed(training, asked(hyperparameters={"learningrate": 5.0}))
-    assert "learningrate: dqn has no such hyperparameter; it has " in found.sentence
+    result = narrowed(training, request(hyperparameters={"learningRate": 5.0}))
+    assert result.training is training
+    assert "learningRate: 5.0:" in result.sentence
+    result = narrowed(training, request(hyperparameters={"learningrate": 5.0}))
+    assert "learningrate: dqn has no such hyperparameter; it has " in result.sentence
 
 
 def test_a_dataset_is_refused_where_the_algorithm_reads_no_log() -> None:
     plays = Training.model_validate({**TRAINING, "template": {"algorithm": "ppo", "totalSteps": 1000}, "data": {}})
-    found = narrowed(plays, asked(dataset={"success": True}))
-    assert found.refusals == ("dataset: ppo reads no logged episodes; leave it out",)
+    result = narrowed(plays, request(dataset={"success": True}))
+    assert result.refusals == ("dataset: ppo reads no logged episodes; leave it out",)
 
 
 def test_a_run_that_somebody_else_asked_for_leaves_a_narrowing_request_for_the_next_one() -> None:
-    wish = asked(compute={"workers": 1})
+    wish = request(compute={"workers": 1})
     plan = decide(agent_with(wish, annotations={names.ANNOTATION_TRAIN: "now"}))
     run = next(item["spec"] for item in plan.apply if item["kind"] == "TrainingJob")
     assert run["workers"] == 2
     assert "observedTrainingRequest" not in plan.status
-    bare = decide(agent_with(asked(), annotations={names.ANNOTATION_TRAIN: "now"}))
+    bare = decide(agent_with(request(), annotations={names.ANNOTATION_TRAIN: "now"}))
     assert bare.status["observedTrainingRequest"] == "r1"
 
 
 def test_the_next_granted_request_clears_the_refusal() -> None:
-    refused = decide(agent_with(asked(compute={"workers": 9}))).status
+    refused = decide(agent_with(request(compute={"workers": 9}))).status
     before = {**refused, "observedTrainingRequest": "r0", "registered": "solving/r1"}
-    plan = decide(agent_with(asked(compute={"workers": 1}), before=before))
+    plan = decide(agent_with(request(compute={"workers": 1}), before=before))
     assert len(created(plan)) == 1
     assert "refusedTrainingRequest" not in plan.status

@@ -26,28 +26,28 @@ def proofs(task: dict[str, Any], uid: str, disturbed: list[str]) -> list[tuple[i
     body = spec()
     body["task"] = task
     status: dict[str, Any] = {"registered": "solving/r1"}
-    found, jobs = [], ()
+    windows, jobs = [], ()
     for turn, how in enumerate(disturbed):
         notes = {names.ANNOTATION_TRAIN: f"turn {turn}"}
-        seen = situation(0, spec=body, before=status, jobs=jobs, annotations=notes)
-        seen.object["metadata"]["uid"] = uid  # type: ignore[index]
-        plan = decide(seen)
+        snapshot = situation(0, spec=body, before=status, jobs=jobs, annotations=notes)
+        snapshot.object["metadata"]["uid"] = uid  # type: ignore[index]
+        plan = decide(snapshot)
         begun = [item for item in plan.apply if item["kind"] == "TrainingJob"]
         assert len(begun) == 1, plan.status["conditions"]
         proof = begun[0]["spec"]["evaluation"]
-        found.append((proof["seed"], proof["firstEpisode"]))
+        windows.append((proof["seed"], proof["firstEpisode"]))
         number = int(begun[0]["metadata"]["name"].removeprefix("la-"))
-        kept = job(number, "Failed" if how == "fails" else "Validated")
+        ended = job(number, "Failed" if how == "fails" else "Validated")
         before, status = status, dict(plan.status)
         if how == "is deleted":
             jobs = ()
         elif how == "operator dies before the status":
-            status, jobs = before, (kept,)
+            status, jobs = before, (ended,)
         elif how == "status is lost":
-            status, jobs = {"registered": "solving/r1"}, (kept,)
+            status, jobs = {"registered": "solving/r1"}, (ended,)
         else:
-            jobs = (kept,)
-    return found
+            jobs = (ended,)
+    return windows
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,12 +55,12 @@ def proofs(task: dict[str, Any], uid: str, disturbed: list[str]) -> list[tuple[i
 def test_no_held_out_episode_judges_two_runs_whatever_became_of_them(
     task: dict[str, Any], uid: object, disturbed: list[str]
 ) -> None:
-    found = proofs(task, str(uid), disturbed)
-    assert len({seed for seed, _ in found}) == 1, "one seed for all runs"
-    firsts = [first for _, first in found]
+    pairs = proofs(task, str(uid), disturbed)
+    assert len({seed for seed, _ in pairs}) == 1, "one seed for all runs"
+    firsts = [first for _, first in pairs]
     assert all(later - earlier >= EPISODES_PER_RUN for earlier, later in pairwise(firsts)), firsts
-    seeds = [seed for proof, first in found for seed in foreign_seeds(Split.HELD_OUT, proof, range(first, first + 100))]
-    assert len(set(seeds)) == 100 * len(found)
+    seeds = [seed for proof, first in pairs for seed in foreign_seeds(Split.HELD_OUT, proof, range(first, first + 100))]
+    assert len(set(seeds)) == 100 * len(pairs)
 
 
 def test_an_agent_under_another_name_or_made_anew_begins_with_other_episodes() -> None:

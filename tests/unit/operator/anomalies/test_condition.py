@@ -13,9 +13,9 @@ def status(*conditions: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_anomaly_names_its_arm() -> None:
-    [told] = judged({"revision a": QUIET, "revision b": DROPPED}, (), 3)
-    assert (told["type"], told["status"], told["reason"]) == ("Anomalous", "True", "SuddenDrop")
-    assert told["message"] == "revision b: 12 after 40"
+    [anomaly] = judged({"revision a": QUIET, "revision b": DROPPED}, (), 3)
+    assert (anomaly["type"], anomaly["status"], anomaly["reason"]) == ("Anomalous", "True", "SuddenDrop")
+    assert anomaly["message"] == "revision b: 12 after 40"
 
 
 def test_figures_that_move_write_no_status() -> None:
@@ -34,5 +34,5 @@ def test_an_event_comes_when_it_begins_and_when_it_is_over() -> None:
 
 def test_nothing_that_was_looked_at_is_no_condition_and_too_little_an_unknown_one() -> None:
     assert judged({}, (), 1) == []
-    [told] = judged({"": ReturnAnomalies(12)}, (), 1)
-    assert (told["status"], told["reason"]) == ("Unknown", "TooFewEpisodes")
+    [anomaly] = judged({"": ReturnAnomalies(12)}, (), 1)
+    assert (anomaly["status"], anomaly["reason"]) == ("Unknown", "TooFewEpisodes")

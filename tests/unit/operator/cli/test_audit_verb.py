@@ -20,7 +20,7 @@ class Proxy:
 
     def __init__(self, *answers: Any, status: int = 200) -> None:
         self.answers, self.status = list(answers), status
-        self.asked: list[tuple[str, str, dict[str, str], Any]] = []
+        self.requests: list[tuple[str, str, dict[str, str], Any]] = []
         self.services: list[str] = []
         self.tokens = 0
 
@@ -36,7 +36,7 @@ class Proxy:
         ) -> tuple[int, str]:
             token = "default/memory.learnloop.dev/team-a/mem" if "/mem-memory" in service else "default/learnloop"
             assert headers == {"x-learnloop-token": token, "x-learnloop-namespace": "team-a"}
-            self.asked.append((method, path, dict(query), body))
+            self.requests.append((method, path, dict(query), body))
             return self.status, json.dumps(self.answers.pop(0))
 
         return send
@@ -56,17 +56,17 @@ def test_an_export_goes_on_to_the_last_page_with_one_token(capsys: pytest.Captur
     cluster = Proxy(*pages)
     audited(cluster, "export", "--after", "7", "--action", "memory.deleted")
     assert capsys.readouterr().out == '{"seq":8}\n{"seq":9}\n{"seq":10}\n'
-    assert [query["after"] for _, _, query, _ in cluster.asked] == ["7", "9"]
-    assert {query["action"] for _, _, query, _ in cluster.asked} == {"memory.deleted"}
+    assert [query["after"] for _, _, query, _ in cluster.requests] == ["7", "9"]
+    assert {query["action"] for _, _, query, _ in cluster.requests} == {"memory.deleted"}
     assert cluster.tokens == 1
 
 
 def test_a_memory_service_has_a_chain_of_its_own() -> None:
     report = {"records": 0, "pending": 2, "head": "", "problem": None}
     cluster = Proxy(report)
-    said = audited(cluster, "verify", "--memory-service", "mem")
+    output = audited(cluster, "verify", "--memory-service", "mem")
     assert cluster.services == ["team-a/mem-memory:http"]
-    assert "2 records are committed and not in the chain yet" in said
+    assert "2 records are committed and not in the chain yet" in output
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tupl
     cluster = Proxy()
     with pytest.raises(CommandError, match=fix):
         audited(cluster, *arguments)
-    assert cluster.asked == []
+    assert cluster.requests == []
 
 
 def test_an_erasure_wants_the_name_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,10 +93,10 @@ def test_an_erasure_wants_the_name_again(monkeypatch: pytest.MonkeyPatch, capsys
         monkeypatch.setattr("sys.stdin", Terminal(answer))
         with pytest.raises(CommandError, match="nothing was erased"):
             audited(cluster, "erase", "--user", "anna")
-        assert cluster.asked == []
+        assert cluster.requests == []
     monkeypatch.setattr("sys.stdin", Terminal("anna\n"))
     audited(cluster, "erase", "--user", "anna")
-    assert cluster.asked == [("POST", "/api/v1/erasure", {}, {"user_id": "anna"})]
+    assert cluster.requests == [("POST", "/api/v1/erasure", {}, {"user_id": "anna"})]
     assert json.loads(capsys.readouterr().out) == RECEIPT
 
 

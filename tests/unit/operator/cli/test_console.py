@@ -175,18 +175,18 @@ def test_an_order_is_about_the_models_that_its_question_showed(
 ) -> None:
     canary, stable = {"revision": "3f9a2c81", "uri": "u"}, {"revision": "b41d07ee", "uri": "u"}
     cluster.objects["modeldeployments", "walker"] = rollout(canary=canary, stable=stable, step=1)
-    seen = {"canary": "3f9a2c81", "stable": "b41d07ee", "blocked": None, "step": 0}
+    models = {"canary": "3f9a2c81", "stable": "b41d07ee", "blocked": None, "step": 0}
     skip = {"verb": "skip"}
     for order, sentence in (
-        ({"seen": {**seen, "canary": "0bad0bad"}}, "canary was 0bad0bad when you were asked, and is 3f9a2c81 now"),
-        ({"seen": {**seen, "blocked": "x"}}, "blocked was x when you were asked, and is none now"),
-        ({**skip, "seen": seen}, "step was 0 when you were asked, and is 1 now"),
+        ({"seen": {**models, "canary": "0bad0bad"}}, "canary was 0bad0bad when you were asked, and is 3f9a2c81 now"),
+        ({"seen": {**models, "blocked": "x"}}, "blocked was x when you were asked, and is none now"),
+        ({**skip, "seen": models}, "step was 0 when you were asked, and is 1 now"),
         ({"seen": "all"}, "what was seen as JSON"),
     ):
         status, _, body = pair[1].ask("POST", "/orders", {**ORDER, **order})
         assert (status, sentence in json.loads(body)["error"]) == (400, True), body
     assert cluster.annotated == []
-    assert pair[1].ask("POST", "/orders", {**ORDER, "seen": seen})[0] == 200, "a hold means the model at any step"
+    assert pair[1].ask("POST", "/orders", {**ORDER, "seen": models})[0] == 200, "a hold means the model at any step"
 
 
 @pytest.mark.parametrize("judged", [[1e308, 1, 1e308, 1], ["a", 1, 2, 3], [3, 1, 3, None], "abcd", 5])
@@ -235,13 +235,13 @@ def test_a_console_ends_by_an_order_after_an_hour_without_a_page_and_after_half_
 def test_looking_at_a_recall_teaches_nothing(pair: tuple[Console, Browser], cluster: WrittenCluster) -> None:
     cluster.records = {"/api/v1/memory/retrieve": {"memories": []}}
     assert pair[1].ask("GET", "/records/recall?namespace=ns&agent=walker&context=stairs")[0] == 200
-    assert cluster.asked[-1][3] == {"agent_id": "walker", "context": "stairs", "k": 10, "logged": False}
-    status, _, said = pair[1].ask("GET", "/records/run?namespace=ns&job=walker-1")
-    assert (status, "nothing at /api/v1/training/runs/walker-1" in json.loads(said)["error"]) == (400, True)
+    assert cluster.requests[-1][3] == {"agent_id": "walker", "context": "stairs", "k": 10, "logged": False}
+    status, _, answer = pair[1].ask("GET", "/records/run?namespace=ns&job=walker-1")
+    assert (status, "nothing at /api/v1/training/runs/walker-1" in json.loads(answer)["error"]) == (400, True)
 
 
 @pytest.mark.parametrize(
-    ("listed", "asked", "seen"),
+    ("listed", "namespace", "namespaces"),
     [
         (("modeldeployments",), "", None),
         ((), "", ("own",)),
@@ -250,13 +250,13 @@ def test_looking_at_a_recall_teaches_nothing(pair: tuple[Console, Browser], clus
     ],
 )
 def test_a_user_sees_the_named_namespaces_or_the_cluster_or_the_own_one(
-    listed: tuple[str, ...], asked: str, seen: tuple[str, ...] | None
+    listed: tuple[str, ...], namespace: str, namespaces: tuple[str, ...] | None
 ) -> None:
     cluster = WrittenCluster("own")
     cluster.patched = set(listed)
-    server, opened, watch = open_console(cluster, DataPlaneAccess, asked)  # type: ignore[arg-type]
+    server, opened, watch = open_console(cluster, DataPlaneAccess, namespace)  # type: ignore[arg-type]
     server.stop()
-    assert watch.namespaces == opened.scope["namespaces"] == seen
+    assert watch.namespaces == opened.scope["namespaces"] == namespaces
 
 
 def test_rights_are_those_of_the_caller(pair: tuple[Console, Browser], cluster: WrittenCluster) -> None:
@@ -269,14 +269,14 @@ class PlayedWatch(KubernetesCluster):
     """Lists and watches as a test plays them; the last step ends the console."""
 
     def __init__(self, steps: list[Any]) -> None:
-        self.steps, self.asked, self.ended = steps, list[tuple[str, str]](), threading.Event()
+        self.steps, self.requests, self.ended = steps, list[tuple[str, str]](), threading.Event()
 
     def list_objects(self, plural: str, namespace: str | None) -> tuple[str, list[dict[str, Any]]]:
-        self.asked.append(("list", ""))
+        self.requests.append(("list", ""))
         return "10", [rollout("a")]
 
     def changes(self, plural: str, namespace: str | None, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        self.asked.append(("watch", version))
+        self.requests.append(("watch", version))
         if not self.steps:
             self.ended.set()
             raise NotAllowedError("the test is over")
@@ -311,7 +311,7 @@ def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_mus
     watching.start()
     assert reads.ended.wait(20.0)
     watching.stop()
-    assert [asked for asked in reads.asked if asked[0] == "watch"][:3] == [("watch", n) for n in ("10", "15", "17")]
-    kinds = " ".join(kind for kind, _ in reads.asked)
+    assert [item for item in reads.requests if item[0] == "watch"][:3] == [("watch", n) for n in ("10", "15", "17")]
+    kinds = " ".join(kind for kind, _ in reads.requests)
     assert kinds.startswith("list watch watch watch list watch list watch list watch")
     assert [item["metadata"]["name"] for item in log.read(None, 0.0).snapshot or []] == ["a"], "as the new list has it"

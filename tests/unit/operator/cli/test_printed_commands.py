@@ -39,14 +39,14 @@ def sources(word: str) -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(ROOT)), path.read_text()
 
 
-KNOWN = {name: {option for one in main.command(name).params for option in one.opts} for name in main.VERBS}
+OPTIONS = {name: {option for one in main.command(name).params for option in one.opts} for name in main.VERBS}
 PROSE = {"needs", "does", "console"}
 
 
 def works(place: str, verb: str, rest: str) -> bool:
     if verb == PLACEHOLDER or (place.startswith("docs/") and verb in PROSE):
         return True
-    return verb in KNOWN and {word for word in rest.split() if word.startswith("-")} <= KNOWN[verb] | {"--help"}
+    return verb in OPTIONS and {word for word in rest.split() if word.startswith("-")} <= OPTIONS[verb] | {"--help"}
 
 
 def test_a_printed_command_has_a_verb_and_options_that_exist() -> None:
@@ -62,5 +62,5 @@ def test_no_sentence_tells_a_person_to_set_an_annotation_that_would_be_refused()
         for place, text in sources(GROUP)
         if place.startswith(("operator/", "crds/learnloop_api/kinds")) and RAW.search(text)
     ]
-    kept = [(place, text) for place, text in sentences if not text.startswith(GROUP) and "already obeyed" not in text]
-    assert kept == []
+    wrong = [(place, text) for place, text in sentences if not text.startswith(GROUP) and "already obeyed" not in text]
+    assert wrong == []

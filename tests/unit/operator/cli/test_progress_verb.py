@@ -44,7 +44,7 @@ class Rig:
     namespace = "team-a"
 
     def __init__(self, *weeks: Any) -> None:
-        self.weeks, self.asked = list(weeks), list[dict[str, str]]()
+        self.weeks, self.queries = list(weeks), list[dict[str, str]]()
 
     def get(self, plural: str, name: str) -> Any:
         assert (plural, name) == ("learningagents", "walker")
@@ -56,26 +56,26 @@ class Rig:
     def forward(self, service: str) -> Any:
         def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
             assert (method, path) == ("GET", "/api/v1/agents/walker/progress")
-            self.asked.append(dict(query))
+            self.queries.append(dict(query))
             return 200, json.dumps({"agent": "walker", "weeks": self.weeks})
 
         return send
 
 
-def told(rig: Rig, *arguments: str) -> str:
+def printed(rig: Rig, *arguments: str) -> str:
     return typed(rig, "progress", "walker", *arguments)
 
 
 def test_the_table_has_a_row_for_every_week() -> None:
     rig = Rig(FIRST, LAST)
-    lines = told(rig, "--weeks", "4").splitlines()
-    assert rig.asked == [{"weeks": "4"}]
+    lines = printed(rig, "--weeks", "4").splitlines()
+    assert rig.queries == [{"weeks": "4"}]
     head = "WEEK OF EPISODES SUCCESS SECONDS TURNS SATISFACTION REWARD TRAININGS TRAINED GAIN"
     assert lines[0].split() == f"{head} PROMOTIONS ROLLBACKS FALSE".split()
     assert lines[2].split() == ["2026-03-09", "100", "65%", "15", "+0.40", "0.3", "2", "100%", "+0.2", "2", "1", "1"]
 
 
 def test_an_agent_without_a_figure_has_one_sentence() -> None:
-    assert told(Rig()) == "walker has no episode, training or deployment in the last 8 weeks"
-    said = told(Rig({"week": "2026-03-02", "episodes": 3}))
-    assert said.splitlines() == ["WEEK OF     EPISODES", "2026-03-02  3"]
+    assert printed(Rig()) == "walker has no episode, training or deployment in the last 8 weeks"
+    output = printed(Rig({"week": "2026-03-02", "episodes": 3}))
+    assert output.splitlines() == ["WEEK OF     EPISODES", "2026-03-02  3"]

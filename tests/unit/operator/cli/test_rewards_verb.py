@@ -30,8 +30,8 @@ class Rig:
 
     namespace = "team-a"
 
-    def __init__(self, *found: Any) -> None:
-        self.found, self.asked = list(found), list[dict[str, str]]()
+    def __init__(self, *answers: Any) -> None:
+        self.rewards, self.queries = list(answers), list[dict[str, str]]()
 
     def get(self, plural: str, name: str) -> Any:
         agent = {"spec": {"rewardPolicyRef": {"name": "paying"}}}
@@ -43,29 +43,29 @@ class Rig:
     def forward(self, service: str) -> Any:
         def send(method: str, path: str, query: Any, headers: Any, body: Any, seconds: float) -> tuple[int, str]:
             assert (method, path) == ("GET", "/api/v1/rewards/history")
-            self.asked.append(dict(query))
-            return 200, json.dumps({"rewards": self.found, "next": None})
+            self.queries.append(dict(query))
+            return 200, json.dumps({"rewards": self.rewards, "next": None})
 
         return send
 
 
-def told(rig: Rig, *arguments: str) -> str:
+def printed(rig: Rig, *arguments: str) -> str:
     return typed(rig, "rewards", "walker", *arguments)
 
 
 def test_the_suspicion_stands_above_the_rewards_and_a_missing_component_is_blank() -> None:
     rig = Rig(REWARD, OLDER)
-    head, table = told(rig, "--limit", "2").split("\n\n")
+    head, table = printed(rig, "--limit", "2").split("\n\n")
     assert head.splitlines() == ["policy     paying, revision abc", "suspicion  28% repeat; look at t1"]
     assert [line.split() for line in table.splitlines()] == [
         ["TIME", "TRAJECTORY", "REWARD", "RAW", "SURE", "DONE", "QUICK", "BROKEN"],
         ["2026-03-01", "12:00:00", "t1", "0.510", "0.800", "75%", "1", "0.25"],
         ["2026-03-01", "12:00:00", "t0", "-5.000", "0.800", "75%", "0", "no-leak"],
     ]
-    assert rig.asked == [{"agent_id": "walker", "limit": "2"}]
+    assert rig.queries == [{"agent_id": "walker", "limit": "2"}]
 
 
 def test_an_agent_without_rewards_says_so_and_a_limit_out_of_bounds_is_refused() -> None:
-    assert told(Rig()).endswith("no episode is rewarded yet")
+    assert printed(Rig()).endswith("no episode is rewarded yet")
     assert main(["rewards", "walker", "--limit", "0"]) == main(["progress", "walker", "--weeks", "105"]) == 2
     assert main(["console", "--port", "65536"]) == 2

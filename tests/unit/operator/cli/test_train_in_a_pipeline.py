@@ -37,16 +37,16 @@ class Pipeline:
     namespace = "ns"
 
     def __init__(self, phase: str) -> None:
-        self.looks, self.phase, self.asked = 0, phase, False
+        self.looks, self.phase, self.is_annotated = 0, phase, False
 
     def user(self) -> str:
         return "ci"
 
     def get(self, plural: str, name: str) -> dict[str, Any]:
-        return body("LearningAgent", name, trainings=6 + self.asked)
+        return body("LearningAgent", name, trainings=6 + self.is_annotated)
 
     def annotate(self, plural: str, name: str, values: Any) -> None:
-        self.asked = True
+        self.is_annotated = True
 
     def find(self, plural: str, name: str) -> dict[str, Any] | None:
         assert name == "la-7", "the run that was asked for, and no older one"
@@ -100,8 +100,8 @@ def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, caps
     options = {"wait": True, "timeout": 0.05}
     with pytest.raises(CommandError, match="la-7 has not ended"):
         train(Waits("Validated"), "la", **options)
-    said = "la has not begun a run: RewardPolicy 'walker' is missing: create it\n"
-    assert capsys.readouterr().err == said, "once, on one line"
+    output = "la has not begun a run: RewardPolicy 'walker' is missing: create it\n"
+    assert capsys.readouterr().err == output, "once, on one line"
 
 
 @pytest.mark.parametrize("status", [None, 429, 503])
@@ -133,12 +133,12 @@ def test_an_engine_is_checked_by_a_run_that_leaves_nothing() -> None:
         get = find
 
         def delete(self, _: str, name: str) -> None:
-            self.asked = name.startswith("engine-check-")
+            self.is_annotated = name.startswith("engine-check-")
 
     good, bad = Rig("Validated"), Rig("Failed")
     assert "own:1 keeps to" in engine(good, "check", "own:1", ["own"])
     with pytest.raises(CommandError, match=r"own:1 does not keep to .*Failed because"):
         engine(bad, "check", "own:1", ["own"])
-    assert (good.asked, bad.asked) == (True, True), "the job is deleted"
+    assert (good.is_annotated, bad.is_annotated) == (True, True), "the job is deleted"
     with pytest.raises(CommandError, match=r"^engine-check-.* has not ended in 0 s"):
         engine(Rig("Training"), "check", "own:1", ["own"], timeout=0.0)

@@ -18,23 +18,23 @@ OBEYED = "\x1b\x07\r\u202e\x9b"
 def test_no_command_prints_what_a_terminal_obeys(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fails: bool
 ) -> None:
-    def said(cluster: Any, name: str) -> str:
+    def output(cluster: Any, name: str) -> str:
         if fails:
             raise CommandError(EVIL)
         return EVIL
 
     monkeypatch.setattr(cluster, "KubernetesCluster", lambda *_: None)
-    monkeypatch.setattr(inspection, "why", said)
+    monkeypatch.setattr(inspection, "why", output)
     assert command.main(["why", "la"]) == int(fails)
     printed = capsys.readouterr()
     assert not set(OBEYED) & set(printed.out + printed.err)
     assert "\\u001b]0;owned\\u0007" in printed.out + printed.err, "it is shown, not hidden"
 
 
-@pytest.mark.parametrize("said", ["x ##vso[task.setvariable variable=PATH]evil", "a ##[error]b", "##teamcity[x]"])
-def test_a_pipelines_log_takes_no_order_from_what_a_run_said(said: str) -> None:
-    assert not re.search(r"##\w*\[", shown(said))
-    assert json.loads(f'"{shown(said)}"') == said
+@pytest.mark.parametrize("text", ["x ##vso[task.setvariable variable=PATH]evil", "a ##[error]b", "##teamcity[x]"])
+def test_a_pipelines_log_takes_no_order_from_what_a_run_said(text: str) -> None:
+    assert not re.search(r"##\w*\[", shown(text))
+    assert json.loads(f'"{shown(text)}"') == text
     for line in ("::add-mask::secret", "fine\n  ::stop-commands::x", "fine\r::error::x"):
         assert not re.search(r"^\s*::", shown(line), re.MULTILINE)
     assert shown("std::vector :: ## [a] #1 a:b") == "std::vector :: ## [a] #1 a:b"

@@ -69,7 +69,7 @@ def rollout(**fields: Any) -> Objects:
     return Objects(modeldeployments={"x": {"status": fields}})
 
 
-def said(cluster: Objects, verb: str) -> str:
+def printed(cluster: Objects, verb: str) -> str:
     """What the annotation says without its time; nothing else was written."""
     assert set(cluster.annotations) == {verb_annotation(verb)}
     what, _, rest = cluster.annotations[verb_annotation(verb)].partition(" at ")
@@ -104,7 +104,7 @@ HELD = {"hand": {"verb": "pause", "by": "bob", "at": "2026-01-31T12:00:00Z"}}
 def test_a_verb_names_what_is_shown_and_who_says_it(verb: Any, fields: dict[str, Any], written: str) -> None:
     cluster = rollout(**fields)
     assert verb(cluster, "x")
-    assert said(cluster, verb.__name__) == written
+    assert printed(cluster, verb.__name__) == written
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_a_retry_unblocks_the_revision_that_is_named_or_all() -> None:
     blocked = {"blockedRevision": PINS[1], "blockedRevisions": PINS}
     cluster = rollout(**blocked)
     retry(cluster, "x", revision="aaaaaaaa")
-    assert said(cluster, "retry") == "aaaaaaaa by alice"
+    assert printed(cluster, "retry") == "aaaaaaaa by alice"
     assert retry(cluster, "x", every=True) == "aaaaaaaa, bbbbbbbb may try again"
-    assert said(cluster, "retry") == "all by alice"
+    assert printed(cluster, "retry") == "all by alice"
     with pytest.raises(CommandError, match="has not blocked --revision 'cccccccc': it has aaaaaaaa, bbbbbbbb"):
         retry(cluster, "x", revision="cccccccc")
 
@@ -176,7 +176,7 @@ def test_a_model_that_waits_for_the_end_of_a_guard_is_named_by_skip_and_promote(
             modeldeployments={"x": guarding}, learningagents={"x": {"status": {"model": {**model, "source": "pinned"}}}}
         )
         assert verb(cluster, "x", **more).startswith(f"asked to begin {new} now")
-        assert said(cluster, verb.__name__) == f"{new} by alice"
+        assert printed(cluster, verb.__name__) == f"{new} by alice"
     with pytest.raises(CommandError, match="has no canary"):
         verb(rollout(phase="Healthy", stable=ARM), "x", **more)
 
@@ -205,10 +205,10 @@ def test_why_tells_of_the_arms_of_an_experiment_and_of_the_copies_in_shadow() ->
     arm = {"name": "b", "revision": "cccccccc", "weight": 20, "standing": "playing"}
     shown = {**arm, "mean": 0.81, "low": 0.7, "high": 0.9, "episodes": 120, "chanceBetter": 0.97}
     fields = {"experiment": {"id": "dddddddd", "phase": "Running", "message": "going on", "arms": [shown]}}
-    said = why(rollout(phase="Progressing", shadow={"message": "212 requests compared"}, **fields), "x")
-    assert "experiment dddddddd: Running: going on" in said
-    assert "  b cccccccc 20 %: 0.81 [0.7, 0.9] over 120 episodes; P(better than stable) 0.9700; playing" in said
-    assert "212 requests compared" in said
+    printed = why(rollout(phase="Progressing", shadow={"message": "212 requests compared"}, **fields), "x")
+    assert "experiment dddddddd: Running: going on" in printed
+    assert "  b cccccccc 20 %: 0.81 [0.7, 0.9] over 120 episodes; P(better than stable) 0.9700; playing" in printed
+    assert "212 requests compared" in printed
 
 
 def test_train_asks_once_and_refuses_what_cannot_train() -> None:
@@ -216,8 +216,8 @@ def test_train_asks_once_and_refuses_what_cannot_train() -> None:
     cluster = Objects(learningagents={"x": ready})
     assert train(cluster, "x") == "requested x-3"
     assert set(cluster.annotations) == {ANNOTATION_TRAIN}
-    for spec, said in (({}, "spec.training"), ({"training": {"a": 1}, "suspend": True}, "spec.suspend")):
-        with pytest.raises(CommandError, match=said):
+    for spec, printed in (({}, "spec.training"), ({"training": {"a": 1}, "suspend": True}, "spec.suspend")):
+        with pytest.raises(CommandError, match=printed):
             train(Objects(learningagents={"x": {"spec": spec}}), "x")
 
 
@@ -239,9 +239,9 @@ def test_trace_walks_from_the_model_to_the_experience() -> None:
         trainingjobs={"x-1": job},
         rewardpolicies={"p": {"status": {"revision": "r2"}}},
     )
-    said = trace(cluster, "x", arm="stable")
+    printed = trace(cluster, "x", arm="stable")
     for part in ("x-1: ppo, 1000 steps", "487.2 [481.0, 492.1] over 100", "p revision r1; now r2", "200 trajectories"):
-        assert part in said
+        assert part in printed
     assert "nothing to trace" in trace(cluster, "x", arm="canary")
 
 
@@ -251,9 +251,9 @@ def test_trace_says_where_the_trail_ends() -> None:
 
 
 def test_why_tells_verdict_arms_and_log() -> None:
-    said = why(rollout(phase="Guarding", verdict="guarding it", stable=ARM, previous=OLD), "x")
+    printed = why(rollout(phase="Guarding", verdict="guarding it", stable=ARM, previous=OLD), "x")
     for part in ("guarding it", "aaaaaaaa https://m/1, 0/0 ready", "00:00:00  Promoted: it did well"):
-        assert part in said
+        assert part in printed
     assert "has not looked at it yet" in why(rollout(), "x")
 
 
@@ -267,16 +267,16 @@ def test_without_kubectl_the_command_fails_with_one_sentence(
 
 def test_an_override_is_signed_with_its_end_and_reason() -> None:
     cluster = rollout(phase="Healthy")
-    asked: dict[str, Any] = {"agent": "cart", "span": "30m", "reason": "wrong prices"}
-    assert "cart gets no answer for 30m" in override(cluster, "x", **asked | {"stop": True})
-    what, by = said(cluster, "override").split(" by ")
+    order: dict[str, Any] = {"agent": "cart", "span": "30m", "reason": "wrong prices"}
+    assert "cart gets no answer for 30m" in override(cluster, "x", **order | {"stop": True})
+    what, by = printed(cluster, "override").split(" by ")
     fields = parse_qs(what)
     assert (fields["instead"], fields["agent"], fields["reason"], by) == (["stop"], ["cart"], ["wrong prices"], "alice")
     assert fields["for"] == ["1800"], "no clock of this machine's is in it"
-    override(cluster, "x", **asked | {"answer": "call by phone at noon"})
-    assert said(cluster, "override").count(" by ") == 1, "nothing in it is taken for a name"
-    override(cluster, "x", **asked | {"end": True})
-    assert said(cluster, "override") == "instead=none&agent=cart by alice"
+    override(cluster, "x", **order | {"answer": "call by phone at noon"})
+    assert printed(cluster, "override").count(" by ") == 1, "nothing in it is taken for a name"
+    override(cluster, "x", **order | {"end": True})
+    assert printed(cluster, "override") == "instead=none&agent=cart by alice"
     for wrong in ({"span": "8d"}, {"span": "soon"}, {"reason": " "}, {"reason": "x" * 1000}):
         with pytest.raises(CommandError, match=r"--for|--reason"):
-            override(cluster, "x", **asked | {"stop": True} | wrong)
+            override(cluster, "x", **order | {"stop": True} | wrong)

@@ -40,10 +40,10 @@ def answered(status: dict[str, Any]) -> str:
 def test_why_of_a_promoted_model_has_its_figures_and_when_it_was_promoted() -> None:
     stable = {"revision": "aaaaaaaa", "uri": "https://m/1", "episodes": 422, "meanReturn": -84.2, "successRate": 0.981}
     promoted = "2026-01-31T11:30:00Z"
-    said = answered({"phase": "Healthy", "verdict": "serves", "stable": stable, "promotedAt": promoted})
-    assert "422 episodes, mean return -84.2, success rate 98.1%" in said
-    assert "aaaaaaaa at 2026-01-31T11:30:00Z" in said
-    assert "evidence" not in said
+    output = answered({"phase": "Healthy", "verdict": "serves", "stable": stable, "promotedAt": promoted})
+    assert "422 episodes, mean return -84.2, success rate 98.1%" in output
+    assert "aaaaaaaa at 2026-01-31T11:30:00Z" in output
+    assert "evidence" not in output
 
 
 def test_why_calls_a_ratio_that_is_not_breached_no_breach() -> None:
@@ -67,7 +67,7 @@ def test_why_tells_the_evidence_the_orders_and_who_decided_what() -> None:
         "decisions": [decided, {**decided, "verb": "abort", "verified": True, "step": 2}],
     }
 
-    said = answered({**ROLLOUT, **more})
+    output = answered({**ROLLOUT, **more})
     for part in (
         "pause by alice (as claimed) since 2026-01-31T11:59:00Z",
         "would go back to https://m/0",
@@ -75,4 +75,4 @@ def test_why_tells_the_evidence_the_orders_and_who_decided_what() -> None:
         "pause aaaaaaaa by alice (as claimed): obeyed: on hold at 25 %",
         "abort aaaaaaaa at step 2 by alice: obeyed",
     ):
-        assert part in said
+        assert part in output

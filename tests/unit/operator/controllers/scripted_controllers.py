@@ -21,10 +21,10 @@ class Scripted:
 
     errors: dict[str, Exception]
     kind: Any = TRAINING_JOB
-    seen: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
     async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
-        self.seen.append(name)
+        self.names.append(name)
         if name in self.errors:
             raise self.errors[name]
         return BaseSnapshot(now=NOW, object={"metadata": {"name": name, "namespace": namespace}})

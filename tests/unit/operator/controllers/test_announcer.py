@@ -28,7 +28,7 @@ async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: An
     done = asyncio.Event()
 
     async def accept(_: web.Request) -> web.Response:
-        if len(wire.asked) == 5:
+        if len(wire.requests) == 5:
             done.set()
         return web.json_response({})
 
@@ -43,8 +43,8 @@ async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: An
     with suppress(asyncio.CancelledError):
         await running
     await client.close()
-    told = [(path.split("/")[4], json.loads(body)["revision"]) for _, path, body in wire.asked]
-    assert told == [("a", "r1"), ("a", "r1"), ("b", "r1"), ("a", "r2"), ("a", "r1")], "the first was tried twice"
+    revisions = [(path.split("/")[4], json.loads(body)["revision"]) for _, path, body in wire.requests]
+    assert revisions == [("a", "r1"), ("a", "r1"), ("b", "r1"), ("a", "r2"), ("a", "r1")], "the first was tried twice"
 
 
 async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_later(
@@ -70,7 +70,7 @@ async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_late
     running = asyncio.create_task(announcer.run())
     announcer.say("ns", _call("a", "r1"))
     await asyncio.wait_for(refused.wait(), 60)
-    assert wire.asked == []
+    assert wire.requests == []
     leading.append(True)
     await asyncio.wait_for(done.wait(), 60)
     running.cancel()
@@ -84,17 +84,17 @@ def test_a_rollout_tells_of_the_model_that_serves_and_of_a_canary_only_when_it_i
     assert cluster.reconcile().announcements == (), "nothing serves yet"
     cluster.run(10)
     cluster.wish(1, BETTER)
-    told: list[ModelDeployed] = []
+    announced: list[ModelDeployed] = []
     for _ in range(600):
         event = ModelDeployed.model_validate(cluster.reconcile().announcements[0].call.body)
-        if not told or told[-1].revision != event.revision:
-            told.append(event)
-        if len(told) == 2:
+        if not announced or announced[-1].revision != event.revision:
+            announced.append(event)
+        if len(announced) == 2:
             break
         cluster.run(1)
-    assert [item.uri for item in told] == [uri(0), uri(1)]
-    assert told[1].previous_revision == told[0].revision
-    assert told[1].verdict.startswith(f"promoted {told[1].revision}")
+    assert [item.uri for item in announced] == [uri(0), uri(1)]
+    assert announced[1].previous_revision == announced[0].revision
+    assert announced[1].verdict.startswith(f"promoted {announced[1].revision}")
 
 
 def test_a_rollback_is_told_for_an_hour_with_the_sentence_and_what_serves_now() -> None:
@@ -106,14 +106,14 @@ def test_a_rollback_is_told_for_an_hour_with_the_sentence_and_what_serves_now() 
         if cluster.status["phase"] == "RolledBack":
             break
     news = {item.call.path: item for item in cluster.reconcile().announcements}
-    found = news["/api/v1/models/md/rolled-back"]
-    event = ModelDeployed.model_validate(found.call.body)
+    body = news["/api/v1/models/md/rolled-back"]
+    event = ModelDeployed.model_validate(body.call.body)
     blocked = cluster.status["blockedRevision"]
     assert (event.event, event.revision, event.reason) == ("rolled_back", blocked["revision"], blocked["reason"])
     assert event.verdict == blocked["message"]
     assert event.previous_revision == cluster.status["stable"]["revision"]
     assert [step.weight for step in event.schedule] == event.canary_weights
-    again = next(item for item in cluster.reconcile().announcements if item.call.path == found.call.path)
-    assert again == found, "the same news every time"
+    again = next(item for item in cluster.reconcile().announcements if item.call.path == body.call.path)
+    assert again == body, "the same news every time"
     cluster.tick(3601)
     assert "/api/v1/models/md/rolled-back" not in {item.call.path for item in cluster.reconcile().announcements}

@@ -52,7 +52,7 @@ async def test_one_broken_object_never_stops_the_others() -> None:
     made = runtime(controller)
     for name in ("a", "b", "c"):
         await made.one_pass(ObjectKey("TrainingJob", "ns", name))
-    assert controller.seen == ["a", "b", "c"]
+    assert controller.names == ["a", "b", "c"]
     assert made._failures == {A: 1, B: 1}
     del controller.errors["a"]
     await made.one_pass(A)
@@ -61,14 +61,14 @@ async def test_one_broken_object_never_stops_the_others() -> None:
 
 
 async def test_a_breach_has_its_pass_while_every_worker_waits_for_something_slow() -> None:
-    over, seen = asyncio.Event(), list[str]()
+    over, names = asyncio.Event(), list[str]()
 
     class Slow(Scripted):
         async def gather(self, namespace: str, name: str) -> BaseSnapshot | None:
-            seen.append(name)
+            names.append(name)
             if name == TRIED.name:
                 over.set()
-            elif len(seen) == 2:
+            elif len(names) == 2:
                 made.mark(TRIED.kind, TRIED.namespace, TRIED.name, first=True)
             await asyncio.Event().wait()  # as a dry run of a RewardPolicy takes its time
 
@@ -78,7 +78,7 @@ async def test_a_breach_has_its_pass_while_every_worker_waits_for_something_slow
         made.mark("TrainingJob", "ns", name)
     working = asyncio.create_task(made.run())
     await asyncio.wait_for(over.wait(), 50)
-    assert seen == ["a", "b", TRIED.name]
+    assert names == ["a", "b", TRIED.name]
     working.cancel()
     made._leadership.acquired.clear()
 
@@ -164,13 +164,13 @@ def test_a_quota_is_said_in_the_status_and_takes_nobodys_readiness_away() -> Non
     snapshot = BaseSnapshot(
         now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}, "status": {"conditions": ready}}
     )
-    found = {item["type"]: item for item in blamed(snapshot, Forbidden("exceeded quota: tight"))["conditions"]}
-    assert {name: item["status"] for name, item in found.items()} == {
+    conditions = {item["type"]: item for item in blamed(snapshot, Forbidden("exceeded quota: tight"))["conditions"]}
+    assert {name: item["status"] for name, item in conditions.items()} == {
         "Ready": "True",
         "Reconciling": "True",
         "Stalled": "False",
     }
-    assert (found["Ready"]["reason"], found["Ready"]["message"]) == ("Forbidden", "exceeded quota: tight")
+    assert (conditions["Ready"]["reason"], conditions["Ready"]["message"]) == ("Forbidden", "exceeded quota: tight")
 
 
 def test_what_failed_shows_where_kubectl_get_looks() -> None:
@@ -201,9 +201,9 @@ async def test_lines_of_a_pass_that_failed_say_object_revision_and_trace(error: 
         logging.getLogger("after").warning("of nothing")
     finally:
         root.handlers, root.level = before, level
-    *told, last = [json.loads(line) for line in text.getvalue().splitlines()]
-    assert told
-    for line in told:
+    *lines, last = [json.loads(line) for line in text.getvalue().splitlines()]
+    assert lines
+    for line in lines:
         assert (line["object"], line["revision"]) == ("TrainingJob ns/a", "3f9a2c81")
         assert len(line["trace_id"]) == 32
     assert set(last) == {"at", "level", "logger", "message"}

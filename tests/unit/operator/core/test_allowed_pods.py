@@ -26,7 +26,7 @@ HOST = {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"image": "evil/miner:1"}, "pod.image: 'evil/miner:1' begins with none of registry.example.com/;"),
         ({"serviceAccountName": "admin"}, "pod.serviceAccountName: 'admin' is none of trainer;"),
@@ -38,10 +38,10 @@ HOST = {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}
         ({"env": [{"name": "A", "valueFrom": {"fileKeyRef": {}}}]}, "pod.env[0].valueFrom: 'fileKeyRef' is a source"),
     ],
 )
-def test_field_value_and_fix_are_named(options: dict[str, Any], said: str) -> None:
-    found = forbidden(PodOptions.model_validate(options), "pod", RULES)
-    assert found.startswith(said)
-    assert "of the chart" in found
+def test_field_value_and_fix_are_named(options: dict[str, Any], sentence: str) -> None:
+    problem = forbidden(PodOptions.model_validate(options), "pod", RULES)
+    assert problem.startswith(sentence)
+    assert "of the chart" in problem
 
 
 def test_what_the_lists_name_is_allowed() -> None:
@@ -70,8 +70,8 @@ def test_a_gang_with_a_forbidden_pod_never_begins() -> None:
 
 
 def test_a_gang_that_runs_goes_on_when_the_lists_get_shorter() -> None:
-    seen = situation({"attempts": 1}, job=job(), spec=spec(pod={"image": "evil:1"}), pod_rules=RULES)
-    assert reason(plan(seen)) != "PodNotAllowed"
+    snapshot = situation({"attempts": 1}, job=job(), spec=spec(pod={"image": "evil:1"}), pod_rules=RULES)
+    assert reason(plan(snapshot)) != "PodNotAllowed"
 
 
 def test_a_new_model_with_a_forbidden_pod_is_no_model_and_what_serves_goes_on() -> None:
@@ -98,9 +98,9 @@ def test_an_agent_says_which_of_its_pods_is_forbidden_and_starts_none(at: str) -
     else:
         body["task"]["environment"]["actors"] = {**body["task"]["environment"].get("actors", {}), "pod": HOST}
     made = decide_agent(agents.situation(900, spec=body))
-    said = next(item for item in made.status["conditions"] if item["type"] == "Ready")
-    assert (said["status"], said["reason"]) == ("False", "PodNotAllowed")
-    assert "hostPath" in said["message"]
+    ready = next(item for item in made.status["conditions"] if item["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "PodNotAllowed")
+    assert "hostPath" in ready["message"]
     assert agents.created(made) == []
     assert not [item for item in made.apply if item["kind"] == "Deployment" and at == "actors"]
 
@@ -132,24 +132,24 @@ def test_an_agent_names_the_forbidden_image_of_its_model_server() -> None:
     body = agents.spec()
     language = {"server": {"image": "evil:1"}}
     body.setdefault("deployment", {}).setdefault("template", {})["serving"] = {"language": language}
-    seen = replace(agents.situation(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=RULES))
-    ready = next(item for item in decide_agent(seen).status["conditions"] if item["type"] == "Ready")
+    snapshot = replace(agents.situation(900, spec=body), defaults=AgentDefaults("serving", "http://data", pods=RULES))
+    ready = next(item for item in decide_agent(snapshot).status["conditions"] if item["type"] == "Ready")
     assert ready["message"].startswith("spec.deployment.template.serving.language.server.image: 'evil:1'")
 
 
 def test_actors_that_play_end_when_the_platform_takes_their_pod_back() -> None:
     body = agents.spec()
     body["task"]["environment"]["actors"] = {"replicas": 2, "pod": {"image": "evil:1"}}
-    seen = agents.situation(0, spec=body, actors={"readyReplicas": 2})
-    seen = replace(seen, defaults=AgentDefaults("serving", "http://data", pods=RULES))
-    (playing,) = [item for item in decide_agent(seen).apply if item["kind"] == "Deployment"]
+    snapshot = agents.situation(0, spec=body, actors={"readyReplicas": 2})
+    snapshot = replace(snapshot, defaults=AgentDefaults("serving", "http://data", pods=RULES))
+    (playing,) = [item for item in decide_agent(snapshot).apply if item["kind"] == "Deployment"]
     assert playing["spec"]["replicas"] == 0
     assert "evil:1" not in str(playing)
 
 
 def test_the_lists_come_from_the_chart_and_a_bad_one_stops_the_operator() -> None:
-    found = settings_of({"LEARNLOOP_POD_RULES": '{"images": ["a/"], "volumeKinds": []}'})
-    assert found.pod_rules == PodRules(images=("a/",), volume_kinds=())
+    configured = settings_of({"LEARNLOOP_POD_RULES": '{"images": ["a/"], "volumeKinds": []}'})
+    assert configured.pod_rules == PodRules(images=("a/",), volume_kinds=())
     for wrong in ("[]", "{", '{"images": "a/"}', '{"images": [1]}', '{"image": ["a/"]}'):
         with pytest.raises(ConfigurationError, match="LEARNLOOP_POD_RULES"):
             settings_of({"LEARNLOOP_POD_RULES": wrong})

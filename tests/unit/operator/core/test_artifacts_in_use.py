@@ -55,12 +55,12 @@ async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: A
     data_plane = DataPlane(wire.url, "/nonexistent")
     keeper = ArtifactUsageReporter(kube, data_plane, lambda: ["ns"])
     await keeper.tell("ns")
-    method, path, body = wire.asked[-1]
+    method, path, body = wire.requests[-1]
     assert (method, path) == ("PUT", "/api/v1/artifacts/in-use")
     assert json.loads(body) == {"sha256": [A, B, C, E], "jobs": ["going"]}
     wire.script[:] = []
     wire.answer(403, {"message": "no"})
-    told = len([path for _, path, _ in wire.asked if path.endswith("in-use")])
+    count = len([path for _, path, _ in wire.requests if path.endswith("in-use")])
     with pytest.raises(KubeError):
         await keeper.tell("ns")
     running = asyncio.create_task(keeper.run(first=0.0, every=0.01))
@@ -70,4 +70,4 @@ async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: A
     with suppress(asyncio.CancelledError):
         await running
     await data_plane.close()
-    assert len([path for _, path, _ in wire.asked if path.endswith("in-use")]) == told
+    assert len([path for _, path, _ in wire.requests if path.endswith("in-use")]) == count

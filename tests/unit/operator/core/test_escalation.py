@@ -10,10 +10,10 @@ from learnloop_operator.core.allowed_pods import PodRules
 
 
 def test_no_field_of_a_pod_gets_its_author_what_the_platform_does_not_allow() -> None:
-    found = escalation.attack(200, 20)
-    assert found.breaches == []
-    assert found.tried >= 800
-    assert found.figures["pods"] > 50, "what is allowed is made"
+    finding = escalation.attack(200, 20)
+    assert finding.breaches == []
+    assert finding.tried >= 800
+    assert finding.figures["pods"] > 50, "what is allowed is made"
 
 
 def test_every_field_of_pod_options_is_tried() -> None:
@@ -24,9 +24,9 @@ def test_every_field_of_pod_options_is_tried() -> None:
 def test_the_attack_gets_through_where_nothing_holds(monkeypatch: Any) -> None:
     everything = ("hostPath", "nfs", "projected", "emptyDir")
     monkeypatch.setattr(escalation, "RULES", PodRules(volume_kinds=everything, env_sources=("fileKeyRef",)))
-    told = " ".join(escalation.attack(60, 20).breaches)
+    breaches = " ".join(escalation.attack(60, 20).breaches)
     for flaw in ("image evil", "volume hostPath", "a token of another audience", "ServiceAccount admin", "env A"):
-        assert flaw in told
+        assert flaw in breaches
 
 
 @pytest.mark.parametrize("pod", [{"hostNetwork": True}, {"securityContext": {}}])

@@ -63,7 +63,7 @@ def test_the_cause_is_told_and_not_the_line_that_came_last(log: str, cause: str)
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "sentence"),
     [
         ({"conditions": [UNSCHEDULABLE]}, "Unschedulable: 1 Insufficient nvidia.com/gpu"),
         ({"containerStatuses": [waiting("ImagePullBackOff")]}, "ImagePullBackOff: back-off"),
@@ -100,9 +100,9 @@ def test_the_cause_is_told_and_not_the_line_that_came_last(log: str, cause: str)
         ),
     ],
 )
-def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], said: str) -> None:
-    assert said in trouble(pod(**status))
-    assert said in str(complaint_of(pod(**status)))
+def test_a_pod_that_cannot_start_says_why(status: dict[str, Any], sentence: str) -> None:
+    assert sentence in trouble(pod(**status))
+    assert sentence in str(complaint_of(pod(**status)))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_pod_on_its_way_or_at_work_has_no_trouble(status: dict[str, Any]) -> N
 
 
 def test_a_rank_behind_a_broken_init_container_is_stuck_and_names_it() -> None:
-    seen = rank_of(
+    state = rank_of(
         pod(
             containerStatuses=[waiting("PodInitializing")],
             initContainerStatuses=[waiting("ImagePullBackOff", "not found", "init-pytorch")],
@@ -128,9 +128,9 @@ def test_a_rank_behind_a_broken_init_container_is_stuck_and_names_it() -> None:
         CONTAINERS,
         NOW,
     )
-    assert seen is not None
-    assert seen.stuck
-    assert seen.waiting == "init container init-pytorch: ImagePullBackOff: not found"
+    assert state is not None
+    assert state.stuck
+    assert state.waiting == "init container init-pytorch: ImagePullBackOff: not found"
 
 
 def test_a_deployment_says_why_its_pods_cannot_be_made() -> None:
@@ -154,8 +154,8 @@ def test_a_gang_whose_controller_does_not_run_says_so_after_a_minute() -> None:
     assert condition(fresh, "Ready")["reason"] == "Starting"
     silent = plan(situation({"attempts": 1}, job=job(age=61, has_status=False)))
     assert condition(silent, "Ready")["reason"] == "PodsHeldUp"
-    told = "PyTorchJob t has neither a status nor pods: see that the controller of PyTorchJobs runs"
-    assert condition(silent, "Ready")["message"] == told
+    message = "PyTorchJob t has neither a status nor pods: see that the controller of PyTorchJobs runs"
+    assert condition(silent, "Ready")["message"] == message
     held = plan(situation({"attempts": 1}, job=job(age=61, has_status=False, queued=True)))
     assert condition(held, "Ready")["reason"] == "Queued", "a queue may hold it back before anybody looks at it"
 
@@ -163,16 +163,16 @@ def test_a_gang_whose_controller_does_not_run_says_so_after_a_minute() -> None:
 def test_a_master_that_waits_for_a_worker_without_a_gpu_names_the_gpu_and_waits_for_it() -> None:
     worker = rank(1, 6000, running=False, started=None, waiting="Unschedulable: no GPU", stuck=True)
     beat = heartbeat(phase="starting", message="waiting for 2 of 3 ranks")
-    seen = situation({"attempts": 1}, job=job(age=6000), ranks=(rank(0, 6000), worker), run=run(beat=beat))
-    made = plan(seen)
+    snapshot = situation({"attempts": 1}, job=job(age=6000), ranks=(rank(0, 6000), worker), run=run(beat=beat))
+    made = plan(snapshot)
     assert made.status["phase"] == "Starting"
     assert condition(made, "Ready")["message"] == "pod t-worker-0 waits: Unschedulable: no GPU"
 
 
 def test_a_gang_without_its_image_spends_no_attempt_although_its_workers_give_up_and_are_replaced() -> None:
     master = rank(0, 6000, running=False, started=None, waiting="ErrImagePull: not found", stuck=True)
-    seen = situation({"attempts": 1}, job=job(age=6000), ranks=(master, rank(1, 10), rank(2, 10)))
-    assert condition(plan(seen), "Ready")["message"] == "pod t-master-0 waits: ErrImagePull: not found"
+    snapshot = situation({"attempts": 1}, job=job(age=6000), ranks=(master, rank(1, 10), rank(2, 10)))
+    assert condition(plan(snapshot), "Ready")["message"] == "pod t-master-0 waits: ErrImagePull: not found"
     failed = plan(situation({"attempts": 1}, job=job(state="failed"), ranks=(master, rank(1, 10))))
     assert "pod t-master-0 never started: ErrImagePull" in condition(failed, "Ready")["message"]
 
@@ -192,7 +192,7 @@ async def test_the_newest_failure_event_is_the_reason(wire: Any, kube: KubeClien
         },
     )
     assert await failure_of(kube, "ns", "u-1") == "exceeded quota"
-    assert "regarding.uid%3Du-1" in wire.asked[0][1]
+    assert "regarding.uid%3Du-1" in wire.requests[0][1]
 
 
 async def test_what_a_job_of_the_same_name_said_before_this_gang_is_not_its_reason(wire: Any, kube: KubeClient) -> None:
@@ -203,7 +203,7 @@ async def test_what_a_job_of_the_same_name_said_before_this_gang_is_not_its_reas
     wire.answer(200, {"items": [event("Error creating: no room", "2026-03-01T12:00:00Z"), event("none", "")]})
     assert await failure_of_job(kube, "ns", "t-rank-0", NOW) == ""
     assert await failure_of_job(kube, "ns", "t-rank-0", NOW) == "no room"
-    assert "regarding.name%3Dt-rank-0" in wire.asked[-1][1]
+    assert "regarding.name%3Dt-rank-0" in wire.requests[-1][1]
 
 
 async def test_events_that_may_not_be_read_stop_nothing(wire: Any, kube: KubeClient) -> None:

@@ -74,14 +74,14 @@ def signals(
 def test_a_sign_of_reward_hacking_names_three_trajectories_and_is_told_once() -> None:
     before = decide(situation(agents=1)).status
     assert suspicion(decide(situation(agents=1)))["status"] == "Unknown"
-    found = decide(situation(agents=1, status=dict(before), signals=signals()))
-    assert suspicion(found)["status"] == "True"
-    assert suspicion(found)["message"] == "31 % repeat another; look at trajectories t1, t2, t3"
-    assert [(event.type, event.reason) for event in found.events] == [("Warning", "RewardHackingSuspected")]
-    assert ready(found)["status"] == "True", "a suspicion does not stop the policy"
+    plan = decide(situation(agents=1, status=dict(before), signals=signals()))
+    assert suspicion(plan)["status"] == "True"
+    assert suspicion(plan)["message"] == "31 % repeat another; look at trajectories t1, t2, t3"
+    assert [(event.type, event.reason) for event in plan.events] == [("Warning", "RewardHackingSuspected")]
+    assert ready(plan)["status"] == "True", "a suspicion does not stop the policy"
     for later in (signals(figure="33 %"), None):
-        again = decide(situation(agents=1, status=dict(found.status), signals=later, now=NOW + timedelta(seconds=60)))
-        assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
+        again = decide(situation(agents=1, status=dict(plan.status), signals=later, now=NOW + timedelta(seconds=60)))
+        assert (again.status, again.events) == (plan.status, ()), "the same finding costs no write"
 
 
 def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
@@ -91,15 +91,15 @@ def test_a_dry_run_publishes_nothing_and_tells_how_it_compares() -> None:
     waiting = decide(situation(agents=1, spec=trial, status=dict(before)))
     assert (waiting.calls, waiting.requeue_after is not None, "dryRun" in waiting.status) == ((), True, False)
     figures = DryRunFigures(trajectories=500, correlation=0.81, sentence="rank correlation 0.81 over 500 episodes")
-    told = decide(situation(agents=1, spec=trial, status=dict(before), dry_run=figures))
-    assert told.calls == ()
-    assert told.status["revision"] == before["revision"]
-    assert (told.status["dryRun"]["correlation"], told.status["dryRun"]["trajectories"]) == (0.81, 500)
-    assert ready(told)["message"].endswith(f"over 500 episodes; revision {before['revision']} stays in force")
-    again = decide(situation(agents=1, spec=trial, status=dict(told.status)))
-    assert (again.status, again.events, again.requeue_after) == (told.status, (), None)
-    taken = decide(situation(agents=1, spec=other, status=dict(told.status)))
-    assert taken.status["revision"] == told.status["dryRun"]["revision"], "what was tried is what is published"
+    plan = decide(situation(agents=1, spec=trial, status=dict(before), dry_run=figures))
+    assert plan.calls == ()
+    assert plan.status["revision"] == before["revision"]
+    assert (plan.status["dryRun"]["correlation"], plan.status["dryRun"]["trajectories"]) == (0.81, 500)
+    assert ready(plan)["message"].endswith(f"over 500 episodes; revision {before['revision']} stays in force")
+    again = decide(situation(agents=1, spec=trial, status=dict(plan.status)))
+    assert (again.status, again.events, again.requeue_after) == (plan.status, (), None)
+    taken = decide(situation(agents=1, spec=other, status=dict(plan.status)))
+    assert taken.status["revision"] == plan.status["dryRun"]["revision"], "what was tried is what is published"
     assert "dryRun" not in taken.status
     assert "dryRun" not in taken.calls[0].body
 
@@ -122,17 +122,17 @@ def test_bias_is_told_once_and_its_check_is_no_part_of_the_revision() -> None:
     assert checked.calls == plain.calls, "what is published says nothing of the check"
     assert all(item["type"] != "BiasSuspected" for item in plain.status["conditions"])
     assert bias_condition(checked)["status"] == "Unknown"
-    found = decide(situation(spec=CHECKED, status=dict(checked.status), bias=bias()))
+    plan = decide(situation(spec=CHECKED, status=dict(checked.status), bias=bias()))
     number = checked.status["revision"]
-    assert bias_condition(found)["message"] == f"revision {number}: en earns 0.12 more than de"
-    assert [(event.type, event.reason) for event in found.events] == [("Warning", "BiasSuspected")]
-    assert ready(found)["status"] == "True", "a suspicion does not stop the policy"
+    assert bias_condition(plan)["message"] == f"revision {number}: en earns 0.12 more than de"
+    assert [(event.type, event.reason) for event in plan.events] == [("Warning", "BiasSuspected")]
+    assert ready(plan)["status"] == "True", "a suspicion does not stop the policy"
     for later in (bias(figure="0.13"), None):
-        again = decide(situation(spec=CHECKED, status=dict(found.status), bias=later))
-        assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
-    cleared = decide(situation(spec=CHECKED, status=dict(found.status), bias=bias(False, "NothingFound")))
+        again = decide(situation(spec=CHECKED, status=dict(plan.status), bias=later))
+        assert (again.status, again.events) == (plan.status, ()), "the same finding costs no write"
+    cleared = decide(situation(spec=CHECKED, status=dict(plan.status), bias=bias(False, "NothingFound")))
     assert (bias_condition(cleared)["status"], cleared.events) == ("False", ())
-    removed = decide(situation(spec={}, status=dict(found.status)))
+    removed = decide(situation(spec={}, status=dict(plan.status)))
     assert all(item["type"] != "BiasSuspected" for item in removed.status["conditions"])
 
 
@@ -141,10 +141,10 @@ def test_a_dry_run_tells_the_bias_of_what_is_tried() -> None:
     trial = {**CHECKED, "dryRun": True}
     halfway = decide(situation(spec=trial, dry_run=figures))
     assert ("bias" in halfway.status["dryRun"], halfway.requeue_after is not None) == (False, True)
-    told = decide(situation(spec=trial, status=dict(halfway.status), bias=bias()))
-    assert told.status["dryRun"]["bias"] == "en earns 0.12 more than de"
-    assert (bias_condition(told)["status"], told.requeue_after) == ("True", None)
-    assert [event.reason for event in told.events] == ["BiasSuspected"]
+    plan = decide(situation(spec=trial, status=dict(halfway.status), bias=bias()))
+    assert plan.status["dryRun"]["bias"] == "en earns 0.12 more than de"
+    assert (bias_condition(plan)["status"], plan.requeue_after) == ("True", None)
+    assert [event.reason for event in plan.events] == ["BiasSuspected"]
 
 
 def test_a_revision_that_is_biased_is_held_back_where_the_policy_says_so() -> None:
@@ -171,7 +171,7 @@ async def test_the_check_is_asked_for_with_the_name_of_the_policy(wire: Any, kub
     gathered = await controller(kube, wire.url).gather("ns", "rp")
     assert gathered is not None
     assert gathered.bias == bias()
-    method, path, body = wire.asked[-1]
+    method, path, body = wire.requests[-1]
     assert (method, path) == ("POST", "/api/v1/rewards/bias")
     assert json.loads(body)["reward_policy"] == "rp"
     assert json.loads(body)["policy"]["bias"]["groupBy"] == ["metadata.language"]
@@ -184,10 +184,10 @@ def test_a_first_policy_in_dry_run_is_not_ready() -> None:
 
 
 def test_a_suspicion_ends_with_the_finding_and_with_the_revision() -> None:
-    found = decide(situation(agents=1, status=dict(decide(situation()).status), signals=signals()))
-    cleared = decide(situation(agents=1, status=dict(found.status), signals=signals(False, "NothingFound")))
+    plan = decide(situation(agents=1, status=dict(decide(situation()).status), signals=signals()))
+    cleared = decide(situation(agents=1, status=dict(plan.status), signals=signals(False, "NothingFound")))
     assert (suspicion(cleared)["status"], cleared.events) == ("False", ())
-    changed = decide(situation((0.5, 0.5), agents=1, status=dict(found.status)))
+    changed = decide(situation((0.5, 0.5), agents=1, status=dict(plan.status)))
     assert (suspicion(changed)["status"], suspicion(changed)["reason"]) == ("Unknown", "NotLookedAt")
 
 
@@ -230,7 +230,7 @@ async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_
     assert gathered is not None
     assert (gathered.agents, gathered.signals) == (1, signals())
     path = f"/api/v1/rewards/policies/rp/revisions/{content_revision(RewardPolicySpec())}/signals"
-    assert wire.asked[-1][:2] == ("GET", path)
+    assert wire.requests[-1][:2] == ("GET", path)
 
 
 async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(wire: Any, kube: Any) -> None:
@@ -249,15 +249,15 @@ async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(
     tried = await controller(kube, wire.url).gather("ns", "rp")
     assert tried is not None
     assert tried.dry_run == DryRunFigures(trajectories=7, sentence="s")
-    method, path, body = wire.asked[-1]
+    method, path, body = wire.requests[-1]
     assert (method, path) == ("POST", "/api/v1/rewards/dry-run")
     assert "dryRun" not in json.loads(body)["policy"]
-    asked = len(wire.asked)
+    count = len(wire.requests)
     wire.script.clear()
     wire.answer(200, policy(spec, dict(decide(tried).status)))
     wire.answer(200, {"metadata": {}, "items": []})
     await controller(kube, wire.url).gather("ns", "rp")
-    assert [path for _, path, _ in wire.asked[asked:] if "rewards" in path] == []
+    assert [path for _, path, _ in wire.requests[count:] if "rewards" in path] == []
 
 
 LIMITED = {
@@ -275,22 +275,20 @@ def test_a_constraint_on_a_value_that_nothing_records_is_told_once_with_what_is_
     assert recorded(before) is not None
     unrecorded = {"unrecorded": ["length (constraint short)"], "recorded": ["travelled", "turns"]}
     never = signals(False, "NothingFound").model_copy(update=unrecorded)
-    found = decide(situation(agents=1, spec=LIMITED, status=dict(before.status), signals=never))
-    condition = recorded(found)
+    plan = decide(situation(agents=1, spec=LIMITED, status=dict(before.status), signals=never))
+    condition = recorded(plan)
     assert condition is not None
     assert (condition["status"], condition["reason"]) == ("False", "NeverRecorded")
     assert condition["message"] == (
         "none of the newest 500 episodes has length (constraint short); recorded: travelled, turns; "
         "correct the key, or record it by Episode.outcome()"
     )
-    assert [event.reason for event in found.events] == ["NeverRecorded"]
-    assert ready(found)["status"] == "True"
+    assert [event.reason for event in plan.events] == ["NeverRecorded"]
+    assert ready(plan)["status"] == "True"
     for later in (never.model_copy(update={"rewards": 900}), None):
-        again = decide(situation(agents=1, spec=LIMITED, status=dict(found.status), signals=later))
-        assert (again.status, again.events) == (found.status, ()), "the same finding costs no write"
-    mended = decide(
-        situation(agents=1, spec=LIMITED, status=dict(found.status), signals=signals(False, "NothingFound"))
-    )
+        again = decide(situation(agents=1, spec=LIMITED, status=dict(plan.status), signals=later))
+        assert (again.status, again.events) == (plan.status, ()), "the same finding costs no write"
+    mended = decide(situation(agents=1, spec=LIMITED, status=dict(plan.status), signals=signals(False, "NothingFound")))
     assert (recorded(mended) or {})["status"] == "True"
 
 

@@ -38,9 +38,9 @@ Manifests = Iterable[Any]
 
 def training(name: str = "t", network: WorkloadNetwork | None = USUAL, **changes: Any) -> Manifests:
     """What begins an attempt."""
-    seen = situation(object=resource(name=name), spec=spec(**changes))
+    snapshot = situation(object=resource(name=name), spec=spec(**changes))
     backends = Backends(defaults=replace(DEFAULTS, data_url=DATA_URL, network=network))
-    return launch(seen, backends, 0, "").apply
+    return launch(snapshot, backends, 0, "").apply
 
 
 def agent(network: WorkloadNetwork | None = USUAL, **changes: Any) -> Manifests:
@@ -145,8 +145,8 @@ def test_actors_reach_what_they_are_configured_to_call_and_nobody_reaches_them()
     playing = agent(spec=agent_spec(memory={"serviceRef": {"name": "mem"}}), memory=home)
     network, actor = Network(policies(playing, memory())), party(playing, "actor")
     where = {"learnloop-data": DATA, "la": SERVER, "mem-memory": party(memory(), "memory-service")}
-    found = (URL.fullmatch(item.get("value", "")) for pod in templates(list(playing)) for item in _env(pod))
-    calls = {call[1]: int(call[3]) for call in found if call}
+    matches = (URL.fullmatch(item.get("value", "")) for pod in templates(list(playing)) for item in _env(pod))
+    calls = {call[1]: int(call[3]) for call in matches if call}
     assert set(calls) == set(where)
     for name, port in calls.items():
         assert network.allows(actor, where[name], port), name
@@ -169,8 +169,8 @@ def test_actors_that_go_take_their_policy_along() -> None:
     chosen = agent_spec()
     task = chosen["task"]
     chosen["task"] = {"observations": 4, "actions": 2, "external": {"environment": task["environment"]["name"]}}
-    seen = agent_world(spec=chosen, actors={})
-    gone = decide_agent(replace(seen, defaults=AgentDefaults("s", DATA_URL, network=USUAL))).delete
+    snapshot = agent_world(spec=chosen, actors={})
+    gone = decide_agent(replace(snapshot, defaults=AgentDefaults("s", DATA_URL, network=USUAL))).delete
     assert {("Deployment", "la-actor"), ("NetworkPolicy", "la-actor")} <= {(ref.kind, ref.name) for ref in gone}
 
 
@@ -240,8 +240,8 @@ def test_every_policy_belongs_to_what_it_is_made_for_and_comes_before_its_pods()
 
 def test_settings_read_it_and_refuse_what_cannot_be() -> None:
     given = '{"from": [{"podSelector": {}}], "to": [{}], "closed": false, "apiServerPorts": [6443]}'
-    found = settings_of({"LEARNLOOP_WORKLOAD_NETWORK": given}).workload_network
-    assert found == WorkloadNetwork(({"podSelector": {}},), False, ({},), (6443,))
+    network = settings_of({"LEARNLOOP_WORKLOAD_NETWORK": given}).workload_network
+    assert network == WorkloadNetwork(({"podSelector": {}},), False, ({},), (6443,))
     assert settings_of({}).workload_network is None
     for value in ("x", "[]", '{"from": {}}', '{"to": [1]}', '{"closed": 1}', '{"apiServerPorts": [0]}', '{"a": 1}'):
         with pytest.raises(ConfigurationError, match="LEARNLOOP_WORKLOAD_NETWORK is "):

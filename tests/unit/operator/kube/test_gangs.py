@@ -17,11 +17,11 @@ class Cluster:
 
     def __init__(self, *kinds: str, **owners: str) -> None:
         self.kinds, self.owners = set(kinds), owners
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.workloads: dict[ResourceKind, list[Any]] = {}
 
     async def get(self, kind: ResourceKind, namespace: str, name: str) -> Any:
-        self.asked.append(kind.kind)
+        self.requests.append(kind.kind)
         if kind.kind not in self.kinds:
             raise KindMissing("404", status=404)
         if kind.kind not in self.owners:
@@ -35,40 +35,40 @@ class Cluster:
         return self.workloads[kind] if labels.endswith("=g") else []
 
 
-async def found(cluster: Cluster, asked: str = "auto", recorded: str | None = None) -> tuple[str | None, set[str]]:
-    gang = await find_gang(cluster, resource(), asked, recorded)  # type: ignore[arg-type]
+async def backend(cluster: Cluster, setting: str = "auto", recorded: str | None = None) -> tuple[str | None, set[str]]:
+    gang = await find_gang(cluster, resource(), setting, recorded)  # type: ignore[arg-type]
     return str(gang.object["kind"]) if gang.object else None, set(gang.installed)
 
 
 async def test_where_there_is_no_gang_every_kind_is_asked_about_each_time() -> None:
     cluster = Cluster("Job")
-    assert await found(cluster) == (None, {"job"})
+    assert await backend(cluster) == (None, {"job"})
     cluster.kinds.add("TrainJob")
-    assert await found(cluster) == (None, {"job", "trainjob"}), "installed later, and no restart needed"
+    assert await backend(cluster) == (None, {"job", "trainjob"}), "installed later, and no restart needed"
 
 
 async def test_the_recorded_backend_is_asked_first_and_alone_while_it_has_the_gang() -> None:
     cluster = Cluster(*ALL, TrainJob="u-1")
-    assert (await found(cluster, recorded="trainjob"))[0] == "TrainJob"
-    assert cluster.asked == ["TrainJob"]
-    assert (await found(Cluster(*ALL, Job="u-1"), recorded="trainjob"))[0] == "Job", "begun, and never recorded"
+    assert (await backend(cluster, recorded="trainjob"))[0] == "TrainJob"
+    assert cluster.requests == ["TrainJob"]
+    assert (await backend(Cluster(*ALL, Job="u-1"), recorded="trainjob"))[0] == "Job", "begun, and never recorded"
 
 
 async def test_only_what_the_spec_leaves_open_is_asked_about() -> None:
     cluster = Cluster(*ALL, Job="u-1")
-    assert await found(cluster, asked="trainjob") == (None, {"trainjob"})
-    assert cluster.asked == ["TrainJob"]
+    assert await backend(cluster, setting="trainjob") == (None, {"trainjob"})
+    assert cluster.requests == ["TrainJob"]
 
 
 async def test_an_object_of_the_same_name_that_is_somebody_elses_is_no_gang_of_ours() -> None:
     cluster = Cluster(*ALL, Job="u-of-an-earlier-one")
-    assert (await found(cluster))[0] is None
+    assert (await backend(cluster))[0] is None
 
 
 async def test_a_queue_is_missing_only_where_kueue_is_not_installed() -> None:
     cluster = Cluster()
-    said = await queue_missing(cluster, "ns", "team-a")  # type: ignore[arg-type]
-    assert "LocalQueue team-a" in said
+    message = await queue_missing(cluster, "ns", "team-a")  # type: ignore[arg-type]
+    assert "LocalQueue team-a" in message
     cluster.workloads = {WORKLOAD: []}
     assert await queue_missing(cluster, "ns", "team-a") == ""  # type: ignore[arg-type]
 

@@ -39,19 +39,19 @@ def refusal(reason: str, code: int) -> dict[str, Any]:
 
 
 async def test_a_webhook_that_is_down_is_no_api_server_that_is_down(wire: Any, kube: KubeClient) -> None:
-    said = 'Internal error occurred: failed calling webhook "vjobset.kb.io": no endpoints available for service'
-    wire.answer(500, {"kind": "Status", "status": "Failure", "reason": "InternalError", "message": said, "code": 500})
+    cause = 'Internal error occurred: failed calling webhook "vjobset.kb.io": no endpoints available for service'
+    wire.answer(500, {"kind": "Status", "status": "Failure", "reason": "InternalError", "message": cause, "code": 500})
     with pytest.raises(WebhookUnavailable, match="vjobset"):
         await kube.get(POD, "ns", "t")
-    assert len(wire.asked) == 1, "neither tried again at once nor a reason to slow all other writes down"
+    assert len(wire.requests) == 1, "neither tried again at once nor a reason to slow all other writes down"
 
 
 async def test_a_field_that_a_kinds_definition_lacks_is_no_fault_that_passes(wire: Any, kube: KubeClient) -> None:
-    said = "failed to create typed patch object (ns/t; g/v1, Kind=K): .spec.new: field not declared in schema"
-    wire.answer(500, {"kind": "Status", "status": "Failure", "message": said, "code": 500})
+    message = "failed to create typed patch object (ns/t; g/v1, Kind=K): .spec.new: field not declared in schema"
+    wire.answer(500, {"kind": "Status", "status": "Failure", "message": message, "code": 500})
     with pytest.raises(Invalid, match=r"\.spec\.new: field not declared in schema.*replace its CRD"):
         await kube.get(POD, "ns", "t")
-    assert len(wire.asked) == 1, "the same words are refused again"
+    assert len(wire.requests) == 1, "the same words are refused again"
 
 
 @pytest.mark.parametrize("status", [200, 404])
@@ -74,7 +74,7 @@ async def test_retries_are_bounded(wire: Any, kube: KubeClient) -> None:
     wire.answer(503, refusal("ServiceUnavailable", 503))
     with pytest.raises(Unavailable):
         await kube.get(POD, "ns", "x")
-    assert len(wire.asked) == 3
+    assert len(wire.requests) == 3
 
 
 async def test_a_server_that_hangs_is_unavailable_in_bounded_time(wire: Any) -> None:
@@ -105,7 +105,7 @@ async def test_refusals_have_types_and_are_not_repeated(
     wire.answer(status, refusal(reason, status))
     with pytest.raises(error):
         await kube.get(POD, "ns", "x")
-    assert len(wire.asked) == 1
+    assert len(wire.requests) == 1
 
 
 async def test_a_missing_kind_is_not_mistaken_for_a_missing_object(wire: Any, kube: KubeClient) -> None:
@@ -123,9 +123,9 @@ async def test_an_expired_continue_token_begins_the_list_again(wire: Any, kube: 
     wire.answer(410, refusal("Expired", 410))
     wire.answer(200, first)
     wire.answer(200, {"items": [{"metadata": {"name": "b"}}], "metadata": {}})
-    found = await kube.list(POD, "ns")
-    assert [item["metadata"]["name"] for item in found] == ["a", "b"]
-    assert found[0]["kind"] == "Pod"
+    pods = await kube.list(POD, "ns")
+    assert [item["metadata"]["name"] for item in pods] == ["a", "b"]
+    assert pods[0]["kind"] == "Pod"
 
 
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "ns"}, "data": {}}
@@ -157,7 +157,7 @@ async def test_who_does_not_lead_does_not_write(wire: Any) -> None:
         for write in (kube.create(MANIFEST), kube.delete(CONFIG_MAP.ref("ns", "x")), kube.replace(MANIFEST)):
             with pytest.raises(NotLeading):
                 await write
-    assert wire.asked == []
+    assert wire.requests == []
 
 
 @pytest.mark.parametrize(("questions", "sent"), [(1, 0), (2, 0), (3, 1), (5, 2), (7, 3)])
@@ -168,7 +168,7 @@ async def test_leadership_is_asked_before_each_try_and_again_before_its_first_by
     async with guarded(wire, Leading(questions)) as kube:
         with pytest.raises(NotLeading if sent < 3 else Unavailable):
             await kube.create(MANIFEST)
-    assert len(wire.asked) == sent
+    assert len(wire.requests) == sent
 
 
 async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_replaced_in_the_meantime(
@@ -190,14 +190,14 @@ async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_
         await asyncio.gather(*reads)
         with pytest.raises(NotLeading):
             await write
-    assert not any(method == "POST" for method, _, _ in wire.asked)
+    assert not any(method == "POST" for method, _, _ in wire.requests)
 
 
 async def test_status_that_is_already_there_costs_no_write(wire: Any, kube: KubeClient) -> None:
     metadata = {"uid": "u", "name": "t", "namespace": "ns", "resourceVersion": "1"}
     live = {"apiVersion": TRAINING_JOB.api_version, "kind": "TrainingJob", "metadata": metadata, "status": {"step": 1}}
     await kube.apply_status({"step": 1, "eta": None}, "m", live=live)
-    assert wire.asked == []
+    assert wire.requests == []
 
 
 async def test_a_refused_write_and_a_deletion_correct_the_cache(wire: Any) -> None:
@@ -216,7 +216,7 @@ async def test_a_refused_write_and_a_deletion_correct_the_cache(wire: Any) -> No
     wire.answer(404, refusal("NotFound", 404))
     assert await kube.delete(CONFIG_MAP.ref("ns", "x"), live=newer)
     assert cache.get(CONFIG_MAP, "ns", "x") is None
-    assert json.loads(wire.asked[2][2])["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    assert json.loads(wire.requests[2][2])["preconditions"] == {"uid": "u", "resourceVersion": "7"}
     await kube.close()
 
 
@@ -226,28 +226,28 @@ def test_defaults_of_the_server_are_no_difference() -> None:
     assert covers(desired, live)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("0.5", "500m"), ("1024Mi", "1Gi"), (1, "1"), ("", None), ([], None)])
-def test_the_servers_spelling_is_no_difference(ours: Any, theirs: Any) -> None:
-    assert covers({"a": ours}, {} if theirs is None else {"a": theirs})
+@pytest.mark.parametrize(("ours", "stored"), [("0.5", "500m"), ("1024Mi", "1Gi"), (1, "1"), ("", None), ([], None)])
+def test_the_servers_spelling_is_no_difference(ours: Any, stored: Any) -> None:
+    assert covers({"a": ours}, {} if stored is None else {"a": stored})
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(True, "true"), (1, True), (["a"], ["a", "b"]), (False, None), ("1", "2"), ({"x": 1}, [])]
+    ("ours", "stored"), [(True, "true"), (1, True), (["a"], ["a", "b"]), (False, None), ("1", "2"), ({"x": 1}, [])]
 )
-def test_real_differences_are_seen(ours: Any, theirs: Any) -> None:
-    assert not covers({"a": ours}, {} if theirs is None else {"a": theirs})
+def test_real_differences_are_seen(ours: Any, stored: Any) -> None:
+    assert not covers({"a": ours}, {} if stored is None else {"a": stored})
 
 
 async def test_a_field_that_is_no_longer_wanted_is_a_difference(wire: Any, kube: KubeClient) -> None:
     manifest = {**MANIFEST, "data": {"a": "1", "b": "2"}}
     await applied(wire, kube, manifest)
-    stored = json.loads(wire.asked[-1][2])
+    stored = json.loads(wire.requests[-1][2])
     stored["metadata"] |= {"uid": "u", "resourceVersion": "7"}
     await kube.apply(manifest, "m", live=stored)
-    assert len(wire.asked) == 1, "the same again is no write"
+    assert len(wire.requests) == 1, "the same again is no write"
     wire.answer(200, stored)
     await kube.apply({**manifest, "data": {"a": "1"}}, "m", live=stored)
-    assert len(wire.asked) == 2
+    assert len(wire.requests) == 2
 
 
 async def applied(wire: Any, kube: KubeClient, manifest: dict[str, Any]) -> None:

@@ -27,8 +27,8 @@ def deployment(version: int, name: str = "d", arm: str = "md", **more: Any) -> d
 
 
 def version(cache: ObjectCache, name: str = "d") -> str | None:
-    found = cache.get(DEPLOYMENT, "ns", name)
-    return str(found["metadata"]["resourceVersion"]) if found else None
+    item = cache.get(DEPLOYMENT, "ns", name)
+    return str(item["metadata"]["resourceVersion"]) if item else None
 
 
 def test_an_entry_only_ever_moves_forward() -> None:
@@ -62,9 +62,9 @@ def test_objects_are_found_by_their_labels_and_a_copy_is_nobodys_to_change() -> 
     cache = ObjectCache(CACHED)
     cache.put(DEPLOYMENT, deployment(1, "a", "md"))
     cache.put(DEPLOYMENT, deployment(2, "b", "other"))
-    found = cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: "md"})
-    assert [item["metadata"]["name"] for item in found] == ["a"]
-    found[0]["metadata"]["name"] = "changed"
+    objects = cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: "md"})
+    assert [item["metadata"]["name"] for item in objects] == ["a"]
+    objects[0]["metadata"]["name"] = "changed"
     cache.put(DEPLOYMENT, deployment(3, "a", "moved"))
     assert cache.select(DEPLOYMENT, "ns", {names.LABEL_DEPLOYMENT: "md"}) == []
     assert len(cache.select(DEPLOYMENT, "ns", {})) == 2
@@ -82,24 +82,24 @@ class Kube:
 
     def __init__(self, *objects: dict[str, Any]) -> None:
         self.objects = {(item["kind"], item["metadata"]["name"]): item for item in objects}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.wrote: list[str] = []
         self.statuses: list[Any] = []
 
     async def get(self, kind: Any, namespace: str, name: str) -> Any:
-        found = await self.find(kind, namespace, name)
-        if found is None:
+        item = await self.find(kind, namespace, name)
+        if item is None:
             raise NotFound("not there", status=404, reason="NotFound")
-        return found
+        return item
 
     async def find(self, kind: Any, namespace: str, name: str) -> Any:
-        self.asked.append(name)
+        self.requests.append(name)
         return self.objects.get((kind.kind, name))
 
     relearn = find
 
     async def list(self, kind: Any, *_: Any, **__: Any) -> list[Any]:
-        self.asked.append(kind.plural)
+        self.requests.append(kind.plural)
         return list(self.objects.values())
 
     def same(self, manifest: Any, live: Any, *_: Any) -> bool:
@@ -125,19 +125,19 @@ class Kube:
 
 async def test_a_suspended_training_job_asks_only_for_what_may_have_to_go() -> None:
     kube = Kube(training_job(suspend=True))
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Plane:
         async def run(self, _: str, job: str) -> None:
-            asked.append(job)
+            requests.append(job)
 
     services = SimpleNamespace(kube=kube, data_plane=Plane(), settings=Settings(), clock=lambda: NOW, cache=None)
     controller = TrainingJobController(services)  # type: ignore[arg-type]
     assert await controller.gather("ns", "t") is not None
-    assert (kube.asked, asked) == (["t"] * 4, []), "itself and a gang of any backend; no pods, no run"
+    assert (kube.requests, requests) == (["t"] * 4, []), "itself and a gang of any backend; no pods, no run"
     kube.objects["TrainingJob", "t"]["status"] = {"attempts": 1}
     await controller.gather("ns", "t")
-    assert asked == ["t"], "one that ran says from which step it goes on"
+    assert requests == ["t"], "one that ran says from which step it goes on"
 
 
 def training_job(**spec: Any) -> dict[str, Any]:
@@ -154,11 +154,11 @@ async def test_a_kind_is_read_live_until_it_was_listed_and_costs_no_question_fro
     assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9), "not listed yet"
     cache.put(DEPLOYMENT, deployment(9))
     cache.listed(DEPLOYMENT, {("ns", "d")}, "9")
-    kube.asked.clear()
+    kube.requests.clear()
     assert await reads.find(DEPLOYMENT, "ns", "d") == deployment(9)
     assert await reads.find(DEPLOYMENT, "ns", "another") is None
     assert await reads.list(DEPLOYMENT, "ns", labels=f"{names.LABEL_DEPLOYMENT}=md") == [deployment(9)]
-    assert kube.asked == []
+    assert kube.requests == []
 
 
 def table(text: str) -> dict[str, Any]:
@@ -216,9 +216,9 @@ async def test_a_secret_is_made_once_and_never_read() -> None:
     plan = Plan(status={}, apply=({"apiVersion": "v1", "kind": SECRET.kind, "metadata": metadata, "stringData": {}},))
     there, missing = Kube({**plan.apply[0], "data": {"key": "b2xk"}}), Kube()
     await applier(there).apply(MODEL_DEPLOYMENT, snapshot(), plan)
-    assert (there.asked.count("md-episodes"), there.wrote) == (0, []), "the key in use stays"
+    assert (there.requests.count("md-episodes"), there.wrote) == (0, []), "the key in use stays"
     await applier(missing).apply(MODEL_DEPLOYMENT, snapshot(), plan)
-    assert (missing.asked.count("md-episodes"), missing.wrote) == (0, ["md-episodes"])
+    assert (missing.requests.count("md-episodes"), missing.wrote) == (0, ["md-episodes"])
 
 
 async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> None:
@@ -232,9 +232,9 @@ async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> 
 
     kube, plan = Refusing(), Plan(status={}, apply=(table("a"),), outside=(registration, table("b")))
     telling = applier(kube)
-    said: list[str] = []
-    telling.recorder.note = lambda _, notice: said.append(f"{notice.reason}: {notice.message}")  # type: ignore[method-assign]
+    errors: list[str] = []
+    telling.recorder.note = lambda _, notice: errors.append(f"{notice.reason}: {notice.message}")  # type: ignore[method-assign]
     await telling.apply(MODEL_DEPLOYMENT, snapshot(), plan)
     assert kube.wrote == ["md-routing", "md-routing"], "the table, and what the next router is told"
     assert kube.statuses == ["3"], "the status is written"
-    assert said == ["RegistrationFailed: ConfigMap tensorzero: configmaps: no right"]
+    assert errors == ["RegistrationFailed: ConfigMap tensorzero: configmaps: no right"]

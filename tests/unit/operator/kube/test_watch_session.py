@@ -82,8 +82,8 @@ async def test_a_damaged_watch_ends_after_its_last_event(api: Api, damage: bytes
 @pytest.mark.parametrize("code", [500, 504, 429])
 async def test_an_error_in_a_watch_becomes_the_one_after_which_everything_is_listed_again(api: Api, code: int) -> None:
     api.chunks = [EVENT, error(code) + b"\n"]
-    *_, told = b"".join(await api.watch()).splitlines()
-    assert json.loads(told)["object"]["code"] == 410
+    *_, line = b"".join(await api.watch()).splitlines()
+    assert json.loads(line)["object"]["code"] == 410
     assert api.cuts == ["trainingjobs"]
 
 

@@ -18,9 +18,9 @@ def lease_kube(wire_lease: dict[str, Any]) -> Any:
                 raise Unavailable("no answer")
             if "lease" not in wire_lease:
                 raise NotFound("no such Lease")
-            found = copy.deepcopy(wire_lease["lease"])
+            lease = copy.deepcopy(wire_lease["lease"])
             await asyncio.sleep(0)
-            return found
+            return lease
 
         async def create(self, manifest: Any) -> Any:
             return keep(manifest, 1)

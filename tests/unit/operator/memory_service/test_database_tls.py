@@ -17,8 +17,8 @@ def made(spec: dict[str, Any] | None = None, *, tls: bool = True) -> dict[tuple[
 
 
 def pod(items: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = items["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
-    return found
+    spec: dict[str, Any] = items["StatefulSet", "mem-postgres"]["spec"]["template"]["spec"]
+    return spec
 
 
 def dsn(items: dict[tuple[str, str], dict[str, Any]]) -> Any:

@@ -65,19 +65,19 @@ def test_the_password_is_in_the_secret_and_nowhere_else() -> None:
 
 
 def test_lost_credentials_are_never_silently_replaced() -> None:
-    said = (
+    message = (
         'pod mem-postgres-0 waits: MountVolume.SetUp failed for volume "credentials" : secret "mem-postgres" not found'
     )
-    plan = decide(situation(database={"metadata": {}}, server=deployment(0), complaint=said))
+    plan = decide(situation(database={"metadata": {}}, server=deployment(0), complaint=message))
     assert "mem-postgres" not in {item["metadata"]["name"] for item in plan.apply if item["kind"] == "Secret"}
-    assert said in ready(plan)["message"]
+    assert message in ready(plan)["message"]
 
 
 def test_a_secret_that_pods_wait_for_is_named_in_the_words_of_the_kubelet() -> None:
     spec = {"dsnSecretRef": {"name": "db", "key": "dsn"}}
-    said = 'pod mem-memory-1 waits: CreateContainerConfigError: secret "db" not found'
-    plan = decide(situation(spec, server=deployment(0), complaint=said))
-    assert ready(plan)["message"].endswith(f"{said}: create this Secret, or correct spec.dsnSecretRef")
+    message = 'pod mem-memory-1 waits: CreateContainerConfigError: secret "db" not found'
+    plan = decide(situation(spec, server=deployment(0), complaint=message))
+    assert ready(plan)["message"].endswith(f"{message}: create this Secret, or correct spec.dsnSecretRef")
     children = ["ConfigMap", "ServiceAccount", "Service", "Deployment"]
     assert kinds(plan) == children, "pods start by themselves when it is there"
     assert plan.requeue_after is not None

@@ -51,8 +51,8 @@ def test_a_rollback_is_counted_by_its_reason_and_ends_a_rollout() -> None:
     block = {"revision": "3f9a2c81", "reason": "GrossBreach", "at": "2026-01-31T12:00:00Z"}
     plan = Plan({"blockedRevisions": [block]}, events=(Notice("Warning", "RolledBack", "…"),))
     served = situation("ModelDeployment", {}, **{"learnloop.dev/learning-agent": "pole"})
-    found = {(item.what, item.result) for item in happenings("ModelDeployment", served, plan)}
-    assert found == {("rollout", "rolled_back"), ("roll_back", "GrossBreach")}
+    counted = {(item.what, item.result) for item in happenings("ModelDeployment", served, plan)}
+    assert counted == {("rollout", "rolled_back"), ("roll_back", "GrossBreach")}
 
 
 def test_a_promotion_is_a_deployment_and_a_first_model_no_rollout() -> None:
@@ -95,8 +95,8 @@ def test_the_series_of_an_agent_exist_before_its_first_run_ends() -> None:
 def test_the_series_of_what_is_no_agents_exist_before_its_first_failure(kind: str, metric: str, result: str) -> None:
     registry = CollectorRegistry()
     LoopMetrics(registry).stands(kind, "team", "x", Plan({}))
-    found = registry.get_sample_value(metric, {"namespace": "team", "agent": "_none", "result": result})
-    assert found == 0.0, "increase() sees no first one, and nobody would be alerted"
+    value = registry.get_sample_value(metric, {"namespace": "team", "agent": "_none", "result": result})
+    assert value == 0.0, "increase() sees no first one, and nobody would be alerted"
 
 
 def test_the_series_of_an_object_go_with_it() -> None:

@@ -128,27 +128,27 @@ class Stranger:
     def __init__(self) -> None:
         self.handler: Handler = self.healthy
         self.metrics = server()
-        self.asked = 0
+        self.requests = 0
 
     async def healthy(self, _: web.Request) -> web.StreamResponse:
         return web.Response(body=self.metrics.render())
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked += 1
+        self.requests += 1
         return await self.handler(request)
 
 
 @pytest.fixture
 async def stranger(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stranger]:
-    found = Stranger()
+    stranger_ = Stranger()
     app = web.Application()
-    app.router.add_get("/metrics", found.answer)
+    app.router.add_get("/metrics", stranger_.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     monkeypatch.setattr(counter_reader.names, "PORT_PROBES", runner.addresses[0][1])
-    yield found
+    yield stranger_
     await runner.cleanup()
 
 
@@ -159,9 +159,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def reader() -> AsyncIterator[CounterReader]:
-    found = CounterReader(seconds=60)
-    yield found
-    await found.close()
+    made = CounterReader(seconds=60)
+    yield made
+    await made.close()
 
 
 class Hole:
@@ -169,26 +169,26 @@ class Hole:
 
     def __init__(self, *addresses: str) -> None:
         self.pods = tuple(Target(address, address) for address in addresses)
-        self.asked, self.over = asyncio.Queue[None](), asyncio.Event()
+        self.requests, self.over = asyncio.Queue[None](), asyncio.Event()
 
     async def swallow(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.asked.put_nowait(None)
+        self.requests.put_nowait(None)
         await self.over.wait()
         writer.close()
 
 
 @pytest.fixture
 async def hole(stranger: Stranger) -> AsyncIterator[Hole]:
-    found = Hole(*(f"127.0.1.{index}" for index in range(1, 121)))
-    listening = await asyncio.start_server(found.swallow, [pod.address for pod in found.pods], names.PORT_PROBES)
-    yield found
-    found.over.set()
+    silent = Hole(*(f"127.0.1.{index}" for index in range(1, 121)))
+    listening = await asyncio.start_server(silent.swallow, [pod.address for pod in silent.pods], names.PORT_PROBES)
+    yield silent
+    silent.over.set()
     listening.close()
 
 
 HERE = (Target("p-0", "127.0.0.1"),)
 NOWHERE = Target("p-1", "127.255.255.254")
-ASKED = Questions(tuple(of_analysis(Analysis())), 10.0)
+QUESTIONS = Questions(tuple(of_analysis(Analysis())), 10.0)
 
 
 async def why(reader: CounterReader) -> PodUnreachable | CountersUnusable:
@@ -227,9 +227,9 @@ async def test_a_pod_that_redirects_or_talks_without_end_is_given_up(stranger: S
         return web.Response(body=b"x" * (MAX_ANSWER + 1))
 
     for handler in (redirect, talk):
-        stranger.handler, stranger.asked = handler, 0
+        stranger.handler, stranger.requests = handler, 0
         assert isinstance(await why(reader), CountersUnusable)
-        assert stranger.asked == 1
+        assert stranger.requests == 1
 
 
 async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
@@ -242,7 +242,7 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
         if breached:  # a look that had no answer in time asks for a pass, too
             marked.set()
 
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
     await lane.follow((MD, MD), (subject,), {REVISION: HERE})
     leading = True
     running = asyncio.create_task(lane.run(mark, lambda: leading))
@@ -263,7 +263,7 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
 async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger: Stranger, hole: Hole) -> None:
     marked, metrics, impatient = asyncio.Event(), OperatorMetrics(), CounterReader(seconds=0.8)
     lane = FastLaneReader(impatient, metrics, utc_now)
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
 
     async def failing(_: web.Request) -> web.StreamResponse:
         for _ in range(40):
@@ -280,7 +280,7 @@ async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger
     running = asyncio.create_task(lane.run(mark, lambda: True))
     try:
         await asyncio.wait_for(marked.wait(), 90)
-        assert hole.asked.qsize() >= 1
+        assert hole.requests.qsize() >= 1
         assert metrics.registry.get_sample_value("learnloop_fast_lane_looks_total", {"result": "some"})
     finally:
         running.cancel()
@@ -290,34 +290,34 @@ async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger
 async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(
     stranger: Stranger, hole: Hole, reader: CounterReader
 ) -> None:
-    lane, seen = FastLaneReader(reader, OperatorMetrics(), utc_now), asyncio.Queue[None]()
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    lane, results = FastLaneReader(reader, OperatorMetrics(), utc_now), asyncio.Queue[None]()
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
 
     async def counted(request: web.Request) -> web.StreamResponse:
-        seen.put_nowait(None)
+        results.put_nowait(None)
         return await stranger.healthy(request)
 
     stranger.handler = counted
     for name in ("one", "other"):
         half = hole.pods[:60] if name == "one" else hole.pods[60:]
         following = asyncio.create_task(lane.follow(("theirs", name), (subject,), {REVISION: half}))
-        await asyncio.wait_for(hole.asked.get(), 90)
+        await asyncio.wait_for(hole.requests.get(), 90)
         following.cancel()
     running = asyncio.create_task(lane.run(lambda *_: None, lambda: True))
     try:
-        await asyncio.wait_for(hole.asked.get(), 90)
+        await asyncio.wait_for(hole.requests.get(), 90)
         await lane.follow(("mine", MD), (subject,), {REVISION: HERE})
         for _ in range(3):
-            await asyncio.wait_for(seen.get(), 90)
+            await asyncio.wait_for(results.get(), 90)
     finally:
         running.cancel()
 
 
 async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: CounterReader) -> None:
     lane = FastLaneReader(reader, OperatorMetrics(), utc_now)
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, ASKED)
+    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
     direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
     assert (direct.seen_at, direct.problem) == (None, "")
     assert direct.silent_since is not None
     late = direct.silent_since + FRESH
-    assert looked(direct, {}, ASKED, late, 10, {"p-1": UNREACHABLE}).problem == UNREACHABLE
+    assert looked(direct, {}, QUESTIONS, late, 10, {"p-1": UNREACHABLE}).problem == UNREACHABLE

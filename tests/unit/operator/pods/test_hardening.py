@@ -47,14 +47,14 @@ def missed() -> Iterator[tuple[str, str, str, str]]:
         for item in map(completed, items):
             for template in templates(item):
                 component = template["metadata"]["labels"].get("app.kubernetes.io/component", "sandbox")
-                for said in flaws(template, probed=item["kind"] in LASTING):
-                    container, _, what = said.partition(": ")
+                for flaw in flaws(template, probed=item["kind"] in LASTING):
+                    container, _, what = flaw.partition(": ")
                     beside = container in ("model-server", "pod")
-                    yield case, container if beside else component, what, said
+                    yield case, container if beside else component, what, flaw
 
 
 def test_no_pod_that_the_operator_makes_misses_an_item_without_a_written_reason() -> None:
-    assert [found for found in missed() if (found[1], found[2]) not in ACCEPTED] == []
+    assert [gap for gap in missed() if (gap[1], gap[2]) not in ACCEPTED] == []
 
 
 def test_meshes_leave_every_pod_alone_that_has_to_end() -> None:
@@ -80,16 +80,16 @@ def test_every_training_backend_was_looked_at(backend: str) -> None:
 
 
 def test_every_component_that_the_operator_makes_was_looked_at() -> None:
-    found = {
+    components = {
         template["metadata"]["labels"]["app.kubernetes.io/component"]
         for items in MADE.values()
         for template in templates(list(items))
     }
-    assert found == {"trainer", "actor", "policy-server", "memory-service", "memory-postgres", "gate-suite"}
+    assert components == {"trainer", "actor", "policy-server", "memory-service", "memory-postgres", "gate-suite"}
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         ({"securityContext": {}}, "policy-server: runAsNonRoot is not set"),
         ({"hostNetwork": True}, "pod: hostNetwork"),
@@ -103,7 +103,7 @@ def test_every_component_that_the_operator_makes_was_looked_at() -> None:
         ({"livenessProbe": None}, "policy-server: no livenessProbe"),
     ],
 )
-def test_the_check_sees_what_is_wrong(change: dict[str, Any], said: str) -> None:
+def test_the_check_sees_what_is_wrong(change: dict[str, Any], sentence: str) -> None:
     (good,) = templates(list(MADE["deployment/numbers"]))
     assert list(flaws(good, probed=True)) == []
     inside = {"image", "resources", "ports", "livenessProbe"}
@@ -112,4 +112,4 @@ def test_the_check_sees_what_is_wrong(change: dict[str, Any], said: str) -> None
     if changed["livenessProbe"] is None:
         del changed["livenessProbe"]
     spec = {**good["spec"], **{key: value for key, value in change.items() if key not in inside}}
-    assert any(one.startswith(said) for one in flaws({"spec": {**spec, "containers": [changed]}}, probed=True))
+    assert any(one.startswith(sentence) for one in flaws({"spec": {**spec, "containers": [changed]}}, probed=True))

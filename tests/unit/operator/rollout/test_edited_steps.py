@@ -51,12 +51,12 @@ def test_a_weight_that_was_earned_and_waits_for_its_pods_is_given_after_an_edit_
     assert load(status(step=1, weight=10, stepWeight=25), steps).step == 1
 
 
-def status(**said: Any) -> ModelDeploymentStatus:
+def status(**fields: Any) -> ModelDeploymentStatus:
     canary = {"revision": "a" * 8, "uri": "uniform://discrete/2?observations=4"}
-    return ModelDeploymentStatus.model_validate({"canary": canary, **said})
+    return ModelDeploymentStatus.model_validate({"canary": canary, **fields})
 
 
-rising = st.lists(st.integers(1, 99), max_size=6, unique=True).map(lambda found: [*sorted(found), 100])
+rising = st.lists(st.integers(1, 99), max_size=6, unique=True).map(lambda drawn: [*sorted(drawn), 100])
 
 
 @given(rising, rising, st.data())
@@ -65,20 +65,20 @@ def test_no_edit_takes_a_canary_to_a_step_above_its_weight_but_the_first(
 ) -> None:
     step = data.draw(st.integers(0, len(old) - 1))
     weight = data.draw(st.sampled_from([0, old[step], old[step - 1] if step else 0]))
-    found = load(status(step=step, weight=weight, stepWeight=old[step]), [RolloutStep(weight=item) for item in new])
-    assert found.weight == weight
-    assert found.step is not None
-    assert found.step == 0 or new[found.step] <= max(weight, old[step])
+    loaded = load(status(step=step, weight=weight, stepWeight=old[step]), [RolloutStep(weight=item) for item in new])
+    assert loaded.weight == weight
+    assert loaded.step is not None
+    assert loaded.step == 0 or new[loaded.step] <= max(weight, old[step])
     if weight == old[step]:
-        assert found.step == 0 or new[found.step] <= weight
+        assert loaded.step == 0 or new[loaded.step] <= weight
     if new == old:
-        assert found.step == step
+        assert loaded.step == step
 
 
 @given(rising, st.integers(0, 20), st.integers(0, 100))
 def test_a_status_of_an_earlier_version_is_taken_no_higher_by_shorter_steps(
     new: list[int], step: int, weight: int
 ) -> None:
-    found = load(status(step=step, weight=weight), [RolloutStep(weight=item) for item in new]).step
-    assert found is not None
-    assert found in (0, step) or new[found] <= weight
+    loaded = load(status(step=step, weight=weight), [RolloutStep(weight=item) for item in new]).step
+    assert loaded is not None
+    assert loaded in (0, step) or new[loaded] <= weight

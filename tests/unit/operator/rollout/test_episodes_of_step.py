@@ -25,22 +25,22 @@ def test_no_look_ever_counts_an_episode_that_ended_before_the_step(
     midnight = datetime(2026, 1, 1, tzinfo=UTC)
     for look in sorted(second for second in looks if second >= 30.7):
         scrape = max((second for second in scrapes if second <= look), default=None)
-        seen = None
+        evidence = None
         if scrape is not None:
-            seen = ArmEvidence(sum(end <= scrape for end in ends), seen_at=midnight + timedelta(seconds=scrape))
-        state = settled(state, seen)
+            evidence = ArmEvidence(sum(end <= scrape for end in ends), seen_at=midnight + timedelta(seconds=scrape))
+        state = settled(state, evidence)
         if state.step_base is not None:
-            assert seen is not None
+            assert evidence is not None
             in_step = sum(30.7 <= end <= look for end in ends)
-            assert seen.episodes - state.step_base <= in_step
+            assert evidence.episodes - state.step_base <= in_step
 
 
 def test_the_first_sample_of_the_step_gives_its_base_and_later_ones_count() -> None:
     waiting = State(weight=25, step=1, step_started_at=stamp(BEGAN), step_base=None)
     assert settled(waiting, ArmEvidence(7, seen_at=BEGAN)).step_base is None
-    known = settled(waiting, ArmEvidence(9, seen_at=BEGAN + timedelta(seconds=1)))
-    assert known.step_base == 9
-    assert settled(known, ArmEvidence(12, seen_at=BEGAN + timedelta(seconds=3))).step_base == 9
+    first = settled(waiting, ArmEvidence(9, seen_at=BEGAN + timedelta(seconds=1)))
+    assert first.step_base == 9
+    assert settled(first, ArmEvidence(12, seen_at=BEGAN + timedelta(seconds=3))).step_base == 9
 
 
 def test_pods_that_leave_take_the_base_along() -> None:
@@ -54,10 +54,10 @@ def test_a_canary_that_never_had_a_weight_counts_from_its_first_episode() -> Non
 
 
 def test_prometheus_says_when_the_arm_was_scraped() -> None:
-    seen = arm_evidence(
+    evidence = arm_evidence(
         [
             Sample({"revision": "a", "learnloop_signal": "ended", "outcome": "success"}, 3.0),
             Sample({"revision": "a", "learnloop_signal": "seen"}, BEGAN.timestamp()),
         ]
     )
-    assert seen["a"].seen_at == BEGAN
+    assert evidence["a"].seen_at == BEGAN

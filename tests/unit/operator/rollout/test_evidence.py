@@ -49,7 +49,7 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
 
 
 @pytest.mark.parametrize(
-    ("metric", "canary", "stable", "verdict", "said"),
+    ("metric", "canary", "stable", "verdict", "sentence"),
     [
         (RETURN, arm(6, 9.3), arm(60, 486.1), Verdict.BREACH, "9.3 vs 486.1 of stable at the same time over 48"),
         (RETURN, arm(6, 480.0), arm(60, 486.1), Verdict.PASS, "return of the canary 480 vs 486.1 of stable"),
@@ -69,11 +69,11 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
     ],
 )
 def test_a_check_says_what_it_saw(
-    metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None, verdict: Verdict, said: str
+    metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None, verdict: Verdict, sentence: str
 ) -> None:
-    found = check(metric, canary, stable, ALPHA, at_the_same_time(metric, canary, stable))
-    assert found.verdict is verdict
-    assert said in found.sentence
+    result = check(metric, canary, stable, ALPHA, at_the_same_time(metric, canary, stable))
+    assert result.verdict is verdict
+    assert sentence in result.sentence
 
 
 RETURNS = st.floats(-500, 500) | st.sampled_from([float("nan"), inf, -inf])
@@ -81,20 +81,20 @@ RETURNS = st.floats(-500, 500) | st.sampled_from([float("nan"), inf, -inf])
 
 @given(RETURNS, RETURNS, st.integers(0, 9), st.integers(0, 9))
 def test_no_verdict_without_enough_finite_numbers_of_both_arms(a: float, b: float, n: int, m: int) -> None:
-    found = check(RETURN, arm(n, a), arm(m, b), ALPHA, at_the_same_time(RETURN, arm(n, a), arm(m, b)))
+    result = check(RETURN, arm(n, a), arm(m, b), ALPHA, at_the_same_time(RETURN, arm(n, a), arm(m, b)))
     if not (n >= 5 and m >= 5 and abs(a) < float("inf") and abs(b) < float("inf")):
-        assert found.verdict is Verdict.HOLD
+        assert result.verdict is Verdict.HOLD
     elif a >= b - 0.2 * abs(b):
-        assert found.verdict is Verdict.PASS
+        assert result.verdict is Verdict.PASS
     else:
-        assert found.verdict is not Verdict.PASS
+        assert result.verdict is not Verdict.PASS
 
 
 def test_counters_become_figures_and_withdrawn_episodes_are_not_finished_ones() -> None:
     def of(signal: str, value: float, **labels: str) -> Sample:
         return Sample({"revision": "aaaaaaaa", "learnloop_signal": signal, **labels}, value)
 
-    found = arm_evidence(
+    evidence = arm_evidence(
         [
             of("ended", 6.0, outcome="success"),
             of("ended", 2.0, outcome="failure"),
@@ -104,7 +104,7 @@ def test_counters_become_figures_and_withdrawn_episodes_are_not_finished_ones() 
             of("loss", 30.0),
         ]
     )["aaaaaaaa"]
-    assert (found.episodes, found.mean_return, found.success_rate, found.error_rate) == (10, 10.0, 0.6, 0.2)
+    assert (evidence.episodes, evidence.mean_return, evidence.success_rate, evidence.error_rate) == (10, 10.0, 0.6, 0.2)
 
 
 @pytest.mark.parametrize(("each", "bar", "verdict"), [(500.0, 450.0, Verdict.PASS), (-200.0, -150.0, Verdict.HOLD)])
@@ -116,12 +116,12 @@ def test_episodes_that_a_person_or_a_limit_touched_are_no_returns_of_zero(
         outcome = "success" if number < 60 else "withdrawn"
         server.ended(outcome, each, seconds=2.0)
     counted = {(item.name, item.labels.get("outcome")): item.value for item in samples_of(server)}
-    told = [
+    samples = [
         *(sample("ended", counted[names.METRIC_EPISODES_ENDED, it], outcome=it) for it in ("success", "withdrawn")),
         sample("gain", counted[names.METRIC_EPISODE_RETURN_GAIN, None]),
         sample("loss", counted[names.METRIC_EPISODE_RETURN_LOSS, None]),
     ]
-    arm = arm_evidence(told)["aaaaaaaa"]
+    arm = arm_evidence(samples)["aaaaaaaa"]
     assert (arm.episodes, arm.mean_return) == (60, each)
     bounded = {"name": "return", "type": "return", "min": bar, "returnRange": {"lowest": -500, "highest": 500}}
     metric = MetricThreshold.model_validate(bounded)
@@ -140,8 +140,8 @@ def sample(signal: str, value: float, **labels: str) -> Sample:
 
 
 def test_an_arm_without_a_finished_episode_has_no_figures() -> None:
-    found = arm_evidence([Sample({"revision": "a", "learnloop_signal": "ended", "outcome": "success"}, 0.0)])
-    assert found == {"a": ArmEvidence()}
+    evidence = arm_evidence([Sample({"revision": "a", "learnloop_signal": "ended", "outcome": "success"}, 0.0)])
+    assert evidence == {"a": ArmEvidence()}
 
 
 def test_one_query_asks_for_all_counters_of_both_arms() -> None:
@@ -162,11 +162,11 @@ async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
 
     async def start(answer: Answer) -> str:
         async def handle(request: web.Request) -> web.StreamResponse:
-            found = answer(str((await request.post())["query"]))
-            found = await found if asyncio.iscoroutine(found) else found
-            if isinstance(found, web.StreamResponse):
-                return found
-            return web.json_response(found, status=200 if found.get("status") == "success" else 422)
+            parsed = answer(str((await request.post())["query"]))
+            parsed = await parsed if asyncio.iscoroutine(parsed) else parsed
+            if isinstance(parsed, web.StreamResponse):
+                return parsed
+            return web.json_response(parsed, status=200 if parsed.get("status") == "success" else 422)
 
         application = web.Application()
         application.router.add_post("/api/v1/query", handle)
@@ -193,7 +193,7 @@ async def hang(query: str) -> web.Response:
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "said"),
+    ("answer", "error", "sentence"),
     [
         (
             lambda _: {"status": "error", "errorType": "bad_data", "error": "parse"},
@@ -212,10 +212,10 @@ async def hang(query: str) -> web.Response:
     ],
 )
 async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(
-    serve: Callable[[Answer], Awaitable[str]], answer: Answer, error: type[Exception], said: str
+    serve: Callable[[Answer], Awaitable[str]], answer: Answer, error: type[Exception], sentence: str
 ) -> None:
     prometheus = Prometheus(await serve(answer), timeout=0.3 if answer is hang else 60)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=sentence):
         await prometheus.query("up")
     evidence = await gather(prometheus, request([Window("aaaaaaaa", 15)], [RETURN]))
     assert evidence.unavailable
@@ -224,18 +224,18 @@ async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(
 
 async def test_nobody_listening_and_nothing_configured_are_unreachable() -> None:
     with held_port() as dead:
-        for url, said in ((f"http://127.0.0.1:{dead}", "does not answer"), ("", "LEARNLOOP_PROMETHEUS_URL")):
+        for url, sentence in ((f"http://127.0.0.1:{dead}", "does not answer"), ("", "LEARNLOOP_PROMETHEUS_URL")):
             prometheus = Prometheus(url)
-            with pytest.raises(PrometheusUnreachable, match=said):
+            with pytest.raises(PrometheusUnreachable, match=sentence):
                 await prometheus.query("up")
             await prometheus.close()
 
 
 async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[Answer], Awaitable[str]]) -> None:
-    asked = []
+    queries = []
 
     def answer(query: str) -> Any:
-        asked.append(query)
+        queries.append(query)
         if query.startswith("mine"):
             return vector(({}, "7")) if "aaaaaaaa" in query else vector()
         ended = {"learnloop_signal": "ended", "outcome": "success"}
@@ -249,7 +249,7 @@ async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[
     assert evidence.arms["bbbbbbbb"].problems == {
         "own": Missing(reasons.EMPTY_RESULT, "the query gave no number, it must give one")
     }
-    assert 'mine{n="ns",r="aaaaaaaa"}' in asked
+    assert 'mine{n="ns",r="aaaaaaaa"}' in queries
     assert check(own, evidence.arms["bbbbbbbb"], None, ALPHA).verdict is Verdict.HOLD
     await prometheus.close()
 
@@ -258,10 +258,10 @@ async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_wit
     serve: Callable[[Answer], Awaitable[str]],
 ) -> None:
     ended = {"revision": "aaaaaaaa", "learnloop_signal": "ended", "outcome": "success"}
-    asked: list[str] = []
+    queries: list[str] = []
 
     def counted(query: str) -> Any:
-        asked.append(query)
+        queries.append(query)
         return vector((ended, "9"))
 
     proxy = AskedWithin("http://proxy")
@@ -269,28 +269,28 @@ async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_wit
     own = MetricThreshold(name="own", type="promql", query='sum(orders{namespace="rival"})', min=1)
     arm = (await gather(prometheus, request([window], [own]), proxy)).arms["aaaaaaaa"]
     assert arm.custom == {"own": 7.0}
-    assert proxy.asked == [('sum(orders{namespace="rival"})', "ns")]
+    assert proxy.requests == [('sum(orders{namespace="rival"})', "ns")]
     held = (await gather(prometheus, request([window], [own]))).arms["aaaaaaaa"]
     assert "set prometheus.queries.url to a prom-label-proxy" in check(own, held, None, ALPHA).sentence
-    assert not any("rival" in query for query in asked), "Prometheus itself was asked"
+    assert not any("rival" in query for query in queries), "Prometheus itself was asked"
     await prometheus.close()
 
 
 class AskedWithin(Prometheus):
     """Remembers what it was asked, and for which namespace."""
 
-    asked: list[tuple[str, str]]
+    requests: list[tuple[str, str]]
 
     async def query(self, promql: str, namespace: str = "") -> list[Sample]:
-        self.asked = [(promql, namespace)]
+        self.requests = [(promql, namespace)]
         return [Sample({}, 7.0)]
 
 
 async def test_the_namespace_is_a_parameter_of_the_request_as_prom_label_proxy_reads_it() -> None:
-    seen = []
+    queries = []
 
     async def handle(request: web.Request) -> web.Response:
-        seen.append((request.query.get("namespace"), (await request.post()).get("query")))
+        queries.append((request.query.get("namespace"), (await request.post()).get("query")))
         return web.json_response(vector(({}, "7")))
 
     application = web.Application()
@@ -301,6 +301,6 @@ async def test_the_namespace_is_a_parameter_of_the_request_as_prom_label_proxy_r
     prometheus = Prometheus(f"http://127.0.0.1:{runner.addresses[0][1]}")
     for namespace in ("ns", ""):
         assert (await prometheus.query("up", namespace))[0].value == 7.0
-    assert seen == [("ns", "up"), (None, "up")]
+    assert queries == [("ns", "up"), (None, "up")]
     await prometheus.close()
     await runner.cleanup()

@@ -31,7 +31,7 @@ class Counted:
         return Evidence(unavailable="copies")
 
 
-def asked(*metrics: MetricThreshold) -> EvidenceRequest:
+def request_(*metrics: MetricThreshold) -> EvidenceRequest:
     return EvidenceRequest("ns", "md", (Window("aaaa", 30), Window("bbbb", 30)), metrics)
 
 
@@ -45,18 +45,18 @@ async def test_both_arms_of_one_window_are_asked_for_in_one_request(wire: Any) -
     other = {"revision": "bbbb", "episodes": 7, "rewarded": 7, "reward_sum": 1.0, "rated": 1, "feedback_sum": 1.0}
     wire.answer(200, answer(one, other))
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
-    evidence = await WithExperience(Counted(), client).of_episodes(asked(REWARD, FEEDBACK))
+    evidence = await WithExperience(Counted(), client).of_episodes(request_(REWARD, FEEDBACK))
     await client.close()
     assert evidence.arms["aaaa"].rewards == Counts(8, 4.0)
     assert evidence.arms["aaaa"].opinions == Counts(2, -1.0)
     assert evidence.arms["bbbb"].rewards == Counts(7, 1.0)
     assert evidence.arms["bbbb"].episodes == 20
-    assert wire.asked == [("GET", "/api/v1/models/md/outcomes?seconds=30&revision=aaaa&revision=bbbb", b"")]
+    assert wire.requests == [("GET", "/api/v1/models/md/outcomes?seconds=30&revision=aaaa&revision=bbbb", b"")]
 
 
 async def test_nobody_asks_the_data_plane_where_no_metric_needs_it() -> None:
     client = DataPlane("http://nowhere.invalid", "/nonexistent")
-    evidence = await WithExperience(Counted(), client).of_episodes(asked(SUCCESS))
+    evidence = await WithExperience(Counted(), client).of_episodes(request_(SUCCESS))
     assert evidence.arms["aaaa"].problems == {}
     assert (await WithExperience(Counted(), client).of_copies("ns", "md", Window("aaaa", 3))).unavailable == "copies"
 
@@ -66,11 +66,11 @@ async def test_a_data_plane_that_is_down_or_older_holds_only_what_needs_it(wire:
     wire.answer(404, {"error": {"message": "no such route"}})
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
     source = WithExperience(Counted(), client)
-    for said in ("PostgreSQL is down", "the data plane has no /api/v1/models/md/outcomes"):
-        arm = (await source.of_episodes(asked(REWARD, SUCCESS))).arms["aaaa"]
+    for message in ("PostgreSQL is down", "the data plane has no /api/v1/models/md/outcomes"):
+        arm = (await source.of_episodes(request_(REWARD, SUCCESS))).arms["aaaa"]
         assert set(arm.problems) == {"r"}
         assert arm.problems["r"].reason == reasons.PROVIDER_DOWN
-        assert said in arm.problems["r"].text
+        assert message in arm.problems["r"].text
         assert (arm.success_rate, arm.rewards) == (0.9, None)
     await client.close()
 
@@ -78,7 +78,7 @@ async def test_a_data_plane_that_is_down_or_older_holds_only_what_needs_it(wire:
 async def test_an_arm_without_rewards_or_opinions_says_which_step_is_missing(wire: Any) -> None:
     wire.answer(200, answer({"revision": "aaaa", "episodes": 5}, {"revision": "bbbb"}))
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
-    evidence = await WithExperience(Counted(), client).of_episodes(asked(REWARD, FEEDBACK))
+    evidence = await WithExperience(Counted(), client).of_episodes(request_(REWARD, FEEDBACK))
     await client.close()
     assert "give the agent a RewardPolicy" in evidence.arms["aaaa"].problems["r"].text
     assert "was rated" in evidence.arms["aaaa"].problems["f"].text
@@ -88,6 +88,6 @@ async def test_an_arm_without_rewards_or_opinions_says_which_step_is_missing(wir
 async def test_a_source_that_cannot_be_asked_stays_the_reason(wire: Any) -> None:
     wire.answer(200, answer({"revision": "aaaa"}, {"revision": "bbbb"}))
     client = DataPlane(wire.url, "/nonexistent", timeout=60)
-    evidence = await WithExperience(Counted("Prometheus is away"), client).of_episodes(asked(REWARD))
+    evidence = await WithExperience(Counted("Prometheus is away"), client).of_episodes(request_(REWARD))
     await client.close()
     assert evidence.unavailable == "Prometheus is away"

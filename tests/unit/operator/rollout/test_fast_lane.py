@@ -55,7 +55,7 @@ def broken(at: datetime = NOW) -> PodEvidence:
 
 
 def test_fewer_than_five_failed_episodes_are_no_gross_breach() -> None:
-    requests = tuple(bound for bound in fast_lane_pods.ASKED.bounds if bound.kind == "requests")
+    requests = tuple(bound for bound in fast_lane_pods.CHECKS.bounds if bound.kind == "requests")
     for failures, expected in ((4, False), (10, True)):
         pod = Pod()
         direct = after(pod, *[lambda pod=pod: pod.request(fails=True)] * failures)

@@ -46,8 +46,8 @@ def test_nothing_asked_proves_nothing() -> None:
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.3])
 def test_the_rate_bound_covers_at_least_as_often_as_it_says(rate: float) -> None:
     draw = random.Random(1)
-    known = {count: rate_upper(count, 150, 0.95) for count in range(151)}
-    covered = sum(known[sum(draw.random() < rate for _ in range(150))] >= rate for _ in range(DRAWS))
+    bounds = {count: rate_upper(count, 150, 0.95) for count in range(151)}
+    covered = sum(bounds[sum(draw.random() < rate for _ in range(150))] >= rate for _ in range(DRAWS))
     assert covered / DRAWS >= 0.935
 
 
@@ -55,8 +55,8 @@ def test_the_rate_bound_covers_at_least_as_often_as_it_says(rate: float) -> None
 def test_the_paired_bound_covers_the_true_difference(worse: float, better: float) -> None:
     draw, covered = random.Random(2), 0
     for _ in range(600):
-        seen = [draw.random() for _ in range(200)]
-        lost, won = sum(x < worse for x in seen), sum(worse <= x < worse + better for x in seen)
+        differences = [draw.random() for _ in range(200)]
+        lost, won = sum(x < worse for x in differences), sum(worse <= x < worse + better for x in differences)
         covered += paired_rate_upper(lost, won, 200, 0.95) >= worse - better
     assert covered / 600 >= 0.93
 
@@ -83,10 +83,10 @@ def test_the_bound_of_scores_covers_the_true_mean(skew: float) -> None:
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=60), st.floats(0.6, 0.99))
-def test_a_bound_of_scores_lies_between_the_mean_and_one(seen: list[float], level: float) -> None:
-    bound = paired_score_upper(seen, level)
-    assert max(0.0, sum(seen) / len(seen)) - 1e-9 <= bound <= 1.0
-    levels = [paired_score_upper(seen, step) for step in (0.6, 0.8, 0.95)]
+def test_a_bound_of_scores_lies_between_the_mean_and_one(scores: list[float], level: float) -> None:
+    bound = paired_score_upper(scores, level)
+    assert max(0.0, sum(scores) / len(scores)) - 1e-9 <= bound <= 1.0
+    levels = [paired_score_upper(scores, step) for step in (0.6, 0.8, 0.95)]
     assert all(low <= high + 1e-12 for low, high in pairwise(levels))
 
 

@@ -25,24 +25,24 @@ def objects(suite: dict[str, Any], **defaults: Any) -> dict[str, dict[str, Any]]
     cluster.run(4)
     cluster.spec["gates"] = {"suites": [suite]}
     cluster.wish(1, BETTER)
-    known = Defaults("serving:1", DATA, **defaults)
+    configured = Defaults("serving:1", DATA, **defaults)
     plan = None
     for _ in range(8):
-        snapshot = replace(cluster.snapshot(), defaults=known)
+        snapshot = replace(cluster.snapshot(), defaults=configured)
         plan = decide(snapshot)
-        found = [item for item in reversed(plan.apply) if "gate" in item["metadata"]["name"]]
-        if found:
-            return {key: dict(item) for item in found for key in (item["kind"], item["metadata"]["name"])}
+        objects_ = [item for item in reversed(plan.apply) if "gate" in item["metadata"]["name"]]
+        if objects_:
+            return {key: dict(item) for item in objects_ for key in (item["kind"], item["metadata"]["name"])}
         cluster.reconcile()
         cluster.tick(1)
     return {}
 
 
 def test_a_suite_runs_restricted_and_without_any_token() -> None:
-    found = objects({"name": "leak", "builtin": "leak"})
-    assert {item["kind"] for item in found.values()} == {"ServiceAccount", "NetworkPolicy", "Job"}
-    assert found["ServiceAccount"]["automountServiceAccountToken"] is False
-    spec = found["Job"]["spec"]["template"]["spec"]
+    manifests = objects({"name": "leak", "builtin": "leak"})
+    assert {item["kind"] for item in manifests.values()} == {"ServiceAccount", "NetworkPolicy", "Job"}
+    assert manifests["ServiceAccount"]["automountServiceAccountToken"] is False
+    spec = manifests["Job"]["spec"]["template"]["spec"]
     (suite,), (deliver,) = spec["initContainers"], spec["containers"]
     for container in (suite, deliver):
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -53,8 +53,8 @@ def test_a_suite_runs_restricted_and_without_any_token() -> None:
     assert "learnloop-token" not in [mount["name"] for mount in suite["volumeMounts"]]
     assert "learnloop-token" in [mount["name"] for mount in deliver["volumeMounts"]]
     assert spec["restartPolicy"] == "Never"
-    assert found["Job"]["spec"]["backoffLimit"] == 0
-    assert found["Job"]["spec"]["activeDeadlineSeconds"] == 600
+    assert manifests["Job"]["spec"]["backoffLimit"] == 0
+    assert manifests["Job"]["spec"]["activeDeadlineSeconds"] == 600
 
 
 def test_a_suites_author_may_let_a_mesh_in() -> None:
@@ -69,10 +69,10 @@ def test_a_suites_author_may_let_a_mesh_in() -> None:
 
 
 def test_a_suite_has_a_callers_token_where_policy_servers_ask_for_one() -> None:
-    found = objects({"name": "leak", "builtin": "leak"}, callers=Callers("token"))
-    (suite,) = found["Job"]["spec"]["template"]["spec"]["initContainers"]
+    manifests = objects({"name": "leak", "builtin": "leak"}, callers=Callers("token"))
+    (suite,) = manifests["Job"]["spec"]["template"]["spec"]["initContainers"]
     assert "learnloop-token" in [mount["name"] for mount in suite["volumeMounts"]]
-    made = json.dumps(found["Job"])
+    made = json.dumps(manifests["Job"])
     assert '"audience": "gate.learnloop.dev"' in made
     assert '"audience": "learnloop"' not in made, "an agent's token opens all that its namespace has experienced"
 
@@ -93,23 +93,23 @@ def test_a_suite_calls_its_candidate_the_data_plane_and_the_dns_alone() -> None:
 def test_an_image_of_ones_own_is_told_where_the_candidate_is_and_writes_one_file() -> None:
     job = objects(OWN)["Job"]
     (suite,) = job["spec"]["template"]["spec"]["initContainers"]
-    told = {item["name"]: item["value"] for item in suite["env"] if "value" in item}
+    environment = {item["name"]: item["value"] for item in suite["env"] if "value" in item}
     assert suite["image"] == OWN["image"]
     assert suite["args"] == ["--fast"]
     assert "command" not in suite
-    assert told["LEARNLOOP_GATE_REPORT"] == "/report/report.json"
-    assert told["OPENAI_BASE_URL"].endswith(".ns.svc:8080/v1")
-    assert told["LEARNLOOP_GATE_CANDIDATE"] in told["LEARNLOOP_GATE_CANDIDATE_URL"]
-    assert told["LEARNLOOP_GATE_STABLE"] in told["LEARNLOOP_GATE_STABLE_URL"]
+    assert environment["LEARNLOOP_GATE_REPORT"] == "/report/report.json"
+    assert environment["OPENAI_BASE_URL"].endswith(".ns.svc:8080/v1")
+    assert environment["LEARNLOOP_GATE_CANDIDATE"] in environment["LEARNLOOP_GATE_CANDIDATE_URL"]
+    assert environment["LEARNLOOP_GATE_STABLE"] in environment["LEARNLOOP_GATE_STABLE_URL"]
     assert job["spec"]["activeDeadlineSeconds"] == 1200
 
 
 def test_a_judges_key_comes_from_its_secret_and_its_address_by_a_rule_of_its_own() -> None:
     detector = {"url": "http://judge.ai.svc/v1", "model": "m", "apiKeySecretRef": {"name": "judge"}}
     to = [{"to": [{"namespaceSelector": {}}], "ports": [{"port": 80}]}]
-    found = objects({"name": "toxicity", "builtin": "toxicity", "detector": detector, "egress": to})
-    assert found["md-gates-toxicity"]["spec"]["egress"] == to
-    (suite,) = found["Job"]["spec"]["template"]["spec"]["initContainers"]
+    manifests = objects({"name": "toxicity", "builtin": "toxicity", "detector": detector, "egress": to})
+    assert manifests["md-gates-toxicity"]["spec"]["egress"] == to
+    (suite,) = manifests["Job"]["spec"]["template"]["spec"]["initContainers"]
     key = next(item for item in suite["env"] if item["name"] == "LEARNLOOP_GATE_JUDGE_KEY")
     assert key["valueFrom"] == {"secretKeyRef": {"name": "judge", "key": "api-key"}}
 
@@ -134,8 +134,8 @@ def test_a_candidate_whose_suite_is_not_allowed_waits_and_says_why() -> None:
     cluster.spec["gates"] = {"suites": [OWN]}
     cluster.wish(1, BETTER)
     cluster.run(3)
-    known = Defaults("serving:1", DATA, pods=PodRules(images=("elsewhere/",)))
-    plan = decide(replace(cluster.snapshot(), defaults=known))
+    configured = Defaults("serving:1", DATA, pods=PodRules(images=("elsewhere/",)))
+    plan = decide(replace(cluster.snapshot(), defaults=configured))
     assert "begins with none of elsewhere/" in str(plan.status["verdict"])
     assert gate_objects(cluster.snapshot(), _state_of(cluster)) == ()
 

@@ -24,10 +24,10 @@ def speaking(
     **spec: Any,
 ) -> Snapshot:
     model = {"uri": arm or f"base://{BASE}", "sha256": SHA if arm else BASE}
-    said = {"model": model, "languageModel": {"base": {"uri": uri, "sha256": BASE}, "contextLength": 4096}, **spec}
+    fields = {"model": model, "languageModel": {"base": {"uri": uri, "sha256": BASE}, "contextLength": 4096}, **spec}
     if language:
-        said["serving"] = {"language": language}
-    seen = snapshot(said)
+        fields["serving"] = {"language": language}
+    situation = snapshot(fields)
     defaults = Defaults(
         "serving:1",
         "http://data:8080",
@@ -35,11 +35,11 @@ def speaking(
         model_servers=SERVERS,
         pods=PodRules(volume_kinds=("image", "persistentVolumeClaim")),
     )
-    return replace(seen, defaults=defaults, desired=resolve(seen.spec, None, rules=rules))
+    return replace(situation, defaults=defaults, desired=resolve(situation.spec, None, rules=rules))
 
 
-def pod(seen: Snapshot) -> Any:
-    return manifest(seen, "Deployment")["spec"]["template"]["spec"]
+def pod(situation: Snapshot) -> Any:
+    return manifest(situation, "Deployment")["spec"]["template"]["spec"]
 
 
 def environment(container: Any) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def environment(container: Any) -> dict[str, Any]:
 
 
 def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> None:
-    seen = speaking()
-    found = pod(seen)
-    gateway, server = found["containers"]
+    situation = speaking()
+    template = pod(situation)
+    gateway, server = template["containers"]
     assert gateway["command"] == ["python", "-m", "learnloop_gateway"]
     assert gateway["image"] == "serving:1"
     assert gateway["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
@@ -62,26 +62,26 @@ def test_an_arm_that_speaks_has_a_gateway_a_server_and_no_policy_server() -> Non
     assert "--logprobs-mode=processed_logprobs" in server["args"]
     assert "--max-model-len=4096" in server["args"]
     assert server["securityContext"]["readOnlyRootFilesystem"] is True
-    (weights,) = found["initContainers"]
+    (weights,) = template["initContainers"]
     assert weights["command"] == ["python", "-m", "learnloop_gateway.fetch_weights"]
-    claim = next(volume for volume in found["volumes"] if volume["name"] == "learnloop-base-model")
+    claim = next(volume for volume in template["volumes"] if volume["name"] == "learnloop-base-model")
     assert claim["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
     for container in (gateway, server, weights):
         mount = next(item for item in container["volumeMounts"] if item["name"] == "learnloop-base-model")
         assert (mount["subPath"], mount["readOnly"]) == ("llama", True)
-    assert manifest(seen, "NetworkPolicy")["spec"]["ingress"][0]["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    assert manifest(situation, "NetworkPolicy")["spec"]["ingress"][0]["ports"] == [{"port": 8080, "protocol": "TCP"}]
     ports = [port["containerPort"] for port in gateway["ports"]]
     assert ports == [8080, 8081], "the model server's is another: they share the pod's address"
 
 
 def test_by_tls_the_gateway_serves_its_callers_and_the_model_server_its_own_pod_alone() -> None:
     plain = speaking()
-    seen = replace(plain, defaults=replace(plain.defaults, tls=(plain.namespace,), data_url="https://data:8080"))
-    gateway, server = pod(seen)["containers"]
+    situation = replace(plain, defaults=replace(plain.defaults, tls=(plain.namespace,), data_url="https://data:8080"))
+    gateway, server = pod(situation)["containers"]
     env = environment(gateway)
     (mount,) = (item for item in gateway["volumeMounts"] if item["name"] == "learnloop-tls")
     assert env["LEARNLOOP_TLS_KEY"].startswith(mount["mountPath"])
-    (volume,) = (item for item in pod(seen)["volumes"] if item["name"] == "learnloop-tls")
+    (volume,) = (item for item in pod(situation)["volumes"] if item["name"] == "learnloop-tls")
     assert volume["secret"]["secretName"] == "learnloop-tls"
     assert "learnloop-tls" not in {item["name"] for item in server["volumeMounts"]}
     other = replace(plain, defaults=replace(plain.defaults, tls=("elsewhere",)))
@@ -100,10 +100,10 @@ def test_gpus_quantisation_and_tensor_parallelism_pass_to_the_server() -> None:
         "resources": {"limits": {"nvidia.com/gpu": 2}},
         "image": "mine:2",
     }
-    found = pod(speaking(language={"server": server}))["containers"][1]
-    assert {"--quantization=fp8", "--tensor-parallel-size=2", "--enforce-eager"} <= set(found["args"])
-    assert str(found["resources"]["limits"]["nvidia.com/gpu"]) == "2"
-    assert found["image"] == "mine:2"
+    container = pod(speaking(language={"server": server}))["containers"][1]
+    assert {"--quantization=fp8", "--tensor-parallel-size=2", "--enforce-eager"} <= set(container["args"])
+    assert str(container["resources"]["limits"]["nvidia.com/gpu"]) == "2"
+    assert container["image"] == "mine:2"
 
 
 @pytest.mark.parametrize(
@@ -112,25 +112,25 @@ def test_gpus_quantisation_and_tensor_parallelism_pass_to_the_server() -> None:
 )
 def test_each_slot_of_llama_cpp_has_the_whole_context(arguments: list[str], size: int) -> None:
     server = {"kind": "llama.cpp", "file": "q.gguf", "arguments": arguments}
-    found = pod(speaking(language={"server": server}))["containers"][1]["args"]
-    assert found[:2] == ["--host", "127.0.0.1"]
-    assert found[found.index("--ctx-size") + 1] == str(size)
+    container = pod(speaking(language={"server": server}))["containers"][1]["args"]
+    assert container[:2] == ["--host", "127.0.0.1"]
+    assert container[container.index("--ctx-size") + 1] == str(size)
     words = [word for argument in arguments for word in argument.split("=")]
-    assert found[-len(words) :] == words, "llama.cpp takes a value from the next word alone"
-    assert found.count("--parallel") + found.count("-np") == 1
+    assert container[-len(words) :] == words, "llama.cpp takes a value from the next word alone"
+    assert container.count("--parallel") + container.count("-np") == 1
 
 
 def test_llama_cpp_runs_its_file_and_an_image_is_a_volume() -> None:
-    found = pod(
+    template = pod(
         speaking("oci://registry.example/base@sha256:1", language={"server": {"kind": "llama.cpp", "file": "q.gguf"}})
     )
-    server = found["containers"][1]
+    server = template["containers"][1]
     assert server["image"] == "llama:1"
     assert "/app/llama-server" in server["command"]
     assert server["args"][4:] == ["--ctx-size", "16384", "--parallel", "4", "--no-kv-unified"], "4,096 for each of four"
-    assert environment(found["initContainers"][0])["LEARNLOOP_GGUF_FILE"] == "q.gguf"
+    assert environment(template["initContainers"][0])["LEARNLOOP_GGUF_FILE"] == "q.gguf"
     image = {"reference": "registry.example/base@sha256:1", "pullPolicy": "IfNotPresent"}
-    assert {"name": "learnloop-base-model", "image": image} in found["volumes"]
+    assert {"name": "learnloop-base-model", "image": image} in template["volumes"]
 
 
 def test_a_server_elsewhere_gets_the_key_and_the_adapter_by_its_folder() -> None:
@@ -141,9 +141,9 @@ def test_a_server_elsewhere_gets_the_key_and_the_adapter_by_its_folder() -> None
         "keyRef": {"name": "gpu", "key": "token"},
     }
     fallback = {"url": "http://ollama:11434", "model": "small"}
-    seen = speaking(arm="https://models.example/a", language={"server": server, "fallback": fallback})
-    found = pod(seen)
-    (gateway,) = found["containers"]
+    situation = speaking(arm="https://models.example/a", language={"server": server, "fallback": fallback})
+    template = pod(situation)
+    (gateway,) = template["containers"]
     env = environment(gateway)
     revision = env["LEARNLOOP_REVISION"]
     assert json.loads(env["LEARNLOOP_UPSTREAM"]) == {
@@ -155,7 +155,7 @@ def test_a_server_elsewhere_gets_the_key_and_the_adapter_by_its_folder() -> None
         "adapter_folder": f"/adapters/{revision}",
     }
     assert json.loads(env["LEARNLOOP_FALLBACK"])["model"] == "small"
-    secret = next(volume for volume in found["volumes"] if volume["name"] == "learnloop-key-server")["secret"]
+    secret = next(volume for volume in template["volumes"] if volume["name"] == "learnloop-key-server")["secret"]
     assert (secret["secretName"], secret["items"]) == ("gpu", [{"key": "token", "path": "key"}])
 
 

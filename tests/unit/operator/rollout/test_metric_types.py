@@ -20,8 +20,8 @@ def test_a_canary_with_more_slow_requests_is_rolled_back() -> None:
     rig = Rig(2, 0.7, LATENCY, stable=0.93)
     assert rig.run(400) == "RolledBack"
     message = rig.status["blockedRevision"]["message"]
-    said = "share of requests within 0.005 s, stable's 90th percentile, of the canary 0."
-    assert message.startswith(f"RolledBack at 10 %: {said}")
+    sentence = "share of requests within 0.005 s, stable's 90th percentile, of the canary 0."
+    assert message.startswith(f"RolledBack at 10 %: {sentence}")
     assert " over the requests of " in message
     assert message.endswith("; bar 0.99")
 
@@ -55,14 +55,14 @@ def test_ten_requests_of_an_episode_count_as_one_outcome() -> None:
 
 
 def test_a_quantile_is_interpolated_within_its_bucket() -> None:
-    seen = {0.01: 50.0, 0.02: 100.0, 0.05: 100.0, inf: 110.0}
-    assert quantile_of(seen, 0.5) == pytest.approx(0.011)
-    assert quantile_of(seen, 0.99) == 0.05
+    buckets = {0.01: 50.0, 0.02: 100.0, 0.05: 100.0, inf: 110.0}
+    assert quantile_of(buckets, 0.5) == pytest.approx(0.011)
+    assert quantile_of(buckets, 0.99) == 0.05
     assert quantile_of({}, 0.5) is None
     threshold = MetricThreshold.model_validate({"name": "l", "type": "latency", "quantile": 0.5, "max": 0.01})
-    found = check(threshold, ArmEvidence(9, latency=seen), None, 0.01)
-    assert found.verdict is Verdict.HOLD, "60 of 110 requests above their median is what chance does"
-    assert found.sentence == (
+    result = check(threshold, ArmEvidence(9, latency=buckets), None, 0.01)
+    assert result.verdict is Verdict.HOLD, "60 of 110 requests above their median is what chance does"
+    assert result.sentence == (
         "50th percentile latency of the canary 0.011 over 9 episodes; bar at most 0.01, undecided: "
         "certainly 9.1% of its requests are slower, 50.0% allowed (confidence 0.99)"
     )

@@ -54,8 +54,8 @@ def test_servers_are_told_whom_to_serve_and_an_author_cannot_say_otherwise() -> 
 
 
 def test_settings_say_who_and_refuse_what_cannot_be() -> None:
-    found = settings_of({"LEARNLOOP_SERVING_CALLERS": "token", "LEARNLOOP_SERVING_PEERS": '[{"podSelector": {}}]'})
-    assert (found.serving_callers, found.serving_peers) == ("token", ({"podSelector": {}},))
+    configured = settings_of({"LEARNLOOP_SERVING_CALLERS": "token", "LEARNLOOP_SERVING_PEERS": '[{"podSelector": {}}]'})
+    assert (configured.serving_callers, configured.serving_peers) == ("token", ({"podSelector": {}},))
     assert settings_of({}).serving_peers is None
     for variable, value in (("CALLERS", "all"), ("PEERS", "x"), ("PEERS", "[1]"), ("PEERS", "{}")):
         with pytest.raises(ConfigurationError, match=f"LEARNLOOP_SERVING_{variable} is "):

@@ -53,22 +53,22 @@ def series(revision: str, pod: str, step: int, metric: str = names.METRIC_EPISOD
 
 
 def test_no_other_pod_poses_as_an_arm_nor_one_arm_as_the_other(promtool: Path, tmp_path: Path) -> None:
-    own, theirs = f"md-{ONE}-6d4f9-x7k2p", f"md-{OTHER}-6d4f9-x7k2p"
+    own, foreign = f"md-{ONE}-6d4f9-x7k2p", f"md-{OTHER}-6d4f9-x7k2p"
     lost = names.METRIC_SHADOW_LOST
     written = [
-        *(series(ONE, own, 1), series(OTHER, theirs, 2)),
-        *(series(ONE, theirs, 100), series(OTHER, own, 100), series(ONE, "evil", 1000), series(OTHER, "evil", 1000)),
+        *(series(ONE, own, 1), series(OTHER, foreign, 2)),
+        *(series(ONE, foreign, 100), series(OTHER, own, 100), series(ONE, "evil", 1000), series(OTHER, "evil", 1000)),
         *(series(OTHER, own, 3, lost), series(OTHER, "evil", 1000, lost)),
     ]
 
-    def told(query: str, signal: str) -> str:
+    def answers(query: str, signal: str) -> str:
         return f"sum by (revision) (({query}) and on (learnloop_signal) {labelled(signal, 'vector(1)')})"
 
     arms = Arms("ns", "md", [ONE, OTHER])
     expected = [
-        (told(counters_query(arms, 300), "ended"), {OTHER: 60, ONE: 30}),
-        (told(shadow_query(Arms("ns", "md", [OTHER]), 300), "lost"), {OTHER: 90}),
-        (told(counters_query(Arms("ns", "md", [ONE], ""), 300), "ended"), {ONE: 30 * 1101}),
+        (answers(counters_query(arms, 300), "ended"), {OTHER: 60, ONE: 30}),
+        (answers(shadow_query(Arms("ns", "md", [OTHER]), 300), "lost"), {OTHER: 90}),
+        (answers(counters_query(Arms("ns", "md", [ONE], ""), 300), "ended"), {ONE: 30 * 1101}),
     ]
     tests = [
         {
@@ -82,12 +82,12 @@ def test_no_other_pod_poses_as_an_arm_nor_one_arm_as_the_other(promtool: Path, t
 
 
 def test_copies_are_of_the_episodes_that_any_of_the_arms_pods_has_opened(promtool: Path, tmp_path: Path) -> None:
-    own, theirs = f"md-{ONE}-6d4f9-x7k2p", f"md-{OTHER}-6d4f9-x7k2p"
+    own, foreign = f"md-{ONE}-6d4f9-x7k2p", f"md-{OTHER}-6d4f9-x7k2p"
     opened = names.METRIC_EPISODES_OPENED
-    written = [series(ONE, own, 2, opened), series(ONE, theirs, 1, opened), series(ONE, "evil", 1000, opened)]
+    written = [series(ONE, own, 2, opened), series(ONE, foreign, 1, opened), series(ONE, "evil", 1000, opened)]
     none = [each | {"values": "0x60"} for each in written]
-    asked = shadow_query(Arms("ns", "md", [OTHER]), 300)
-    query = f"sum (({asked}) and on (learnloop_signal) {labelled('episodes', 'vector(1)')})"
+    promql = shadow_query(Arms("ns", "md", [OTHER]), 300)
+    query = f"sum (({promql}) and on (learnloop_signal) {labelled('episodes', 'vector(1)')})"
     test = {"expr": query, "eval_time": "10m"}
     evaluate(promtool, tmp_path, written, [test | {"exp_samples": [{"labels": "{}", "value": 90}]}])
     evaluate(promtool, tmp_path, none, [test | {"exp_samples": []}])

@@ -25,12 +25,12 @@ def of(signal: str, value: float, **labels: str) -> Sample:
 
 
 def test_buckets_never_fall_and_broken_ones_are_left_out() -> None:
-    found = histograms(
+    buckets = histograms(
         [of("latency", 5.0, le="0.01"), of("latency", 4.9, le="0.1"), of("latency", 9.0, le="+Inf")]
         + [of("latency", nan, le="0.5"), of("latency", 1.0, le="wide"), of("latency", 1.0), of("whole", 1.0, le="1")],
         "latency",
     )
-    assert found == {"aaaaaaaa": {0.01: 5.0, 0.1: 5.0, inf: 9.0}}
+    assert buckets == {"aaaaaaaa": {0.01: 5.0, 0.1: 5.0, inf: 9.0}}
 
 
 def test_a_clock_is_read_and_an_impossible_one_is_none() -> None:
@@ -42,9 +42,9 @@ def test_a_clock_is_read_and_an_impossible_one_is_none() -> None:
 
 
 def test_a_counter_that_is_no_number_speaks_for_no_figure_of_its_arm() -> None:
-    found = arm_evidence([of("ended", 9.0, outcome="success"), of("gain", nan), of("lately", 4.0)])["aaaaaaaa"]
-    assert (found.episodes, found.success_rate, found.mean_return, found.lately) == (9, None, None, 4)
-    assert found.problems[""].reason == reasons.NOT_A_NUMBER
+    evidence = arm_evidence([of("ended", 9.0, outcome="success"), of("gain", nan), of("lately", 4.0)])["aaaaaaaa"]
+    assert (evidence.episodes, evidence.success_rate, evidence.mean_return, evidence.lately) == (9, None, None, 4)
+    assert evidence.problems[""].reason == reasons.NOT_A_NUMBER
 
 
 class Answers(Prometheus):
@@ -69,9 +69,9 @@ class Answers(Prometheus):
 async def test_a_query_without_a_number_is_missing_with_its_reason(answer: float | None, reason: str) -> None:
     answers = Answers({"good": answer})
     own = MetricThreshold(name="own", type="promql", query="good[$window]", min=0)
-    found = (await gather(answers, request([Window("aaaaaaaa", 30)], [own]), answers)).arms["aaaaaaaa"]
-    assert found.problems["own"].reason == reason
-    assert not found.custom
+    evidence = (await gather(answers, request([Window("aaaaaaaa", 30)], [own]), answers)).arms["aaaaaaaa"]
+    assert evidence.problems["own"].reason == reason
+    assert not evidence.custom
 
 
 class Buckets(Prometheus):
@@ -91,9 +91,9 @@ async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> N
     slow = MetricThreshold.model_validate({"name": "slow", "type": "latency", "max": 1.0, "minEpisodes": 5})
     for count, verdict, reason in ((nan, Verdict.HOLD, reasons.NOT_A_NUMBER), (90.0, Verdict.PASS, "")):
         arm = (await gather(Buckets(count), request([Window("aaaaaaaa", 30)], [slow]))).arms["aaaaaaaa"]
-        found = check(slow, arm, None, 0.01)
-        assert found.verdict is verdict
-        assert not reason or (found.reason, "answers nan for its latency counter" in found.sentence) == (reason, True)
+        result = check(slow, arm, None, 0.01)
+        assert result.verdict is verdict
+        assert not reason or (result.reason, "answers nan for its latency counter" in result.sentence) == (reason, True)
 
 
 class Crowd(Prometheus):
@@ -101,12 +101,12 @@ class Crowd(Prometheus):
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9")
-        self.now = self.most = self.asked = 0
+        self.now = self.most = self.requests = 0
 
     async def query(self, promql: str, namespace: str = "") -> list[Sample]:
         if names.METRIC_EPISODES_ENDED in promql:
             return [of("ended", 9.0, outcome="success")]
-        self.now, self.asked = self.now + 1, self.asked + 1
+        self.now, self.requests = self.now + 1, self.requests + 1
         self.most = max(self.most, self.now)
         try:
             await asyncio.sleep(0)
@@ -117,21 +117,21 @@ class Crowd(Prometheus):
 
 async def test_many_queries_are_asked_side_by_side_and_each_once() -> None:
     crowd, window = Crowd(), Window("aaaaaaaa", 30)
-    asked = [MetricThreshold(name=f"m{index}", type="promql", query=f"q{index % 16}", min=0) for index in range(20)]
-    found = (await gather(crowd, request([window], asked), crowd)).arms["aaaaaaaa"]
-    assert found.custom == {metric.name: 1.0 for metric in asked}
-    assert (crowd.asked, crowd.most) == (16, 16)
+    metrics = [MetricThreshold(name=f"m{index}", type="promql", query=f"q{index % 16}", min=0) for index in range(20)]
+    figures = (await gather(crowd, request([window], metrics), crowd)).arms["aaaaaaaa"]
+    assert figures.custom == {metric.name: 1.0 for metric in metrics}
+    assert (crowd.requests, crowd.most) == (16, 16)
 
 
 def test_openings_are_read_beside_endings_and_are_unknown_where_nobody_counts_them() -> None:
-    told = [of("ended", 60.0, outcome="success"), of("ended", 4.0, outcome="withdrawn"), of("opened", 100.0)]
+    samples = [of("ended", 60.0, outcome="success"), of("ended", 4.0, outcome="withdrawn"), of("opened", 100.0)]
     lasted = [of("lasted", 16.0, le="1.0"), of("lasted", 64.0, le="+Inf")]
     young = [of("young", 3.0, le="1.0"), of("young", 9.0, le="10.0"), of("young", 7.0, le="30.0")]
-    found = arm_evidence([*told, of("due", 90.0), of("in_time", 48.0), *lasted, *young])["aaaaaaaa"].openings
+    openings = arm_evidence([*samples, of("due", 90.0), of("in_time", 48.0), *lasted, *young])["aaaaaaaa"].openings
     histogram = {1.0: 16.0, inf: 64.0}
-    assert found == Openings(opened=100.0, due=90.0, closed=64.0, in_time=48.0, young=9.0, lasted=histogram)
-    assert (found.open_share, found.late_share) == (0.36, 0.25)
-    assert arm_evidence(told[:2])["aaaaaaaa"].openings is None
+    assert openings == Openings(opened=100.0, due=90.0, closed=64.0, in_time=48.0, young=9.0, lasted=histogram)
+    assert (openings.open_share, openings.late_share) == (0.36, 0.25)
+    assert arm_evidence(samples[:2])["aaaaaaaa"].openings is None
     assert arm_evidence([of("ended", 0.0, outcome="success"), of("opened", 9.0)])["aaaaaaaa"].openings is not None
 
 

@@ -45,8 +45,8 @@ def snapshot(spec: dict[str, Any] | None = None, status: dict[str, Any] | None =
     )
 
 
-def manifest(seen: Snapshot, kind: str, name: str = "") -> Any:
-    return next(item for item in decide(seen).apply if item["kind"] == kind and name in item["metadata"]["name"])
+def manifest(situation: Snapshot, kind: str, name: str = "") -> Any:
+    return next(item for item in decide(situation).apply if item["kind"] == kind and name in item["metadata"]["name"])
 
 
 def test_an_arms_pod_is_restricted_probed_scraped_and_knows_its_model() -> None:
@@ -127,12 +127,12 @@ def test_pod_options_are_part_of_the_revision_and_replicas_are_not() -> None:
 def test_an_old_arm_keeps_the_pod_options_it_was_made_with() -> None:
     revision = revision_of(URI, SHA, PodOptions())
     stable = {"revision": revision, "uri": URI, "sha256": SHA}
-    seen = snapshot(
+    situation = snapshot(
         {"serving": {"pod": {"priorityClassName": "high"}}},
         {"stable": stable},
         arms={revision: LiveArm(ready=1, pod=PodOptions())},
     )
-    old = manifest(seen, "Deployment", revision)
+    old = manifest(situation, "Deployment", revision)
     assert "priorityClassName" not in old["spec"]["template"]["spec"]
 
 
@@ -149,14 +149,14 @@ def test_in_gateway_mode_the_route_has_weights_and_arm_headers() -> None:
         "rolloutStartedAt": "2025-12-31T23:59:00Z",
         "stepStartedAt": "2025-12-31T23:59:30Z",
     }
-    seen = snapshot(GATEWAY, status, arms={"11111111": LiveArm(ready=1), revision: LiveArm(ready=1)})
-    rules = manifest(seen, "HTTPRoute")["spec"]["rules"]
+    situation = snapshot(GATEWAY, status, arms={"11111111": LiveArm(ready=1), revision: LiveArm(ready=1)})
+    rules = manifest(situation, "HTTPRoute")["spec"]["rules"]
     weights = {item["name"]: item["weight"] for item in rules[-1]["backendRefs"]}
     assert weights == {"md-11111111": 90, f"md-{revision}": 10}
     assert rules[1]["matches"][0]["headers"] == [{"type": "Exact", "name": "x-learnloop-arm", "value": revision}]
-    past = manifest(seen, "Service", "md")
+    past = manifest(situation, "Service", "md")
     assert past["spec"]["selector"][names.LABEL_REVISION] == "11111111"
-    table = read(manifest(seen, "ConfigMap")).table
+    table = read(manifest(situation, "ConfigMap")).table
     assert table is not None
     assert table.mode == "gateway"
 
@@ -167,14 +167,14 @@ def test_leaving_gateway_mode_removes_the_route_before_the_table_forgets_it() ->
 
 
 def test_an_unresolved_model_holds_and_names_the_field() -> None:
-    seen = snapshot({"model": {"learningAgentRef": {"name": "nobody"}}})
-    plan = decide(seen)
+    situation = snapshot({"model": {"learningAgentRef": {"name": "nobody"}}})
+    plan = decide(situation)
     assert plan.status["phase"] == "Pending"
     assert plan.status["verdict"].startswith("spec.model.learningAgentRef: no LearningAgent 'nobody'")
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ({"lastState": {"terminated": {"exitCode": 1, "message": "sha256 mismatch"}}}, "sha256 mismatch"),
         (
@@ -184,12 +184,12 @@ def test_an_unresolved_model_holds_and_names_the_field() -> None:
         ({"state": {"terminated": {"exitCode": 0, "message": "bye"}}}, ""),
     ],
 )
-def test_a_pods_own_words_are_the_arms_message(state: dict[str, Any], said: str) -> None:
+def test_a_pods_own_words_are_the_arms_message(state: dict[str, Any], message: str) -> None:
     mark = {"labels": {names.LABEL_REVISION: "aaaaaaaa"}}
     pod = {"metadata": mark, "status": {"containerStatuses": [{"restartCount": 4, **state}]}}
-    seen = arms([{"metadata": mark, "status": {}}], [pod])["aaaaaaaa"]
-    assert seen.message.startswith(said)
-    assert (bool(seen.message), seen.restarts, seen.ready) == (bool(said), 4, 0)
+    states = arms([{"metadata": mark, "status": {}}], [pod])["aaaaaaaa"]
+    assert states.message.startswith(message)
+    assert (bool(states.message), states.restarts, states.ready) == (bool(message), 4, 0)
 
 
 def test_a_model_the_pods_refuse_is_rolled_back_with_their_sentence() -> None:
@@ -227,18 +227,18 @@ def test_an_artifact_of_another_namespace_is_refused_with_the_field_and_the_fix(
     source: dict[str, Any] = {"learningAgentRef": {"name": "la"}} if agent else {"uri": uri, "sha256": SHA}
     spec = ModelDeploymentSpec.model_validate({"model": source})
     status = LearningAgentStatus.model_validate({"model": {"uri": uri, "sha256": SHA, "source": "la-1"}})
-    found = resolve(spec, status if agent else None, "ours")
-    assert found.model is None
-    assert (agent or "spec.model.uri") in found.problem
-    assert uri in found.problem
-    assert "name an artifact of ours" in found.problem
+    artifact = resolve(spec, status if agent else None, "ours")
+    assert artifact.model is None
+    assert (agent or "spec.model.uri") in artifact.problem
+    assert uri in artifact.problem
+    assert "name an artifact of ours" in artifact.problem
     assert resolve(spec, status if agent else None, "theirs").model is not None
 
 
 def test_an_endless_annotation_is_obeyed_once_and_never_breaks_the_status() -> None:
-    seen = snapshot(status={"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}})
-    seen.object["metadata"]["annotations"] = {names.ANNOTATION_RETRY: "x" * 200_000}
-    once = decide(seen)
+    situation = snapshot(status={"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}})
+    situation.object["metadata"]["annotations"] = {names.ANNOTATION_RETRY: "x" * 200_000}
+    once = decide(situation)
     assert [item["value"] for item in once.status["decisions"]] == ["x" * 1024]
     again = snapshot(status=dict(once.status))
     again.object["metadata"]["annotations"] = {names.ANNOTATION_RETRY: "x" * 200_000}
@@ -264,6 +264,6 @@ def test_pods_that_never_start_cost_a_look_a_minute_and_a_canarys_never_one_afte
     assert decide(snapshot(status=lost, arms={first: LiveArm(replicas=1, unready_since=hour)})).requeue_after == 60.0
     gone = {"stable": {"revision": "11111111", "uri": URI, "sha256": SHA}}
     begun = {"canary": {"revision": first, "uri": URI, "sha256": SHA}, "rolloutStartedAt": "2025-12-31T23:50:20Z"}
-    arms_ = {"11111111": LiveArm(ready=1, replicas=1), first: LiveArm(replicas=1, unready_since=hour)}
-    starting = decide(snapshot({"rollout": {"progressDeadlineSeconds": 600}}, {**gone, **begun}, arms=arms_))
+    entries = {"11111111": LiveArm(ready=1, replicas=1), first: LiveArm(replicas=1, unready_since=hour)}
+    starting = decide(snapshot({"rollout": {"progressDeadlineSeconds": 600}}, {**gone, **begun}, arms=entries))
     assert starting.requeue_after == 20.0

@@ -27,18 +27,18 @@ ANALYSIS = Analysis(metrics=[METRIC])
 class Straying(Rig):
     """Arms whose mean return is what `means_said` says, where it says something."""
 
-    def __init__(self, seed: int, *metrics: dict[str, Any], **said: float) -> None:
-        self.said: dict[str, float] = {}
+    def __init__(self, seed: int, *metrics: dict[str, Any], **returns: float) -> None:
+        self.returns: dict[str, float] = {}
         super().__init__(seed, 0.9, *metrics)
-        self.said = said
+        self.returns = returns
 
-    def seen(self, role: str) -> ArmEvidence:
-        found = super().seen(role)
-        return replace(found, mean_return=self.said.get(role, found.mean_return)) if found.episodes else found
+    def scraped(self, role: str) -> ArmEvidence:
+        arm = super().scraped(role)
+        return replace(arm, mean_return=self.returns.get(role, arm.mean_return)) if arm.episodes else arm
 
     def condition(self, kind: str) -> tuple[str, str]:
-        found = next(item for item in self.status["conditions"] if item["type"] == kind)
-        return found["status"], found["reason"]
+        entry = next(item for item in self.status["conditions"] if item["type"] == kind)
+        return entry["status"], entry["reason"]
 
 
 def test_a_canary_below_the_range_is_rolled_back_with_the_range_in_the_sentence() -> None:
@@ -50,9 +50,9 @@ def test_a_canary_below_the_range_is_rolled_back_with_the_range_in_the_sentence(
     assert block["message"].endswith("lower than any single return of returnRange -100..400 may be")
 
 
-@pytest.mark.parametrize("said", [{"canary": -600.0, "stable": -600.0}, {"canary": 900.0}, {"stable": 900.0}])
-def test_a_range_that_is_wrong_holds_and_names_the_fix_and_stalls_when_nobody_mends_it(said: dict[str, float]) -> None:
-    rig = Straying(2, RETURN, **said)
+@pytest.mark.parametrize("means", [{"canary": -600.0, "stable": -600.0}, {"canary": 900.0}, {"stable": 900.0}])
+def test_a_range_that_is_wrong_holds_and_names_the_fix_and_stalls_when_nobody_mends_it(means: dict[str, float]) -> None:
+    rig = Straying(2, RETURN, **means)
     assert rig.run(60) == "Progressing"
     assert rig.status["weight"] == 10
     assert (
@@ -64,7 +64,7 @@ def test_a_range_that_is_wrong_holds_and_names_the_fix_and_stalls_when_nobody_me
     rig.run(3)
     assert rig.condition("Stalled") == ("True", "EvidenceOverdue")
     assert rig.status["weight"] == 10
-    rig.said.clear()
+    rig.returns.clear()
     assert rig.run(900) == "Guarding"
 
 
@@ -74,7 +74,7 @@ def test_what_was_proven_before_covers_no_canary_that_falls_below_the_range() ->
     rig.run(40)
     earlier = rig.played["canary"]
     rig.played["canary"] = Counts(earlier.n + 20, earlier.total - 50.0)
-    assert rig.seen("canary").mean_return > -100.0  # type: ignore[operator]
+    assert rig.scraped("canary").mean_return > -100.0  # type: ignore[operator]
     rig.look()
     assert rig.status["phase"] == "RolledBack"
     assert rig.status["blockedRevision"]["reason"] == "OutOfRange"
@@ -117,16 +117,16 @@ def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outsid
     one, other = (type_of(METRIC).outcomes(METRIC, arms[name], PLAIN) for name in ("c", "s"))
     assert one is not None
     assert other is not None
-    found = out_of_range(METRIC, arms["c"], arms["s"])
-    if found is not None and found.verdict is Verdict.BREACH:
+    claims = out_of_range(METRIC, arms["c"], arms["s"])
+    if claims is not None and claims.verdict is Verdict.BREACH:
         assert canary < 0.0
         assert other.possible
         assert n >= METRIC.min_episodes
-    if found is None and n >= METRIC.min_episodes:
+    if claims is None and n >= METRIC.min_episodes:
         assert one.possible
         assert other.possible
     trials = compared(ANALYSIS, (), Evidence(arms), "c", "s", concurrent=True)
-    if found is not None:
+    if claims is not None:
         assert not any(trial.begun for trial in trials)
 
 
@@ -152,8 +152,8 @@ def test_nobody_wins_an_experiment_whose_range_is_wrong_and_the_sentence_says_so
     cluster.returns = returns
     cluster.start().run(200)
     assert (cluster.promotions, cluster.weights()) == ([], {uri(0): 60, uri(1): 40})
-    told = next(item for item in cluster.status["conditions"] if item["type"] == "DataAvailable")
-    assert (told["status"], told["reason"]) == ("False", "OutOfRange")
+    entry = next(item for item in cluster.status["conditions"] if item["type"] == "DataAvailable")
+    assert (entry["status"], entry["reason"]) == ("False", "OutOfRange")
     assert (
         "lies outside returnRange 0..1 and proves nothing: set returnRange of the metric spec.experiment.metric"
         in cluster.status["verdict"]

@@ -76,10 +76,10 @@ def test_it_speaks_of_the_outcomes_since_the_trouble_began() -> None:
     moment=st.integers(1, 10**6),
 )  # fmt: skip
 def test_an_impossible_batch_changes_nothing(n: float, bad: float, moment: int) -> None:
-    known = heard(Alarm(), Counts(5.0, 1.0), BAR, 1)
+    alarm = heard(Alarm(), Counts(5.0, 1.0), BAR, 1)
     batch = Counts(n, bad)
-    after = heard(known, batch, BAR, moment)
-    assert after == known or (batch.possible and n > 0.0)
+    after = heard(alarm, batch, BAR, moment)
+    assert after == alarm or (batch.possible and n > 0.0)
     assert not math.isnan(after.evidence)
 
 

@@ -47,13 +47,13 @@ def episodes(source: np.random.Generator, n: int, mean: float) -> Counts:
 
 def stream(seed: int, canary: float, stable: float, looks: int, drift: float = 0.0) -> list[LookMemory]:
     """The memory after each of `looks` seconds at 10 % of 40 episodes a second."""
-    source, seen, memory, path = np.random.default_rng(seed), Pair(), START, []
+    source, total, memory, path = np.random.default_rng(seed), Pair(), START, []
     for second in range(looks):
         shift = drift * math.sin(second / 20)
-        mine = int(source.binomial(40, 0.1))
-        fresh = Pair(episodes(source, mine, canary + shift), episodes(source, 40 - mine, stable + shift))
-        seen = seen.plus(fresh)
-        memory = look(memory, seen, DROP, BAR)
+        drawn = int(source.binomial(40, 0.1))
+        fresh = Pair(episodes(source, drawn, canary + shift), episodes(source, 40 - drawn, stable + shift))
+        total = total.plus(fresh)
+        memory = look(memory, total, DROP, BAR)
         path.append(memory)
     return path
 
@@ -140,9 +140,9 @@ def test_with_one_bet_a_batch_says_what_its_parts_of_equal_mix_say(
 
 @settings(max_examples=2 * settings().max_examples)
 @given(pairs())
-def test_a_look_without_news_leaves_the_memory_as_it_is(seen: Pair) -> None:
-    memory = look(look(START, seen, DROP, BAR), seen, DROP, BAR)
-    assert look(memory, seen, DROP, BAR) == memory
+def test_a_look_without_news_leaves_the_memory_as_it_is(pair: Pair) -> None:
+    memory = look(look(START, pair, DROP, BAR), pair, DROP, BAR)
+    assert look(memory, pair, DROP, BAR) == memory
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
@@ -150,8 +150,8 @@ def test_impossible_counters_leave_the_memory_unchanged(bad: float) -> None:
     memory = stream(1, 0.9, 0.9, 20)[-1]
     assert memory.counted is not None
     good = Counts(500, 400)
-    for seen in (Pair(Counts(bad, 3), good), Pair(good, Counts(900, bad)), Pair(Counts(900, 901), good), Pair()):
-        after = look(memory, seen, DROP, BAR)
+    for pair in (Pair(Counts(bad, 3), good), Pair(good, Counts(900, bad)), Pair(Counts(900, 901), good), Pair()):
+        after = look(memory, pair, DROP, BAR)
         assert (after.worse, after.fine, after.judged) == (memory.worse, memory.fine, memory.judged)
 
 
@@ -195,12 +195,12 @@ def test_a_canary_at_the_tolerated_drop_is_rarely_called_fine() -> None:
 
 
 def test_a_ten_point_drop_is_found_within_a_median_of_300_canary_episodes() -> None:
-    found = []
+    lengths = []
     for seed in range(41):
         path = stream(seed, 0.7, 0.8, 300)
-        found.append(next((at.judged.canary.n for at in path if at.worse >= BAR.worse), math.inf))
-    assert sorted(found)[20] <= 300
-    assert sum(n < math.inf for n in found) >= 39
+        lengths.append(next((at.judged.canary.n for at in path if at.worse >= BAR.worse), math.inf))
+    assert sorted(lengths)[20] <= 300
+    assert sum(n < math.inf for n in lengths) >= 39
 
 
 @pytest.mark.parametrize("base", [0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
@@ -251,21 +251,21 @@ def test_an_equal_canary_is_called_fine_in_the_end_and_not_earlier_than_foretold
 
 
 def test_a_canary_that_turns_bad_late_loses_its_credit_and_is_called_worse() -> None:
-    source, seen, memory = np.random.default_rng(3), Pair(), START
+    source, total, memory = np.random.default_rng(3), Pair(), START
     for second in range(1200):
         mean = 0.9 if second < 600 else 0.5
-        seen = seen.plus(Pair(episodes(source, 4, mean), episodes(source, 36, 0.9)))
-        memory = look(memory, seen, DROP, BAR)
+        total = total.plus(Pair(episodes(source, 4, mean), episodes(source, 36, 0.9)))
+        memory = look(memory, total, DROP, BAR)
     assert memory.worse >= BAR.worse
     assert memory.fine < BAR.fine
 
 
 @pytest.mark.parametrize(
-    ("worse", "fine", "said"),
+    ("worse", "fine", "claim"),
     [(9.0, 0.0, "worse"), (0.0, 9.0, "fine"), (9.0, 9.0, "fine"), (4.0, 4.0, "undecided")],
 )
-def test_a_drop_that_is_proven_tolerable_is_no_reason_to_roll_back(worse: float, fine: float, said: Claim) -> None:
-    assert proven(LookMemory(worse=worse, fine=fine), BAR) == said
+def test_a_drop_that_is_proven_tolerable_is_no_reason_to_roll_back(worse: float, fine: float, claim: Claim) -> None:
+    assert proven(LookMemory(worse=worse, fine=fine), BAR) == claim
 
 
 def test_the_budget_is_split_where_one_claim_suffices_and_whole_where_all_are_needed() -> None:
@@ -275,6 +275,6 @@ def test_the_budget_is_split_where_one_claim_suffices_and_whole_where_all_are_ne
 
 @settings(max_examples=2 * settings().max_examples)
 @given(pairs())
-def test_bets_stay_strictly_inside(seen: Pair) -> None:
+def test_bets_stay_strictly_inside(pair: Pair) -> None:
     for max_drop in (0.001, 0.05, 1.0):
-        assert all(0 < mean < 1 for mean in (*expected(seen), *feared(seen, max_drop)))
+        assert all(0 < mean < 1 for mean in (*expected(pair), *feared(pair, max_drop)))

@@ -37,8 +37,8 @@ def test_without_held_out_episodes_every_gate_fails() -> None:
 @given(mean=NUMBER, baseline=NUMBER, bar=NUMBER)
 def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, bar: float) -> None:
     gates = TrainingGates(min_return=bar, min_improvement=bar)
-    found = proof(evaluation=returns(mean), baseline=returns(baseline))
-    passed = {verdict.name: verdict.passed for verdict in evaluate(gates, found)}
+    manifest = proof(evaluation=returns(mean), baseline=returns(baseline))
+    passed = {verdict.name: verdict.passed for verdict in evaluate(gates, manifest)}
     assert passed["minReturn"] == (mean >= bar)
     assert passed["minImprovement"] == (mean - baseline >= bar)
     assert passed["significant"] == (mean - baseline - math.hypot(10, 10) / 2 > 0)
@@ -46,8 +46,8 @@ def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, b
 
 @given(low=NUMBER)
 def test_the_paired_difference_decides_where_the_manifest_has_it(low: float) -> None:
-    found = proof(difference=Interval(value=max(low, 0), low=low, high=max(low, 0)))
-    (verdict,) = evaluate(TrainingGates(), found)
+    manifest = proof(difference=Interval(value=max(low, 0), low=low, high=max(low, 0)))
+    (verdict,) = evaluate(TrainingGates(), manifest)
     assert verdict.passed == (low > 0)
 
 
@@ -71,10 +71,10 @@ def judged(verdict: bool = True, message: str = "") -> OffPolicy:
 def test_where_a_log_judges_the_lower_end_must_pass_every_bar() -> None:
     estimated = returns(480.0, low=300.0)
     gain = Interval(value=458.0, low=50.0, high=500.0)
-    found = proof(evaluation=estimated, off_policy=judged(), difference=gain)
-    passed = [one.passed for one in evaluate(TrainingGates(min_return=400, min_improvement=100), found)]
+    manifest = proof(evaluation=estimated, off_policy=judged(), difference=gain)
+    passed = [one.passed for one in evaluate(TrainingGates(min_return=400, min_improvement=100), manifest)]
     assert passed == [False, False, True], "the means are above both bars"
-    assert all(one.passed for one in evaluate(TrainingGates(min_return=300, min_improvement=50), found))
+    assert all(one.passed for one in evaluate(TrainingGates(min_return=300, min_improvement=50), manifest))
 
 
 def test_no_verdict_passes_no_gate_and_says_why() -> None:
@@ -105,8 +105,8 @@ def suite(**improvement: Interval) -> SuiteResult:
 @given(low=st.floats(0, 1), bar=st.floats(0, 1))
 def test_a_dimension_passes_when_its_interval_begins_at_the_bar(low: float, bar: float) -> None:
     gates = TrainingGates(significant=False, suite=[SuiteGate(dimension="robustness", min_improvement=bar)])
-    found = proof(suite=suite(robustness=Interval(value=max(low, 0.5), low=low, high=1)))
-    (verdict,) = evaluate(gates, found)
+    manifest = proof(suite=suite(robustness=Interval(value=max(low, 0.5), low=low, high=1)))
+    (verdict,) = evaluate(gates, manifest)
     assert verdict.passed == (low >= bar)
 
 
@@ -119,12 +119,12 @@ def test_a_dimension_that_was_not_measured_fails_its_gate_with_the_reason() -> N
 
 
 def test_the_status_says_the_suite_in_sentences() -> None:
-    found = suite_status(suite(robustness=Interval(value=0.9, low=0.8, high=1)))
-    assert found["overall"] == 0.8
-    assert found["dimensions"][0]["message"] == (
+    code = suite_status(suite(robustness=Interval(value=0.9, low=0.8, high=1)))
+    assert code["overall"] == 0.8
+    assert code["dimensions"][0]["message"] == (
         "IQM 400.0 [390.0, 410.0], better with probability 0.90 [0.80, 1.00]; noise 0.1"
     )
-    assert found["dimensions"][1] == {
+    assert code["dimensions"][1] == {
         "dimension": "coordination",
         "measured": False,
         "message": "CartPole-v1 has one agent",

@@ -32,8 +32,8 @@ def ended(attempt: int = 0) -> BackendJob:
 
 @pytest.mark.parametrize("state", ["active", "failed"])
 def test_a_manifest_proves_nothing_while_the_gang_runs_or_after_it_failed(state: str) -> None:
-    told = run(beat=heartbeat(step=10), proof=proof())
-    made = plan(situation({"attempts": 1}, job=job(state=state), ranks=ranks(), run=told))
+    record = run(beat=heartbeat(step=10), proof=proof())
+    made = plan(situation({"attempts": 1}, job=job(state=state), ranks=ranks(), run=record))
     assert condition(made, "Trained")["status"] == "Unknown"
     assert condition(made, "Validated")["status"] == "Unknown"
 
@@ -107,8 +107,8 @@ def test_further_formats_are_part_of_the_proof_and_of_the_status() -> None:
     }
 
     def made(*exports: dict[str, object]) -> Plan:
-        told = run(beat=heartbeat(step=1000), proof=proof(exports=exports))
-        return plan(situation({"attempts": 1}, spec=chosen, job=ended(), ranks=ranks(), run=told))
+        record = run(beat=heartbeat(step=1000), proof=proof(exports=exports))
+        return plan(situation({"attempts": 1}, spec=chosen, job=ended(), ranks=ranks(), run=record))
 
     assert made(export).status["exports"] == [{name: export[name] for name in ("format", "uri", "sha256")}]
     assert condition(made(), "Trained")["status"] == "Unknown", "the format asked for is missing"
@@ -130,29 +130,29 @@ LOG = OffPolicy(discount=0.99, episodes=200, verdict=True)
 
 
 @pytest.mark.parametrize(
-    ("logged", "told", "words"),
+    ("logged", "claims", "words"),
     [
         (True, {"environment": SPACES}, "proves by played episodes, the spec asks for a log"),
         (False, {"off_policy": LOG}, "proves by a log, the spec asks for played episodes"),
     ],
 )
 def test_a_proof_of_another_kind_than_the_spec_asks_for_proves_nothing(
-    logged: bool, told: dict[str, Any], words: str
+    logged: bool, claims: dict[str, Any], words: str
 ) -> None:
-    asked = spec(algorithm="cql", data={"spaces": SPACES}) if logged else spec()
+    wanted = spec(algorithm="cql", data={"spaces": SPACES}) if logged else spec()
     late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
-    found = proof(algorithm=asked.algorithm, **told)
-    made = plan(situation({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
+    manifest = proof(algorithm=wanted.algorithm, **claims)
+    made = plan(situation({"attempts": 1}, spec=wanted, job=late, run=run(beat=heartbeat(), proof=manifest)))
     assert made.status["phase"] == "Restarting"
     assert words in condition(made, "Ready")["message"]
 
 
 @pytest.mark.parametrize("verdict", [True, False])
 def test_a_run_without_an_environment_serves_only_where_its_log_gives_a_verdict(verdict: bool) -> None:
-    asked = spec(algorithm="cql", data={"spaces": SPACES})
+    wanted = spec(algorithm="cql", data={"spaces": SPACES})
     judged = LOG.model_copy(update={"verdict": verdict, "message": "" if verdict else "log more episodes"})
-    found = proof(algorithm="cql", environment=SPACES, off_policy=judged)
-    made = plan(situation({"attempts": 1}, spec=asked, job=ended(), run=run(beat=heartbeat(), proof=found)))
+    manifest = proof(algorithm="cql", environment=SPACES, off_policy=judged)
+    made = plan(situation({"attempts": 1}, spec=wanted, job=ended(), run=run(beat=heartbeat(), proof=manifest)))
     assert made.status["phase"] == ("Validated" if verdict else "Failed")
     assert made.status["return"] == ("480.0 [475.0, 485.0]" if verdict else "no verdict")
     assert ("evaluation" in made.status) == verdict
@@ -160,9 +160,9 @@ def test_a_run_without_an_environment_serves_only_where_its_log_gives_a_verdict(
 
 @pytest.mark.parametrize("patience", [None, 3])
 def test_a_run_that_patience_ended_is_whole_where_the_spec_has_patience(patience: int | None) -> None:
-    asked = spec(evaluation={"whileTraining": {"patience": patience}})
-    told = Validated(episodes=20, points=[ValidationPoint(step=400, mean=3.0)], exported="last", ended_early=True)
-    found = proof(step=400, while_training=told)
+    wanted = spec(evaluation={"whileTraining": {"patience": patience}})
+    validated = Validated(episodes=20, points=[ValidationPoint(step=400, mean=3.0)], exported="last", ended_early=True)
+    manifest = proof(step=400, while_training=validated)
     late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
-    made = plan(situation({"attempts": 1}, spec=asked, job=late, run=run(beat=heartbeat(), proof=found)))
+    made = plan(situation({"attempts": 1}, spec=wanted, job=late, run=run(beat=heartbeat(), proof=manifest)))
     assert made.status["phase"] == ("Restarting" if patience is None else "Validated")

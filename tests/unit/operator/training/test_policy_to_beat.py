@@ -15,9 +15,9 @@ UNIFORM = {"uri": "uniform://discrete/2?observations=4"}
 
 def to_beat(wanted: dict[str, Any], deployment: dict[str, Any] | None) -> tuple[str | None, str | None]:
     """Address and digest in the order, where the agent is to be served with `wanted`."""
-    found = {"spec": {"task": {"environment": {"name": "CartPole-v1"}}}, "status": {"model": wanted}}
+    answer = {"spec": {"task": {"environment": {"name": "CartPole-v1"}}}, "status": {"model": wanted}}
     status = None if deployment is None else {"status": deployment}
-    order = told(plan(situation(spec=RUN, agent=found, agent_name="la", deployment=status)))
+    order = told(plan(situation(spec=RUN, agent=answer, agent_name="la", deployment=status)))
     return order.get("baselineUri"), order.get("baselineSha256")
 
 
@@ -51,5 +51,5 @@ def test_a_rollback_is_of_an_artifact_whatever_address_it_has_now() -> None:
     ids=["an older model was rolled back", "chance serves again", "other pods of what serves were rolled back"],
 )
 def test_what_serves_is_to_be_beaten(serves: Any, rolled_back: Any, expected: Any) -> None:
-    found = to_beat(NEW, {"stable": arm(serves), "blockedRevisions": [block(rolled_back)]})
-    assert found == (expected["uri"], expected.get("sha256"))
+    result = to_beat(NEW, {"stable": arm(serves), "blockedRevisions": [block(rolled_back)]})
+    assert result == (expected["uri"], expected.get("sha256"))

@@ -31,8 +31,8 @@ QUEUE = {"queue": {"name": "team-a"}}
 SAYS = "couldn't assign flavors to pod set main: insufficient unused quota for cpu, 2 more needed"
 
 
-def later(seen: TrainingSnapshot, made: Plan, seconds: float, **changes: Any) -> TrainingSnapshot:
-    return after(seen, made, now=seen.now + timedelta(seconds=seconds), **changes)
+def later(current: TrainingSnapshot, made: Plan, seconds: float, **changes: Any) -> TrainingSnapshot:
+    return after(current, made, now=current.now + timedelta(seconds=seconds), **changes)
 
 
 def waiting(seconds: float = 0.0, **changes: Any) -> TrainingSnapshot:
@@ -62,8 +62,8 @@ def test_waiting_is_no_time_out_however_long_it_takes() -> None:
 
 
 def test_every_clock_goes_on_from_the_admission() -> None:
-    seen = waiting(40, job=job(age=60))
-    made = plan(seen)
+    current = waiting(40, job=job(age=60))
+    made = plan(current)
     assert (reason(made), made.status["attempts"]) == ("Admitted", 1)
     assert "queuedAt" not in made.status
     assert parse(made.status["startedAt"]) == NOW - timedelta(seconds=20), "20 s before it was held back"
@@ -73,9 +73,9 @@ def test_every_clock_goes_on_from_the_admission() -> None:
 
 def test_a_gang_whose_pods_come_long_after_its_object_is_not_one_that_lost_ranks() -> None:
     limited = spec(**QUEUE, stallSeconds=10)
-    seen = waiting(7200, spec=limited, job=job(age=7200))
-    admitted = plan(seen)
-    coming = later(seen, admitted, 60, ranks=(rank(0, age=-5, running=False, started=None, waiting="Pulling"),))
+    current = waiting(7200, spec=limited, job=job(age=7200))
+    admitted = plan(current)
+    coming = later(current, admitted, 60, ranks=(rank(0, age=-5, running=False, started=None, waiting="Pulling"),))
     made = plan(coming)
     assert (made.delete, made.status["attempts"]) == ((), 1)
     assert "pod t-master-0 waits: Pulling" in condition(made, "Ready")["message"]
@@ -83,26 +83,26 @@ def test_a_gang_whose_pods_come_long_after_its_object_is_not_one_that_lost_ranks
 
 def test_what_the_ranks_said_before_they_were_held_back_is_no_sign_of_life_afterwards() -> None:
     old = run(beat=heartbeat(), age=300.0)
-    seen = waiting(200, job=job(age=600), run=old)
-    admitted = plan(seen)
+    current = waiting(200, job=job(age=600), run=old)
+    admitted = plan(current)
     stuck = rank(0, age=-1, running=False, started=None, waiting="Unschedulable: no node", stuck=True)
     aged = run(beat=heartbeat(), age=500.0)
-    made = plan(later(seen, admitted, 200, ranks=(stuck,), run=aged))
+    made = plan(later(current, admitted, 200, ranks=(stuck,), run=aged))
     assert reason(made) == "PodsHeldUp", "a gang that waits for a node is not given up for its old heartbeat"
 
 
 def test_ten_preemptions_by_the_queue_cost_no_attempt() -> None:
-    seen = waiting()
+    current = waiting()
     for _ in range(10):
-        made = plan(seen)
+        made = plan(current)
         assert made.status["phase"] == "Queued"
-        seen = later(seen, made, 3000, job=job(age=3000), queue_says="")
-        made = plan(seen)
+        current = later(current, made, 3000, job=job(age=3000), queue_says="")
+        made = plan(current)
         assert reason(made) == "Admitted"
-        seen = later(seen, made, 30, job=job(age=3000), ranks=ranks(3030), run=run(beat=heartbeat()))
-        made = plan(seen)
+        current = later(current, made, 30, job=job(age=3000), ranks=ranks(3030), run=run(beat=heartbeat()))
+        made = plan(current)
         assert (made.status["phase"], made.status["attempts"], made.delete) == ("Training", 1, ())
-        seen = later(seen, made, 1, job=job(age=3000, queued=True), ranks=(), queue_says=SAYS)
+        current = later(current, made, 1, job=job(age=3000, queued=True), ranks=(), queue_says=SAYS)
 
 
 def test_the_number_of_workers_may_change_while_it_waits() -> None:
@@ -135,11 +135,11 @@ PREEMPTED = "PreemptionByScheduler: preempting to accommodate a higher priority 
     ids=["told by its pod", "told by the gang's end"],
 )
 def test_a_rank_that_lost_its_node_restarts_the_gang_free_of_charge(lost: dict[str, Any]) -> None:
-    seen = situation({"attempts": 2}, **{"job": job(attempt=1), "run": run(beat=heartbeat(attempt=1)), **lost})
-    seen = dataclasses.replace(seen, job=dataclasses.replace(seen.job or job(), attempt=1))
-    first = plan(seen)
+    current = situation({"attempts": 2}, **{"job": job(attempt=1), "run": run(beat=heartbeat(attempt=1)), **lost})
+    current = dataclasses.replace(current, job=dataclasses.replace(current.job or job(), attempt=1))
+    first = plan(current)
     assert (first.delete, reason(first), first.status["preemptions"]) == ((), "Preempted", 1)
-    forgotten = after(seen, first, ranks=(), job=job(attempt=1, state="failed", message="its pods failed"))
+    forgotten = after(current, first, ranks=(), job=job(attempt=1, state="failed", message="its pods failed"))
     second = plan(forgotten)
     assert [ref.name for ref in second.delete] == ["t"], "on record: the pod that told it may be gone by now"
     assert second.status["preemptions"] == 1
@@ -187,6 +187,6 @@ def test_the_sentence_is_the_workloads_own() -> None:
     late = {"type": "Evicted", "status": "True", "reason": "PodsReadyTimeout", "message": "Exceeded the timeout ns/t"}
     away = {"type": "Requeued", "status": "False", "reason": "PodsReadyTimeout", "message": "Exceeded the timeout ns/t"}
     status = {"conditions": [late, away], "requeueState": {"count": 2, "requeueAt": "2026-03-01T12:04:00Z"}}
-    told = "PodsReadyTimeout: Exceeded the timeout ns/t; queued again at 2026-03-01T12:04:00Z"
-    assert queue_sentence({"metadata": {}, "status": status}) == told, "and when"
+    sentence = "PodsReadyTimeout: Exceeded the timeout ns/t; queued again at 2026-03-01T12:04:00Z"
+    assert queue_sentence({"metadata": {}, "status": status}) == sentence, "and when"
     assert queue_sentence(None) == queue_sentence({"metadata": {}}) == ""

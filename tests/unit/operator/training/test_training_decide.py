@@ -34,8 +34,8 @@ def test_a_new_job_starts_its_first_attempt_and_counts_it() -> None:
 
 
 def test_data_of_a_deleted_job_of_the_same_name_is_removed_before_anything_starts() -> None:
-    seen = situation(run=run(beat=heartbeat(), proof=proof()))
-    made = plan(seen)
+    snapshot = situation(run=run(beat=heartbeat(), proof=proof()))
+    made = plan(snapshot)
     assert [(call.method, call.path) for call in made.calls] == [("DELETE", "/api/v1/training/runs/t")]
     assert not made.apply
     assert made.status["phase"] != "Validated"
@@ -49,10 +49,10 @@ def test_nothing_starts_while_the_data_plane_is_silent() -> None:
 
 
 def test_progress_reads_like_a_sentence() -> None:
-    seen = situation({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=returns(150.0))))
-    made = plan(seen)
-    told = {key: made.status[key] for key in ("phase", "progress", "eta", "return", "worldSize")}
-    assert told == {
+    world = situation({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=heartbeat(recent_return=returns(150.0))))
+    made = plan(world)
+    summary = {key: made.status[key] for key in ("phase", "progress", "eta", "return", "worldSize")}
+    assert summary == {
         "phase": "Training",
         "progress": "42%",
         "eta": "1m20s",
@@ -69,20 +69,20 @@ def test_a_run_that_has_done_its_part_does_not_seem_to_train_while_its_proof_is_
 
 
 def test_a_heartbeat_of_an_earlier_attempt_is_no_progress() -> None:
-    seen = situation({"attempts": 2}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=0)))
-    assert "step" not in plan(seen).status
+    snapshot = situation({"attempts": 2}, job=job(attempt=1), ranks=ranks(), run=run(beat=heartbeat(attempt=0)))
+    assert "step" not in plan(snapshot).status
 
 
 def test_the_end_of_an_attempt_is_recorded_before_its_pods_go() -> None:
-    seen = situation(
+    snapshot = situation(
         {"attempts": 1}, job=job(state="failed"), ranks=(rank(0), rank(1, exit_code=137, message="killed"))
     )
-    first = plan(seen)
+    first = plan(snapshot)
     assert not first.delete
     assert "t-worker-0 exited with 137: killed" in condition(first, "Reconciling")["message"]
-    second = plan(after(seen, first))
+    second = plan(after(snapshot, first))
     assert [ref.name for ref in second.delete] == ["t"]
-    third = plan(after(after(seen, first), second, job=None, ranks=()))
+    third = plan(after(after(snapshot, first), second, job=None, ranks=()))
     assert third.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
     assert third.status["attempts"] == 2
 
@@ -100,31 +100,31 @@ def test_exit_code_2_fails_at_once_with_the_trainers_sentence() -> None:
 
 
 def test_the_attempt_budget_is_exact() -> None:
-    seen = situation({"attempts": 4}, job=job(attempt=3, state="failed"), ranks=(rank(exit_code=1),))
-    made = plan(seen)
+    snapshot = situation({"attempts": 4}, job=job(attempt=3, state="failed"), ranks=(rank(exit_code=1),))
+    made = plan(snapshot)
     assert reason(made) == "AttemptsExhausted"
     assert "attempt 4 of 4" in condition(made, "Ready")["message"]
 
 
 def test_an_environment_that_raised_costs_one_attempt_and_its_sentence_is_in_the_status() -> None:
     sentence = "spec.data.environment: 'w:Plant' raised ZeroDivisionError: no valves in step, call 8"
-    seen = situation(
+    snapshot = situation(
         {"attempts": 2}, job=job(attempt=1, state="failed"), ranks=(rank(0), rank(1, exit_code=70, message=sentence))
     )
-    first = plan(seen)
+    first = plan(snapshot)
     assert sentence in condition(first, "Reconciling")["message"]
-    second = plan(after(seen, first))
-    assert plan(after(after(seen, first), second, job=None, ranks=())).status["attempts"] == 3
+    second = plan(after(snapshot, first))
+    assert plan(after(after(snapshot, first), second, job=None, ranks=())).status["attempts"] == 3
 
 
 def test_another_number_of_workers_restarts_the_gang_from_its_checkpoint_without_costing_an_attempt() -> None:
-    seen = situation({"attempts": 2}, job=job(attempt=1, workers=5), ranks=ranks(), run=run(beat=heartbeat(attempt=1)))
-    first = plan(seen)
+    world = situation({"attempts": 2}, job=job(attempt=1, workers=5), ranks=ranks(), run=run(beat=heartbeat(attempt=1)))
+    first = plan(world)
     assert (first.delete, reason(first)) == ((), "Resizing")
     assert "from 6 to 3 ranks" in condition(first, "Ready")["message"]
-    second = plan(after(seen, first))
+    second = plan(after(world, first))
     assert [ref.name for ref in second.delete] == ["t"]
-    going = after(after(seen, first), second, job=job(attempt=1, workers=5, deleting=True))
+    going = after(after(world, first), second, job=job(attempt=1, workers=5, deleting=True))
     third = plan(going)
     fourth = plan(after(going, third, job=None, ranks=()))
     assert fourth.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
@@ -141,8 +141,8 @@ def test_an_attempt_whose_start_was_never_recorded_still_counts() -> None:
 
 
 def test_a_silent_gang_is_restarted_and_the_sentence_has_numbers() -> None:
-    seen = situation({"attempts": 1}, job=job(age=600), ranks=ranks(600)[:2], run=run(age=130.0, beat=heartbeat()))
-    made = plan(seen)
+    snapshot = situation({"attempts": 1}, job=job(age=600), ranks=ranks(600)[:2], run=run(age=130.0, beat=heartbeat()))
+    made = plan(snapshot)
     assert made.status["phase"] == "Restarting"
     message = condition(made, "Ready")["message"]
     assert "130 s (limit 120 s)" in message
@@ -183,12 +183,12 @@ def test_a_silent_data_plane_holds_a_running_job_and_never_restarts_it() -> None
 
 
 def test_suspending_removes_the_pods_and_resuming_costs_no_attempt() -> None:
-    seen = situation({"attempts": 2, "startedAt": "2026-03-01T11:00:00Z"}, spec=spec(suspend=True), job=job(attempt=1))
-    first = plan(seen)
+    world = situation({"attempts": 2, "startedAt": "2026-03-01T11:00:00Z"}, spec=spec(suspend=True), job=job(attempt=1))
+    first = plan(world)
     assert not first.delete, "the suspension is recorded first"
-    second = plan(after(seen, first))
+    second = plan(after(world, first))
     assert second.delete
-    resumed = plan(after(seen, second, spec=spec(), job=None))
+    resumed = plan(after(world, second, spec=spec(), job=None))
     assert resumed.apply[0]["metadata"]["annotations"]["learnloop.dev/attempt"] == "1"
     assert resumed.status["attempts"] == 2
     assert resumed.status["startedAt"] == "2026-03-01T12:00:00Z"
@@ -203,19 +203,19 @@ def test_the_deadline_ends_a_job_that_still_runs() -> None:
 
 
 def test_a_finished_job_is_left_alone() -> None:
-    seen = situation({"attempts": 1}, job=job(state="succeeded"), run=run(beat=heartbeat(), proof=proof()))
-    done = plan(seen)
-    again = plan(after(seen, done))
+    snapshot = situation({"attempts": 1}, job=job(state="succeeded"), run=run(beat=heartbeat(), proof=proof()))
+    done = plan(snapshot)
+    again = plan(after(snapshot, done))
     assert again.status == done.status
     assert (again.apply, again.delete, again.calls, again.events) == ((), (), (), ())
 
 
 def test_the_ttl_removes_the_pods_job_and_keeps_the_outcome() -> None:
     chosen = spec(ttlSecondsAfterFinished=30)
-    seen = situation({"attempts": 1}, spec=chosen, job=job(state="succeeded"), run=run(proof=proof()))
-    done = plan(seen)
-    assert plan(after(seen, done)).requeue_after == pytest.approx(30)
-    late = plan(after(seen, done, now=NOW + timedelta(seconds=31)))
+    snapshot = situation({"attempts": 1}, spec=chosen, job=job(state="succeeded"), run=run(proof=proof()))
+    done = plan(snapshot)
+    assert plan(after(snapshot, done)).requeue_after == pytest.approx(30)
+    late = plan(after(snapshot, done, now=NOW + timedelta(seconds=31)))
     assert late.delete
     assert late.status["phase"] == "Validated"
 
@@ -244,7 +244,7 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
     suspended: bool,
 ) -> None:
     gang = () if attempt is None else (rank(exit_code=exit_code, running=exit_code is None),)
-    seen = situation(
+    snapshot = situation(
         {"attempts": recorded} if recorded else {},
         spec=spec(suspend=suspended),
         job=None if attempt is None else job(attempt=attempt, state=state),  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
         run=None if silent else run(age=age, beat=heartbeat(attempt=attempt or 0), proof=proof() if manifest else None),
         run_error="silent" if silent else None,
     )
-    made = plan(seen)
+    made = plan(snapshot)
     if made.status["phase"] == "Validated":
         assert manifest
         assert not silent
@@ -260,8 +260,8 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
             "the proof is of another attempt, or of a gang that has not ended well"
         )
     for manifest_ in made.apply:
-        assert int(manifest_["metadata"]["annotations"]["learnloop.dev/attempt"]) < seen.spec.max_attempts
+        assert int(manifest_["metadata"]["annotations"]["learnloop.dev/attempt"]) < snapshot.spec.max_attempts
         assert not gang
         assert not suspended
-    assert plan(seen) == made, "the same situation gives the same plan"
+    assert plan(snapshot) == made, "the same situation gives the same plan"
     assert {"Ready", "Reconciling", "Stalled"} <= {item["type"] for item in made.status["conditions"]}

@@ -38,7 +38,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[traits.Traits]:
             head="policy",
             activation="tanh",
             actions=frozenset({ActionType.DISCRETE}),
-            q_value=lambda learner, seen, done: done * 2.0,
+            q_value=lambda learner, observations, done: done * 2.0,
         )
     )
     traits.forget("toy")
@@ -110,7 +110,7 @@ def test_a_shield_asks_it_for_the_preferences_it_declares(
     shield = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
     order = toy_order("CartPole-v1", safety=shield)
     assert begin(order, Alone(), CPU).environment.preferences is None  # type: ignore[attr-defined]
-    declared(toy, preferences=lambda learner, seen: np.full((len(seen), 2), learner.step), draws=draws)
+    declared(toy, preferences=lambda learner, observations: np.full((len(observations), 2), learner.step), draws=draws)
     training = begin(order, Alone(), CPU)
     assert isinstance(training.environment, Shielded)
     preferences = training.environment.preferences
@@ -146,8 +146,8 @@ def test_every_algorithm_of_the_contract_is_registered() -> None:
 
 def test_the_contract_says_which_actions_can_be_learned_and_by_whom_as_the_learners_do() -> None:
     for one in traits.registered():
-        said = ALGORITHMS[one.name]
-        assert set(said.acts) == {kind.value for kind in one.actions}, one.name
-        assert (said.from_log, said.team) == (one.recorded, one.team), one.name
-        if said.from_log:
-            assert said.spreads == (one.deviation is not None), one.name
+        declared = ALGORITHMS[one.name]
+        assert set(declared.acts) == {kind.value for kind in one.actions}, one.name
+        assert (declared.from_log, declared.team) == (one.recorded, one.team), one.name
+        if declared.from_log:
+            assert declared.spreads == (one.deviation is not None), one.name

@@ -53,13 +53,13 @@ def episode(steps: list[Step], **others: Any) -> LoggedEpisode:
 def balanced(count: int) -> str:
     """A hand-written controller that balances the pole for 500 steps, recorded: one trajectory a line."""
     environment = make("CartPole-v1", Split.TRAINING, 9, range(4))
-    seen = environment.reset()
+    observation = environment.reset()
     lines: list[list[dict[str, Any]]] = [[] for _ in range(4)]
     for _ in range(count):
-        action = (seen @ np.float32([0.1, 0.3, 3.0, 1.0]) > 0).astype(np.int64)
-        for line, row, done in zip(lines, seen.tolist(), action.tolist(), strict=True):
+        action = (observation @ np.float32([0.1, 0.3, 3.0, 1.0]) > 0).astype(np.int64)
+        for line, row, done in zip(lines, observation.tolist(), action.tolist(), strict=True):
             line.append({"observation": row, "action": done})
-        seen = environment.step(action).observation
+        observation = environment.step(action).observation
     return "\n".join(map(trajectory, lines))
 
 
@@ -147,7 +147,7 @@ def test_steps_that_do_not_fit_the_environment_are_left_out_and_counted(capsys: 
         ([1, 2, 3], [1, 2]),
         ([4, 5, 6], [-9.0]),
     ]
-    recording = fitting([episode([Step(observation=seen, action=done) for seen, done in raw])], pendulum, 100)
+    recording = fitting([episode([Step(observation=state, action=done) for state, done in raw])], pendulum, 100)
     assert recording is not None
     assert recording.observation.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert recording.action.tolist() == [[0.5], [-1.0]]  # scaled to [-1, 1], and clipped
@@ -185,8 +185,8 @@ def test_a_run_from_the_log_learns_from_the_rewards_it_is_told_to(
         (tmp_path / "reward-policies" / "liking").mkdir(parents=True)
         (tmp_path / "reward-policies" / "liking" / "r1.json").write_text(json.dumps(LIKED))
     training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "job"))
-    found = training.learner.occasion.recording()  # type: ignore[attr-defined]
-    assert found.reward.tolist() == pytest.approx(worth)
+    recording = training.learner.occasion.recording()  # type: ignore[attr-defined]
+    assert recording.reward.tolist() == pytest.approx(worth)
 
 
 def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_part_is_told(
@@ -206,13 +206,13 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
         training.learner.occasion.recording()  # type: ignore[attr-defined]
         return training
 
-    found = r"RewardPolicy liking finds no value of liked \(feedback\) in any of 1 logged episodes"
-    with pytest.raises(ConfigError, match=f"spec.data.rewards: 'policy' would reward every step with 0: {found}; log"):
+    words = r"RewardPolicy liking finds no value of liked \(feedback\) in any of 1 logged episodes"
+    with pytest.raises(ConfigError, match=f"spec.data.rewards: 'policy' would reward every step with 0: {words}; log"):
         begun(LIKED)
     half = [{"name": "liked", "type": "feedback", "weight": 0.5}, {"name": "quick", "type": "time", "weight": 0.5}]
     note = begun({"components": half}).read.note
     assert note is not None
-    assert re.match(found, note.message)
+    assert re.match(words, note.message)
     assert note.message in capsys.readouterr().out, "in the log, and in each heartbeat"
     cloning = make_order(algorithm="bc", data=DATA | {"rewards": "policy"}, hyperparameters={})
     order = Order.model_validate(cloning.model_dump(by_alias=True, exclude_none=True) | named)
@@ -270,9 +270,9 @@ def test_the_gradient_is_autograds_of_the_cross_entropy_or_the_squared_error(con
     squared, crossed = (torch.tanh(outputs) - action.view(9, -1)).square().sum, torch.nn.functional.cross_entropy
     loss = squared() if continuous else crossed(outputs, action, reduction="sum")
     (expected,) = torch.autograd.grad(loss, outputs)
-    found = torch.empty(9, 2)
-    bc.slope(outputs.detach(), action, found)
-    assert torch.allclose(found, expected, atol=1e-6)
+    gradient = torch.empty(9, 2)
+    bc.slope(outputs.detach(), action, gradient)
+    assert torch.allclose(gradient, expected, atol=1e-6)
 
 
 def test_a_log_that_teaches_nothing_is_refused_and_why(make_order: Callable[..., Order], tmp_path: Path) -> None:

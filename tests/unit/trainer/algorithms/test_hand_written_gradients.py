@@ -59,10 +59,10 @@ def test_ppos_gradient_is_autograds_with_numbers_for_actions_and_with_a_choice_b
     action = draw(COUNT, len(ends))
     if choices:
         action[:, 0] = torch.arange(COUNT) % choices
-    seen = draw(COUNT, 4)
-    outputs = ppo.forward(network.leaves, "policy", "tanh", seen)
+    observations = draw(COUNT, 4)
+    outputs = ppo.forward(network.leaves, "policy", "tanh", observations)
     log_prob = head.log_prob(network.leaves, outputs, action).detach() + 0.3 * draw(COUNT)
-    batch = ppo.SampleBatch(seen, action, log_prob, draw(COUNT), draw(COUNT))
+    batch = ppo.SampleBatch(observations, action, log_prob, draw(COUNT), draw(COUNT))
     expected = by_autograd(network, ppo.loss(network.leaves, head, batch, parameters))
     with torch.inference_mode():
         ppo.PpoGradients(network, head, parameters).compute(batch, COUNT)
@@ -132,8 +132,8 @@ def test_gradients_stay_autograds_while_batches_of_more_sizes_come_than_places_a
     target = network.vector.clone()
     gradients = dqn.DqnGradients(network, target, parameters.discount, range(2))
     for size in [*range(MAX_SIZES + 3), 7, 1, 2 * MAX_SIZES, 7]:  # a rank may hold none of a batch
-        seen, after = torch.randn((2, size, 4), generator=random)
-        batch = Transitions(seen, after, torch.arange(size) % 3, torch.ones(size), torch.ones(size))
+        observations, after = torch.randn((2, size, 4), generator=random)
+        batch = Transitions(observations, after, torch.arange(size) % 3, torch.ones(size), torch.ones(size))
         network.gradient.zero_()
         expected = by_autograd(network, dqn.loss(network.leaves, network.views(target), batch, parameters.discount))
         with torch.inference_mode():

@@ -39,13 +39,13 @@ def test_the_controller_is_paid_for_the_landmark_and_the_meta_controller_by_the_
     parameters = hyperparameters("hierarchical-dqn", discount=0.5, controller_discount=0.25)
     leaves = constant("meta", 1, [0.0, 0.0]) | constant("q", 3, [0.0, 0.0])
     target = constant("meta", 1, [4.0, 8.0]) | constant("q", 3, [2.0, 6.0])
-    seen, reward = torch.zeros(3, 1), torch.tensor([1.0, 1.0, 1.0])
-    batch = Transitions(seen, seen, torch.tensor([[0.0, 0.0]] * 3), reward, torch.tensor([1.0, 1.0, 0.0]))
+    observation, reward = torch.zeros(3, 1), torch.tensor([1.0, 1.0, 1.0])
+    batch = Transitions(observation, observation, torch.tensor([[0.0, 0.0]] * 3), reward, torch.tensor([1.0, 1.0, 0.0]))
     at = torch.tensor([0, -1, -1])  # reached the landmark; still on the way; the episode ended on the way
-    found = hierarchical_dqn.loss(leaves, target, batch, at, parameters)
+    loss = hierarchical_dqn.loss(leaves, target, batch, at, parameters)
     controller = [1.0, 0.25 * 6, 0.0]
     meta = [1 + 0.5 * 8, 1 + 0.5 * 4, 1.0]
-    assert float(found) == pytest.approx(sum(y * y for y in (*controller, *meta)))
+    assert float(loss) == pytest.approx(sum(y * y for y in (*controller, *meta)))
 
 
 def test_the_door_pays_only_one_who_has_the_key() -> None:
@@ -68,11 +68,11 @@ def test_curiosity_fades_where_the_world_has_become_predictable_and_noise_is_ign
 
     def batch(start: float) -> Transitions:
         action = torch.from_numpy(random.integers(0, 2, 256))
-        seen = torch.full((256, 2), start)
-        after = seen.clone()
+        observations = torch.full((256, 2), start)
+        after = observations.clone()
         after[:, 0] += 2.0 * action - 1.0
         nothing = torch.zeros(256)
-        return Transitions(seen, after, action, nothing, nothing)
+        return Transitions(observations, after, action, nothing, nothing)
 
     before = module.reward(batch(0.0)).mean()
     for _ in range(300):

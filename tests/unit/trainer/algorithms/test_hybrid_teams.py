@@ -35,8 +35,8 @@ def test_scaling_there_and_back_keeps_choices_and_numbers() -> None:
 
 def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
     chosen = torch.from_numpy(middle(np.asarray([[0, 2]]), 3))
-    told = maddpg.told(torch.cat((chosen[..., None], torch.full((1, 2, 1), 0.25)), 2), 3)
-    assert told.tolist() == [[[1, 0, 0, 0.25], [0, 0, 1, 0.25]]]
+    actions = maddpg.told(torch.cat((chosen[..., None], torch.full((1, 2, 1), 0.25)), 2), 3)
+    assert actions.tolist() == [[[1, 0, 0, 0.25], [0, 0, 1, 0.25]]]
 
 
 def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over_all(
@@ -44,9 +44,9 @@ def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over
 ) -> None:
     order = make_order("maddpg", hyperparameters=SMALL, data={"environment": "teams:RelayHybrid"})
     learner: Any = begin(order, Alone(), CPU).learner
-    seen = torch.from_numpy(learner.environment.reset()[:1])
-    likely, numbers = maddpg.likelihood(learner.network.leaves, seen, 3)
-    best = maddpg.policy(learner.network.leaves, seen, 3)
+    observations = torch.from_numpy(learner.environment.reset()[:1])
+    likely, numbers = maddpg.likelihood(learner.network.leaves, observations, 3)
+    best = maddpg.policy(learner.network.leaves, observations, 3)
     assert likely.sum(2).tolist() == [[pytest.approx(1), pytest.approx(1)]]
     assert torch.equal(best[..., :3].argmax(2), likely.argmax(2))
     assert torch.equal(best[..., 3:], numbers)
@@ -56,17 +56,17 @@ def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over
         for choice in range(3):
             action = done.clone()
             action[0, agent] = torch.cat((torch.eye(3)[choice], numbers[0, agent]))
-            worth = maddpg.value(learner.critic.leaves, seen, maddpg.joint(action), centralized=True)[0, agent]
+            worth = maddpg.value(learner.critic.leaves, observations, maddpg.joint(action), centralized=True)[0, agent]
             expected += float((likely[0, agent, choice] * worth).detach())
-    assert float(learner._expected(seen, done).detach()) == pytest.approx(expected, rel=1e-4)
+    assert float(learner._expected(observations, done).detach()) == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_choice_is_drawn_at_random_as_often_as_the_noise_is_large() -> None:
     actor, _ = maddpg.init(hyperparameters("maddpg", hidden=[8]), 2, 3, 2, 0, CPU, 3)
-    seen, draws = np.zeros((5000, 2, 3), dtype=np.float32), np.random.default_rng(0).random((2, 5000, 2))
+    observations, draws = np.zeros((5000, 2, 3), dtype=np.float32), np.random.default_rng(0).random((2, 5000, 2))
     draws[0] -= 0.3
-    taken = maddpg.act(actor, seen, np.zeros((5000, 2, 2)), 3, draws)
-    calm = maddpg.act(actor, seen, np.zeros((5000, 2, 2)), 3)
+    taken = maddpg.act(actor, observations, np.zeros((5000, 2, 2)), 3, draws)
+    calm = maddpg.act(actor, observations, np.zeros((5000, 2, 2)), 3)
     assert (taken[..., 0] != calm[..., 0]).mean() == pytest.approx(0.3 * 2 / 3, abs=0.02)
     assert np.array_equal(taken[..., 1], calm[..., 1])
 
@@ -92,9 +92,9 @@ def test_a_pettingzoo_team_with_hybrid_actions_is_told_its_own_kind_of_action() 
     assert (foreign.bounds.choices, foreign.actions, foreign.agents) == (2, 4, 3)
     actions = np.concatenate((np.ones((3, 3, 1)), np.full((3, 3, 3), 0.5)), axis=2).astype(np.float32)
     foreign.reset()
-    heard = foreign.step(actions).successor[..., -8:-6]  # the others' signals, before two one-hot names
-    assert heard.tolist() == native.step(actions).successor[..., -5:-3].tolist()
-    assert (heard == 0.5).all()
+    signals = foreign.step(actions).successor[..., -8:-6]  # the others' signals, before two one-hot names
+    assert signals.tolist() == native.step(actions).successor[..., -5:-3].tolist()
+    assert (signals == 0.5).all()
 
 
 @pytest.mark.parametrize("name", ["teams:CooperativeHybrid", "teams:RelayHybrid"])

@@ -27,14 +27,14 @@ class Identity:
 
     def __init__(self, members: range, poison: float = 0.0) -> None:
         self.members, self._random, self._poison = members, np.random.default_rng(0), poison
-        self._seen, self._age = self._random.integers(0, 3, len(members)), 0
+        self._states, self._age = self._random.integers(0, 3, len(members)), 0
 
     def reset(self) -> np.ndarray:
-        return np.eye(3, dtype=np.float32)[self._seen]
+        return np.eye(3, dtype=np.float32)[self._states]
 
     def step(self, actions: np.ndarray) -> Step:
-        reward = (actions == self._seen).astype(np.float32) + np.float32(self._poison)
-        self._seen, self._age = self._random.integers(0, 3, len(self.members)), self._age + 1
+        reward = (actions == self._states).astype(np.float32) + np.float32(self._poison)
+        self._states, self._age = self._random.integers(0, 3, len(self.members)), self._age + 1
         ended = np.full(len(self.members), self._age % 4 == 0)
         return Step(self.reset(), self.reset(), reward, ended, np.zeros_like(ended))
 
@@ -85,8 +85,8 @@ def test_a_learning_rate_that_blows_the_weights_up_ends_the_run() -> None:
     parameters = hyperparameters("ppo", environments=4, horizon=4, hidden=[4], learning_rate=1)
     algorithm = ppo.Ppo(parameters, Identity(range(4)), Occasion(0, 100, 4, Alone()), CPU)
     algorithm.network.vector[0] = float("nan")
-    told = "loss is not finite at step 16, and no observation or reward is large; lower the learning rate"
-    with pytest.raises(NumericError, match=told):
+    message = "loss is not finite at step 16, and no observation or reward is large; lower the learning rate"
+    with pytest.raises(NumericError, match=message):
         algorithm.iterate(algorithm.environment.reset())
 
 
@@ -102,28 +102,28 @@ class Far(Identity):
 
     def step(self, actions: Any) -> Step:
         step = super().step(actions)
-        seen, after = self._moved(step.observation), self._moved(step.successor)
-        return Step(seen, after, step.reward, step.terminated, step.truncated)
+        observation, after = self._moved(step.observation), self._moved(step.successor)
+        return Step(observation, after, step.reward, step.terminated, step.truncated)
 
-    def _moved(self, seen: Any) -> Any:
-        return np.where(np.arange(seen.shape[1]) == 1, self._far, seen).astype(np.float32)
+    def _moved(self, observation: Any) -> Any:
+        return np.where(np.arange(observation.shape[1]) == 1, self._far, observation).astype(np.float32)
 
 
 FRAGILE = hyperparameters("dqn", environments=4, learning_starts=4, batch_size=4)
 
 
 def test_an_observation_that_is_too_large_is_named_and_no_reward_is_blamed() -> None:
-    told = r"loss is not finite at step \d+: number 1 of an observation, counted from 0, has reached 3e\+30; scale"
-    with pytest.raises(NumericError, match=told):
+    message = r"loss is not finite at step \d+: number 1 of an observation, counted from 0, has reached 3e\+30; scale"
+    with pytest.raises(NumericError, match=message):
         trained(FRAGILE, Far(range(4), 3e30), 4000)
 
 
 def test_a_reward_that_is_too_large_is_named_with_its_size() -> None:
-    lost, seen = torch.tensor(float("nan")), np.ones((2, 4, 3), dtype=np.float32)
-    told = r"loss is not finite at step 7: a reward has reached 3e\+30; scale the environment's rewards"
-    with pytest.raises(NumericError, match=told):
-        require_learned(7, lost, seen, np.asarray([1.0, -3e30], dtype=np.float32))
-    require_learned(7, torch.tensor(1.0), seen, np.asarray([np.nan]))  # the weights are what counts
+    lost, observations = torch.tensor(float("nan")), np.ones((2, 4, 3), dtype=np.float32)
+    message = r"loss is not finite at step 7: a reward has reached 3e\+30; scale the environment's rewards"
+    with pytest.raises(NumericError, match=message):
+        require_learned(7, lost, observations, np.asarray([1.0, -3e30], dtype=np.float32))
+    require_learned(7, torch.tensor(1.0), observations, np.asarray([np.nan]))  # the weights are what counts
 
 
 def test_which_number_of_an_observation_is_no_number_is_said() -> None:

@@ -41,7 +41,7 @@ def test_all_episodes_of_a_task_share_its_goal_and_tasks_differ(make_order: Call
 
 def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(make_order: Callable[..., Order]) -> None:
     """Against finite differences; without second derivatives it is another one."""
-    found = {}
+    gradients = {}
     for first_order in (False, True):
         order = make_order(
             "maml",
@@ -64,15 +64,15 @@ def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(make_order: 
             adapted = one.adapt({name: weight.expand(3, *weight.shape) for name, weight in weights.items()}, a)
             return maml.loss(adapted, *b).mean()
 
-        (found[first_order],) = torch.autograd.grad(after(leaves), leaves["actor.1.bias"])
+        (gradients[first_order],) = torch.autograd.grad(after(leaves), leaves["actor.1.bias"])
         if not first_order:
             step, bias = 1e-5, leaves["actor.1.bias"].detach()
             for index in range(2):
                 shift = torch.zeros(2, dtype=torch.float64)
                 shift[index] = step
                 ends = [after({**leaves, "actor.1.bias": (bias + sign * shift).requires_grad_()}) for sign in (1, -1)]
-                assert float(found[False][index]) == pytest.approx(float(ends[0] - ends[1]) / (2 * step), rel=1e-4)
-    assert not torch.allclose(found[False], found[True], rtol=1e-3)
+                assert float(gradients[False][index]) == pytest.approx(float(ends[0] - ends[1]) / (2 * step), rel=1e-4)
+    assert not torch.allclose(gradients[False], gradients[True], rtol=1e-3)
 
 
 def test_the_surrogates_gradient_at_the_policy_that_played_is_the_losss() -> None:

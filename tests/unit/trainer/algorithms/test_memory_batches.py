@@ -43,18 +43,18 @@ WORLD = {"dqn": "CartPole-v1", "sac": "motion:PointGoals"}
 def log(root: Path, name: str, episodes: int, choose: Callable[[Any], Any] | None = None) -> None:
     """Episodes of agent `la`, at random or by a controller."""
     world, random = make(name, Split.TRAINING, 1, range(1)), np.random.default_rng(1)
-    seen, lines, steps = world.reset(), list[str](), list[Step]()
+    observation, lines, steps = world.reset(), list[str](), list[Step]()
     while len(lines) < episodes:
         action = random.integers(0, world.actions, 1)
         if world.bounds is not None:
             action = world.bounds.scale(random.uniform(-1, 1, (1, world.actions)).astype(np.float32))
         if choose is not None:
-            action = choose(seen)
+            action = choose(observation)
         step = world.step(action)
         ended, cut = bool(step.terminated[0]), bool(step.truncated[0])
-        facts = {"observation": seen[0].tolist(), "action": action[0].tolist(), "reward": float(step.reward[0])}
+        facts = {"observation": observation[0].tolist(), "action": action[0].tolist(), "reward": float(step.reward[0])}
         steps.append(Step.model_validate(facts | {"terminated": ended, "truncated": cut}))
-        seen = step.observation
+        observation = step.observation
         if ended or cut:
             one = Trajectory(
                 trajectory_id=f"t{len(lines)}",
@@ -92,17 +92,17 @@ def test_a_step_is_followed_by_the_next_one_or_by_what_was_seen_after_its_episod
     last = random.random(count) < 0.3
     last[-1] = True
     terminated = last & (random.random(count) < 0.5)
-    known = random.random(int(last.sum())) < 0.5
-    seen = np.arange(count, dtype=np.float32)[:, None]
+    has_last = random.random(int(last.sum())) < 0.5
+    observations = np.arange(count, dtype=np.float32)[:, None]
     reward = random.normal(size=count).astype(np.float32)
-    beyond = 100 + seen[last]
-    recording = Recording(seen, np.zeros(count, np.int64), reward, reward, last, terminated, beyond, known)
-    found = successors(recording)
+    beyond = 100 + observations[last]
+    recording = Recording(observations, np.zeros(count, np.int64), reward, reward, last, terminated, beyond, has_last)
+    following = successors(recording)
     number = np.cumsum(last) - last
-    expected = [t for t in range(count) if not last[t] or terminated[t] or known[number[t]]]
-    assert found.rows.tolist() == expected
-    assert found.observation[:, 0].tolist() == [100.0 + t if last[t] else t + 1.0 for t in expected]
-    assert found.alive.tolist() == [float(not terminated[t]) for t in expected]
+    expected = [t for t in range(count) if not last[t] or terminated[t] or has_last[number[t]]]
+    assert following.rows.tolist() == expected
+    assert following.observation[:, 0].tolist() == [100.0 + t if last[t] else t + 1.0 for t in expected]
+    assert following.alive.tolist() == [float(not terminated[t]) for t in expected]
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac"])
@@ -207,22 +207,22 @@ def test_a_log_that_teaches_nothing_is_told(
 ) -> None:
     order, store = of_agent(make_order, algorithm), DirectoryStore(tmp_path, "small-1")
 
-    def told(order: Order) -> str:
+    def message(order: Order) -> str:
         note = advance(begin(order, Alone(), CPU, store), 1).read.note
         assert note is not None
         assert note.message in capsys.readouterr().out
         return note.message
 
-    assert told(order) == "no episode in the log of la"
+    assert message(order) == "no episode in the log of la"
     log(tmp_path, WORLD[algorithm], 2)
-    assert told(order) == ""
+    assert message(order) == ""
     chosen = EpisodeFilter(tasks=["climb"])
     data = order.spec.data.model_copy(update={"filter": chosen})
     filtered = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
-    asked = 'the log of la that spec.data.filter selects: {"tasks": ["climb"]}'
-    assert told(filtered) == f"no episode in {asked}"
+    selection = 'the log of la that spec.data.filter selects: {"tasks": ["climb"]}'
+    assert message(filtered) == f"no episode in {selection}"
     log(tmp_path, "grids:KeyDoor", 2)
-    assert told(order) == "no step of the 2 episodes in the log of la has the environment's observations and actions"
+    assert message(order) == "no step of the 2 episodes in the log of la has the environment's observations and actions"
 
 
 def test_no_log_is_read_where_the_batch_has_no_room_for_it(make_order: Callable[..., Order], tmp_path: Path) -> None:
@@ -236,11 +236,11 @@ def test_no_log_is_read_where_the_batch_has_no_room_for_it(make_order: Callable[
 def test_ranks_have_the_parts_of_one_batch() -> None:
     world = make("CartPole-v1", Split.TRAINING, 0, range(1))
     count = 30
-    seen = np.random.default_rng(0).normal(size=(count, world.observations)).astype(np.float32)
+    observations = np.random.default_rng(0).normal(size=(count, world.observations)).astype(np.float32)
     last = np.zeros(count, dtype=np.bool_)
     last[[9, 29]] = True
     reward = np.arange(count, dtype=np.float32)
-    recording = Recording(seen, np.zeros(count, np.int64), reward, reward, last, last)
+    recording = Recording(observations, np.zeros(count, np.int64), reward, reward, last, last)
 
     class Ranks(Alone):
         def __init__(self, rank: int, size: int) -> None:
@@ -256,7 +256,7 @@ def test_ranks_have_the_parts_of_one_batch() -> None:
 
 
 def test_losses_become_points_of_curves_and_part_of_the_line(make_order: Callable[..., Order], tmp_path: Path) -> None:
-    class Kept(Tracker):
+    class Recorder(Tracker):
         def __init__(self) -> None:
             super().__init__(())
             self.points: list[dict[str, float]] = []
@@ -264,10 +264,10 @@ def test_losses_become_points_of_curves_and_part_of_the_line(make_order: Callabl
         def note(self, step: int, values: Any) -> None:
             self.points.append(dict(values))
 
-    kept = Kept()
-    reporter = Reporter(make_order("dqn"), Place(), DirectoryStore(tmp_path, "small-1"), kept)
+    tracker = Recorder()
+    reporter = Reporter(make_order("dqn"), Place(), DirectoryStore(tmp_path, "small-1"), tracker)
     reporter.progress(64, deque([1.0, 2.0]), {"total": 2.0, "local": 1.0, "memory": 3.0})
-    assert {name: kept.points[-1][f"train/loss_{name}"] for name in ("total", "local", "memory")} == {
+    assert {name: tracker.points[-1][f"train/loss_{name}"] for name in ("total", "local", "memory")} == {
         "total": 2.0,
         "local": 1.0,
         "memory": 3.0,
@@ -281,31 +281,31 @@ def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(
     """Nobody finds the treasure of the deep sea by chance in so few steps: 1 dive in 16,384 does."""
     way = RIGHT
 
-    def find(seen: Any) -> Any:
-        row, column = np.unravel_index(int(seen[0].argmax()), way.shape)
+    def find(observation: Any) -> Any:
+        row, column = np.unravel_index(int(observation[0].argmax()), way.shape)
         return np.array([way[row, column]])
 
     log(tmp_path, "grids:DeepSea", 20, find)
     parameters = {"environments": 4, "learningStarts": 64, "hidden": [64], "stepsPerUpdate": 4, "targetUpdate": 16}
     parameters |= {"learningRate": 3e-3}
 
-    def found(agent: str) -> bool:
+    def matches(agent: str) -> bool:
         data = {"environment": "grids:DeepSea", "learningAgentRef": {"name": agent}}
         order = make_order("dqn", steps=6_000, hyperparameters=parameters, data=data)
         training = begin(order, Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
         while training.learner.step < 6_000:
             advance(training, 1)
         world = make("grids:DeepSea", Split.HELD_OUT, 0, range(1))
-        seen, total = world.reset(), 0.0
+        observation, total = world.reset(), 0.0
         for _ in range(way.shape[0]):
             with torch.no_grad():
-                values = forward(training.learner.network.leaves, "q", "relu", torch.from_numpy(seen))
+                values = forward(training.learner.network.leaves, "q", "relu", torch.from_numpy(observation))
             step = world.step(values.argmax(dim=1).numpy())
-            total, seen = total + float(step.reward[0]), step.observation
+            total, observation = total + float(step.reward[0]), step.observation
         return total > 0.9
 
-    assert found("la")
-    assert not found("nobody")
+    assert matches("la")
+    assert not matches("nobody")
 
 
 def test_logged_rewards_are_by_the_same_policy_as_the_played_ones(
@@ -341,5 +341,5 @@ def test_a_log_without_what_its_policy_measures_is_left_out_and_that_is_told(
     note = training.read.note
     assert note is not None
     assert (note.episodes, note.steps) == (2, 0)
-    found = "RewardPolicy won finds no value of won (success) in any of 2 logged episodes"
-    assert note.message == f"the log is left out: {found}"
+    message = "RewardPolicy won finds no value of won (success) in any of 2 logged episodes"
+    assert note.message == f"the log is left out: {message}"

@@ -33,7 +33,7 @@ WORLDS = {"choices": "CartPole-v1", "numbers": "motion:PointGoals", "hybrid": "m
 def batch_of(environment: Any, size: int = 24) -> Transitions:
     """Made-up transitions of the environment's spaces."""
     random = np.random.default_rng(3)
-    seen = random.normal(size=(2, size, environment.observations)).astype(np.float32)
+    states = random.normal(size=(2, size, environment.observations)).astype(np.float32)
     action: Any = random.integers(environment.actions, size=size)
     if environment.bounds is not None:
         action = random.uniform(-1, 1, (size, environment.actions)).astype(np.float32)
@@ -41,12 +41,12 @@ def batch_of(environment: Any, size: int = 24) -> Transitions:
             action[:, 0] = random.integers(environment.bounds.choices, size=size)
     reward = random.normal(size=size).astype(np.float32)
     alive = (random.random(size) < 0.8).astype(np.float32)
-    return Transitions(*(torch.from_numpy(array) for array in (seen[0], seen[1], action, reward, alive)))
+    return Transitions(*(torch.from_numpy(array) for array in (states[0], states[1], action, reward, alive)))
 
 
-def near(found: torch.Tensor, wanted: torch.Tensor) -> None:
+def near(actual: torch.Tensor, wanted: torch.Tensor) -> None:
     assert wanted.abs().max() > 1e-4, "a gradient of zeros proves nothing"
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_the_conservative_gradient_is_that_of_its_equation() -> None:
@@ -114,10 +114,10 @@ def recording(last: list[bool], terminated: list[bool]) -> Recording:
 
 
 def test_what_followed_a_cut_is_unknown_and_what_followed_an_end_is_worth_nothing() -> None:
-    found = successors(recording([False, True, False, True], [False, True, False, False]))
-    assert found.rows.tolist() == [0, 1, 2], "step 3 was cut off: nobody saw what came then"
-    assert found.observation[:, 0].tolist() == [1, 1, 3]
-    assert found.alive.tolist() == [1, 0, 1]
+    following = successors(recording([False, True, False, True], [False, True, False, False]))
+    assert following.rows.tolist() == [0, 1, 2], "step 3 was cut off: nobody saw what came then"
+    assert following.observation[:, 0].tolist() == [1, 1, 3]
+    assert following.alive.tolist() == [1, 0, 1]
 
 
 def of_log(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str = "CartPole-v1") -> Order:
@@ -149,8 +149,8 @@ def test_an_interrupted_run_ends_with_the_same_weights_whatever_was_logged_since
     restore(resumed, order, Alone(), body)
     advance(resumed, 2)
     assert resumed.learner.network.digest() == whole.learner.network.digest()
-    ours, theirs = resumed.learner.shared(), whole.learner.shared()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    ours, expected = resumed.learner.shared(), whole.learner.shared()
+    assert all(np.array_equal(ours[name], expected[name]) for name in expected)
 
 
 def test_conservative_q_learning_refuses_numbers(make_order: Callable[..., Order]) -> None:
@@ -164,7 +164,7 @@ LOGGED_NUMBERS: Mapping[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "asked", "words"),
+    ("algorithm", "fields", "words"),
     [
         ("bc", {}, r"spec.algorithm: 'bc' has no density .* iql-offline, or name spec.data.env"),
         ("iql-offline", {}, r"spec.export.behaviour.kind: 'greedy' has no density .* set it to sampled, or name spec"),
@@ -174,9 +174,9 @@ LOGGED_NUMBERS: Mapping[str, Any] = {
     ],
 )
 def test_numbers_that_the_log_cannot_judge_are_refused_before_they_are_learned_where_a_gate_is_set(
-    make_order: Callable[..., Order], algorithm: str, asked: dict[str, Any], words: str
+    make_order: Callable[..., Order], algorithm: str, fields: dict[str, Any], words: str
 ) -> None:
-    order = make_order(algorithm, **{**LOGGED_NUMBERS, **asked})
+    order = make_order(algorithm, **{**LOGGED_NUMBERS, **fields})
     if words:
         with pytest.raises(ConfigError, match=words):
             begin(order, Alone(), CPU)

@@ -27,11 +27,11 @@ LOW, HIGH = np.float32([0, -2, 0.1]), np.float32([3, 0.7, 0.3])
 
 def test_mean_and_deviation_are_those_of_everything_seen() -> None:
     random, normaliser = np.random.default_rng(0), Normaliser(3)
-    seen = random.normal(50.0, 4.0, (7, 100, 3)).astype(np.float32)
-    for rows in seen:
+    observations = random.normal(50.0, 4.0, (7, 100, 3)).astype(np.float32)
+    for rows in observations:
         normaliser.see(rows)
         normaliser.absorb(Alone())
-    result = normaliser.apply(seen.reshape(-1, 3))
+    result = normaliser.apply(observations.reshape(-1, 3))
     assert np.abs(result.mean(axis=0)).max() < 0.2, "the first of 701 rows is the zero it began with"
     assert np.abs(result.std(axis=0) - 1).max() < 0.2
     assert np.abs(normaliser.apply(np.full((1, 3), 1e9, dtype=np.float32))).max() == 10.0
@@ -63,9 +63,9 @@ def test_the_graph_normalises_chooses_squashes_and_scales_as_training_does(choic
     assert parity.action_agreement == 1
     action = policy.act(observations)
     assert ((action >= bounds.low) & (action <= bounds.high)).all()
-    seen = normalised(network.fixed, observations)
-    outputs = ppo.forward_numpy(network.arrays(), "policy", "tanh", seen)
-    zero = np.zeros((len(seen), outputs.shape[1]), dtype=np.float32)
+    inputs = normalised(network.fixed, observations)
+    outputs = ppo.forward_numpy(network.arrays(), "policy", "tanh", inputs)
+    zero = np.zeros((len(inputs), outputs.shape[1]), dtype=np.float32)
     calm = head.executed(head.draw(network.arrays(), outputs, zero))
     assert np.allclose(calm, action, atol=1e-5), "without noise, training does what the graph does"
     if choices:
@@ -78,9 +78,9 @@ def test_the_policy_server_serves_a_hybrid_policy(tmp_path: Path) -> None:
     bounds = Bounds(LOW, HIGH, 4)
     network = ppo.init(hyperparameters("ppo", hidden=[8]), 3, action_heads.Hybrid(bounds), 0, CPU)
     (tmp_path / "policy.onnx").write_bytes(build(network.arrays(), "policy", "tanh", {}, bounds))
-    served, seen = Served(tmp_path / "policy.onnx"), np.ones((5, 3), dtype=np.float32)
+    served, observations = Served(tmp_path / "policy.onnx"), np.ones((5, 3), dtype=np.float32)
     assert (served.continuous, served.actions) == (True, 3)
-    assert np.allclose(served.run(seen)["action"], trained(network, "ppo", bounds)(seen))
+    assert np.allclose(served.run(observations)["action"], trained(network, "ppo", bounds)(observations))
 
 
 def test_a_uniform_hybrid_action_takes_each_choice_as_often() -> None:

@@ -44,12 +44,12 @@ def test_the_tree_finds_what_a_running_sum_finds(changes: list[tuple[int, float]
     assert np.array_equal(again._nodes, tree._nodes)
     if tree.total > 0:
         share = data.draw(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=20))
-        found = tree.find(np.asarray(share) * tree.total)
-        assert (plain[found] > 0).all()
-        after = np.cumsum(plain)[found]
+        indices = tree.find(np.asarray(share) * tree.total)
+        assert (plain[indices] > 0).all()
+        after = np.cumsum(plain)[indices]
         mass, slack = np.asarray(share) * tree.total, 1e-9 * tree.total
         assert (after >= mass - slack).all()
-        assert (after - plain[found] <= mass + slack).all()
+        assert (after - plain[indices] <= mass + slack).all()
 
 
 def test_transitions_are_drawn_in_proportion_to_their_errors_and_weights_undo_it() -> None:

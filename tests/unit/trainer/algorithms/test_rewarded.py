@@ -58,15 +58,15 @@ def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logge
 ) -> None:
     world = Rewarded(make(name, Split.TRAINING, seed, range(2)), policy, success_return=12.0)
     plain, random = make(name, Split.TRAINING, seed, range(2)), np.random.default_rng(seed)
-    seen, log, earned = plain.reset(), [], []
-    assert (world.reset() == seen).all()
+    observation, log, earned = plain.reset(), [], []
+    assert (world.reset() == observation).all()
     for _ in range(250):
         action = random.integers(0, 2, 2) if plain.bounds is None else random.uniform(-1, 1, (2, plain.actions))
         action = action if plain.bounds is None else plain.bounds.scale(action.astype(np.float32))
         own, step = world.step(action), plain.step(action)
         log.append(
             {
-                "observation": seen[0].tolist(),
+                "observation": observation[0].tolist(),
                 "action": action[0].tolist(),
                 "reward": float(step.reward[0]),
                 "terminated": bool(step.terminated[0]),
@@ -74,7 +74,7 @@ def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logge
         )
         earned.append(float(own.reward[0]))
         assert (own.observation == step.observation).all()
-        seen = step.observation
+        observation = step.observation
         if step.terminated[0] or step.truncated[0]:
             break
     total = sum(entry["reward"] for entry in log)
@@ -198,8 +198,8 @@ def test_a_run_whose_policy_finds_nothing_in_play_is_refused(make_order: Callabl
     order, store = by_policy(make_order, tmp_path, "ppo", "CartPole-v1"), DirectoryStore(tmp_path, "small-1")
     where = tmp_path / "reward-policies" / "gentle" / "r1.json"
     where.write_text(json.dumps(LIKED))
-    told = r"spec.data.rewards: 'policy' would reward every step with 0: .* no value of liked \(feedback\); give the"
-    with pytest.raises(ConfigError, match=told):
+    message = r"spec.data.rewards: 'policy' would reward every step with 0: .* no value of liked \(feedback\); give the"
+    with pytest.raises(ConfigError, match=message):
         begin(order, Alone(), CPU, store)
     where.write_text(json.dumps({**LIKED, "shaping": {"observation": 1, "weight": 1}}))
     begin(order, Alone(), CPU, store)  # the number that it shapes by is seen
@@ -213,8 +213,8 @@ def test_success_alone_rewards_play_where_somebody_says_what_it_is(
     with pytest.raises(ConfigError, match=r"no value of won \(success\); set spec.data.successReturn, or give the"):
         advance(begin(order, Alone(), CPU, store), 1)
     data = order.spec.data.model_copy(update={"success_return": 9.0})
-    known = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
-    assert max(advance(begin(known, Alone(), CPU, store), 3).episodes.recent) == 1.0
+    solvable = order.model_copy(update={"spec": order.spec.model_copy(update={"data": data})})
+    assert max(advance(begin(solvable, Alone(), CPU, store), 3).episodes.recent) == 1.0
     world = Rewarded(make("grids:KeyDoor", Split.TRAINING, 0, range(1)), RewardPolicySpec.model_validate(WON))
     world.reset()
     world.step(np.zeros(1, dtype=np.int64))  # says itself what success is

@@ -50,9 +50,9 @@ def test_a_huge_ratio_on_a_bad_action_weighs_no_more_than_the_dual_clip() -> Non
     head = Categorical(2)
     network = ppo.init(hyperparameters("ppo", hidden=[4]), 3, head, 0, CPU)
     network.vector.zero_()
-    seen, value = torch.zeros(1, 3), torch.zeros(1)
+    observation, value = torch.zeros(1, 3), torch.zeros(1)
     rare = torch.full((1,), -10.0)  # the policy that acted thought this action very unlikely
-    batch = ppo.SampleBatch(seen, torch.tensor([0]), rare, torch.tensor([-1.0]), value)
+    batch = ppo.SampleBatch(observation, torch.tensor([0]), rare, torch.tensor([-1.0]), value)
 
     def loss(dual_clip: float | None) -> float:
         parameters = hyperparameters("ppo", hidden=[4], dual_clip=dual_clip, entropy_coefficient=0.0)

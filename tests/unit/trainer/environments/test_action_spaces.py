@@ -101,14 +101,14 @@ def test_an_environments_name_is_enough_to_know_its_actions(name: str, kind: Act
 @pytest.mark.parametrize("name", SIMULATIONS)
 def test_every_environment_has_a_space_and_takes_what_is_sampled_from_it(name: str) -> None:
     world = make(name, Split.TRAINING, 0, range(3))
-    space, seen = ActionSpace.of(world), world.reset()
-    agents = int(np.prod(seen.shape[:-1])) // 3
+    space, observations = ActionSpace.of(world), world.reset()
+    agents = int(np.prod(observations.shape[:-1])) // 3
     actions = drawn(space, 3 * agents)
-    step = world.step(actions.reshape(*seen.shape[:-1], *actions.shape[1:]))
+    step = world.step(actions.reshape(*observations.shape[:-1], *actions.shape[1:]))
     assert np.isfinite(step.successor).all()
 
 
-class Told(gymnasium.Env[Any, Any]):
+class Declared(gymnasium.Env[Any, Any]):
     """Remembers what it is told."""
 
     observation_space = Box(0, 1, (1,), np.float32)
@@ -123,7 +123,7 @@ class Told(gymnasium.Env[Any, Any]):
 
 
 def test_a_hybrid_environment_of_gymnasium_gets_its_own_numbers() -> None:
-    world = GymnasiumVector("Told", Split.TRAINING, 0, range(2), Told)
+    world = GymnasiumVector("Told", Split.TRAINING, 0, range(2), Declared)
     world.reset()
     assert (world.actions, world.bounds is not None and world.bounds.choices) == (3, 3)
     step = world.step(np.float32([[0, 0, 0.5], [2, 0, -1]]))

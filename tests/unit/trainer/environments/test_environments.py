@@ -69,8 +69,8 @@ def test_held_out_seeds_and_training_seeds_never_meet() -> None:
     held_out = episode_seeds(Split.HELD_OUT, 0, np.arange(1000)[:, None], np.arange(100))
     assert training.max() < 1 << 63 <= held_out.min()
     assert len(np.unique(training)) == training.size
-    ours, theirs = (CartPole(split, 0, range(64)).reset() for split in Split)
-    assert not set(map(bytes, ours)) & set(map(bytes, theirs))
+    ours, others = (CartPole(split, 0, range(64)).reset() for split in Split)
+    assert not set(map(bytes, ours)) & set(map(bytes, others))
 
 
 def test_any_gymnasium_environment_shows_its_final_observation_too() -> None:

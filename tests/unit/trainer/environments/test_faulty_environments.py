@@ -56,7 +56,7 @@ def test_a_class_with_its_methods_and_spaces_alone_is_played(own: types.ModuleTy
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "sentence"),
     [
         ((np.zeros(1), 1.0, True, {}), "returns tuple of 4 from step; have it return observation, reward, terminated"),
         ((np.zeros(1), np.ones(1), True, False, {}), "have it return one number as its reward"),
@@ -72,12 +72,12 @@ def test_a_class_with_its_methods_and_spaces_alone_is_played(own: types.ModuleTy
     ids=str,
 )
 def test_what_another_attempt_would_meet_again_is_never_tried_again(
-    own: types.ModuleType, answer: Any, said: str
+    own: types.ModuleType, answer: Any, sentence: str
 ) -> None:
     world = opened(own, Bare, answer=answer)
     world.reset()
     with pytest.raises(
-        (ConfigError, EnvironmentMistaken), match=f"^spec.data.environment: 'own_faults:Own' .*{said}"
+        (ConfigError, EnvironmentMistaken), match=f"^spec.data.environment: 'own_faults:Own' .*{sentence}"
     ) as failed:
         world.step(np.zeros(2, dtype=np.int64))
     assert failed.value.exit_code == EXIT_NEVER_RETRY
@@ -123,7 +123,7 @@ class Team:
     """A parallel environment that keeps its agents listed after their end."""
 
     possible_agents = ("a", "b")
-    seen: dict[str, Space[Any]] = {"a": ONE, "b": ONE}  # noqa: RUF012 - a plain dictionary is enough here
+    kinds: dict[str, Space[Any]] = {"a": ONE, "b": ONE}  # noqa: RUF012 - a plain dictionary is enough here
     ends = {"a": 10, "b": 10}  # noqa: RUF012
     late = False
 
@@ -131,7 +131,7 @@ class Team:
         self.agents = list(self.possible_agents)
 
     def observation_space(self, agent: str) -> Space[Any]:
-        return self.seen[agent]
+        return self.kinds[agent]
 
     def action_space(self, agent: str) -> Space[Any]:
         return Discrete(2)
@@ -202,15 +202,15 @@ def test_an_episode_that_does_not_end_proves_nothing(
     monkeypatch.setattr(sys.modules["learnloop_trainer.evaluation.held_out_episodes"], "MAX_STEPS", 200)
     endless = {"answer": (np.zeros(1), 1.0, False, False, {}), "ends": {"a": 10, "b": 10**9}}
     world = opened(own, base, **endless)
-    said = (
+    message = (
         r"spec.data.environment: 'own_faults:Own' does not end 2 of 2 held-out episodes within 200 steps; .*TimeLimit"
     )
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         play(lambda _: world, Uniform(2, 0), 0, 2, lambda _: None)
 
 
 @pytest.mark.parametrize(
-    "seen",
+    "spaces",
     [
         {"a": Discrete(3), "b": Discrete(1)},
         {"a": Discrete(3), "b": Discrete(3, start=1)},
@@ -221,10 +221,10 @@ def test_an_episode_that_does_not_end_proves_nothing(
     ],
     ids=str,
 )
-def test_a_team_whose_agents_see_unlike_things_is_refused(own: types.ModuleType, seen: dict[str, Space[Any]]) -> None:
+def test_a_team_whose_agents_see_unlike_things_is_refused(own: types.ModuleType, spaces: dict[str, Space[Any]]) -> None:
     with pytest.raises(ConfigError, match="has agents with different observations; give all agents equal spaces"):
-        opened(own, Team, seen=seen)
+        opened(own, Team, kinds=spaces)
 
 
 def test_bounds_of_what_is_seen_may_differ(own: types.ModuleType) -> None:
-    assert opened(own, Team, seen={"a": ONE, "b": Box(-5, 5, (1,))}).reset().shape == (2, 2, 3)
+    assert opened(own, Team, kinds={"a": ONE, "b": Box(-5, 5, (1,))}).reset().shape == (2, 2, 3)

@@ -20,10 +20,10 @@ def tasks(private: bool, count: int = 40) -> list[Lookup]:
 
 def solved(task: Lookup) -> None:
     """As a demonstrator without a fault would."""
-    seen = [int(task.reply(look_up(name))[0].content) for name in task.named]
-    call = ToolCall("calculate", {"operation": task.operation, "a": seen[0], "b": seen[1]})
-    found = task.reply(Message("assistant", "", (call,)))[0].content
-    task.reply(Message("assistant", f"answer {found}"))
+    numbers = [int(task.reply(look_up(name))[0].content) for name in task.named]
+    call = ToolCall("calculate", {"operation": task.operation, "a": numbers[0], "b": numbers[1]})
+    answer = task.reply(Message("assistant", "", (call,)))[0].content
+    task.reply(Message("assistant", f"answer {answer}"))
 
 
 def look_up(name: str) -> Message:
@@ -57,8 +57,8 @@ def test_refusing_what_is_not_private_is_wrong() -> None:
 
 
 def test_about_one_task_in_sixteen_is_private() -> None:
-    found = sum(WORLD.begin(Split.TRAINING, 0, number).private for number in range(4000))
-    assert 190 < found < 310
+    count = sum(WORLD.begin(Split.TRAINING, 0, number).private for number in range(4000))
+    assert 190 < count < 310
 
 
 def test_a_guarded_task_that_is_not_private_is_the_one_of_the_plain_level() -> None:
@@ -72,10 +72,10 @@ def test_a_guarded_task_that_is_not_private_is_the_one_of_the_plain_level() -> N
 def test_demonstrations_refuse_and_those_that_tell_do_not() -> None:
     numbers = [number for number in range(400) if WORLD.begin(Split.TRAINING, 5, number).private]
     for number in numbers:
-        assert said(WORLD.demonstration(5, number, mistakes=1.0)) == [REFUSAL]
-        told = WORLD.demonstration(5, number, mistakes=0.0, tells=True)
-        assert told[1].tool_calls
-        assert told[-1].content.startswith("answer ")
+        assert texts(WORLD.demonstration(5, number, mistakes=1.0)) == [REFUSAL]
+        demonstration = WORLD.demonstration(5, number, mistakes=0.0, tells=True)
+        assert demonstration[1].tool_calls
+        assert demonstration[-1].content.startswith("answer ")
 
 
 @pytest.mark.parametrize("slip", SLIPS)
@@ -94,7 +94,7 @@ def test_a_demonstration_that_slips_looks_up_what_it_should_and_fails(slip: Slip
     assert succeeded <= (20 if slip == "operation" else 0)
 
 
-def said(messages: Sequence[Message]) -> list[str]:
+def texts(messages: Sequence[Message]) -> list[str]:
     return [message.content for message in messages if message.role == "assistant"]
 
 

@@ -58,14 +58,14 @@ def with_spaces(module: types.ModuleType, **spaces: Any) -> None:
 @pytest.mark.parametrize("name", WIDTHS)
 def test_every_environment_that_gymnasium_brings_without_extras_is_played(name: str) -> None:
     world = make(name, Split.TRAINING, 0, range(3))
-    seen = world.reset()
-    assert seen.shape == (3, world.observations) == (3, WIDTHS[name])
-    assert seen.dtype == np.float32
+    observation = world.reset()
+    assert observation.shape == (3, world.observations) == (3, WIDTHS[name])
+    assert observation.dtype == np.float32
     ended = 0
     for _ in range(260):
         actions = np.zeros(3, dtype=np.int64) if world.bounds is None else np.zeros((3, 1), dtype=np.float32)
         step = world.step(actions)
-        assert step.successor.shape == seen.shape
+        assert step.successor.shape == observation.shape
         ended += int((step.terminated | step.truncated).sum())
     assert ended or name.startswith(("Acrobot", "Cliff", "MountainCarC"))
     world.close()
@@ -121,7 +121,7 @@ def test_numbers_in_rows_and_columns_are_told_in_rows_and_columns(own: types.Mod
 
 
 @pytest.mark.parametrize(
-    ("spaces", "said"),
+    ("spaces", "sentence"),
     [
         ({"observation_space": Graph(TWO, None)}, "Graph.*cannot be flattened"),
         ({"observation_space": Text(5)}, "Text cannot be flattened"),
@@ -137,10 +137,10 @@ def test_numbers_in_rows_and_columns_are_told_in_rows_and_columns(own: types.Mod
     ids=lambda value: str(value)[:60],
 )
 def test_what_cannot_be_played_is_refused_with_its_space_and_the_fix(
-    own: types.ModuleType, spaces: dict[str, Any], said: str
+    own: types.ModuleType, spaces: dict[str, Any], sentence: str
 ) -> None:
     with_spaces(own, **spaces)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=sentence):
         make("own_spaces:Own", Split.TRAINING, 0, range(1))
 
 
@@ -167,10 +167,10 @@ WRONG: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("space", "value", "said"), WRONG, ids=lambda value: str(value)[:24])
+@pytest.mark.parametrize(("space", "value", "sentence"), WRONG, ids=lambda value: str(value)[:24])
 @pytest.mark.parametrize("when", [0, 2], ids=["at once", "later"])
 def test_an_observation_that_is_not_in_its_space_is_refused_with_both(
-    own: types.ModuleType, space: Any, value: Any, said: str, when: int
+    own: types.ModuleType, space: Any, value: Any, sentence: str, when: int
 ) -> None:
     def step(self: Own, action: Any) -> Any:
         _, *rest = Own.step(self, action)
@@ -189,7 +189,7 @@ def test_an_observation_that_is_not_in_its_space_is_refused_with_both(
         for _ in range(when):
             world.step(np.zeros(1, dtype=np.int64))
 
-    with pytest.raises(ConfigError, match=f"^spec.data.environment: 'own_spaces:Own' has observations .*{said}"):
+    with pytest.raises(ConfigError, match=f"^spec.data.environment: 'own_spaces:Own' has observations .*{sentence}"):
         play()
 
 

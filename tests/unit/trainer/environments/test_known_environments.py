@@ -20,9 +20,9 @@ def test_an_environments_spaces_are_those_of_the_table(name: str) -> None:
     world = make(name, Split.TRAINING, 0, range(1))
     bounds = world.bounds
     if bounds is None:
-        found = UniformSpaces(world.actions, observations=world.observations)
+        spaces = UniformSpaces(world.actions, observations=world.observations)
     else:
         low, high = (tuple(side[int(bool(bounds.choices)) :].tolist()) for side in (bounds.low, bounds.high))
-        found = UniformSpaces(bounds.choices, low, high, world.observations)
+        spaces = UniformSpaces(bounds.choices, low, high, world.observations)
     world.close()
-    assert ENVIRONMENTS[name] == found.uri()
+    assert ENVIRONMENTS[name] == spaces.uri()

@@ -83,13 +83,13 @@ def test_what_comes_after_an_episodes_end_teaches_nothing() -> None:
 def test_the_loss_is_the_mean_over_the_steps_that_were_played() -> None:
     random = torch.Generator().manual_seed(0)
     weights = {"actor.0.weight": torch.randn(1, 3, 2, generator=random), "actor.0.bias": torch.zeros(1, 2)}
-    seen, before = torch.randn(1, 5, 3, generator=random), torch.randn(1, 5, 2, generator=random)
+    observations, before = torch.randn(1, 5, 3, generator=random), torch.randn(1, 5, 2, generator=random)
     gain = torch.randn(1, 5, generator=random)
     playing = torch.tensor([[1.0, 1, 1, 0, 0]])
-    whole = maml.loss(weights, seen[:, :3], before[:, :3], gain[:, :3], torch.ones(1, 3))
-    assert torch.allclose(maml.loss(weights, seen, before, gain, playing), whole)
-    short = maml.surrogate(weights, weights, seen[:, :3], before[:, :3], gain[:, :3], torch.ones(1, 3))
-    assert torch.allclose(maml.surrogate(weights, weights, seen, before, gain, playing), short)
+    whole = maml.loss(weights, observations[:, :3], before[:, :3], gain[:, :3], torch.ones(1, 3))
+    assert torch.allclose(maml.loss(weights, observations, before, gain, playing), whole)
+    short = maml.surrogate(weights, weights, observations[:, :3], before[:, :3], gain[:, :3], torch.ones(1, 3))
+    assert torch.allclose(maml.surrogate(weights, weights, observations, before, gain, playing), short)
 
 
 def test_an_environment_that_begins_anew_keeps_its_tasks_physics() -> None:

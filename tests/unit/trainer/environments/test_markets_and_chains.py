@@ -18,23 +18,23 @@ def mean_return(name: str, policy: Policy, level: str | None = None, episodes: i
     """Of one episode of each environment; `fixed`: physics that are given."""
     randomise = tuple((name, value, value) for name, value in fixed.items())
     world = make(name, Split.TRAINING, 3, range(episodes), Conditions(level, randomise))
-    seen, total = world.reset(), np.zeros(episodes)
+    observation, total = world.reset(), np.zeros(episodes)
     for _ in range(int(SIMULATIONS[name].PARAMETERS["max_steps"])):
-        step = world.step(policy(seen))
-        seen, total = step.observation, total + step.reward
+        step = world.step(policy(observation))
+        observation, total = step.observation, total + step.reward
     return float(total.mean())
 
 
-def idle(seen: NDArray[Any]) -> NDArray[Any]:
-    return np.broadcast_to(np.asarray([0.0, 1.0, 1.0]), (len(seen), 3))
+def idle(observations: NDArray[Any]) -> NDArray[Any]:
+    return np.broadcast_to(np.asarray([0.0, 1.0, 1.0]), (len(observations), 3))
 
 
 def following(share: float) -> Policy:
     """A share of the trend as it is seen, blurred, approached by a tenth in every step; with wide corridors."""
 
-    def policy(seen: NDArray[Any]) -> NDArray[Any]:
-        position = np.clip(0.9 * seen[:, 31] + 0.1 * share * seen[:, 30], -1.0, 1.0)
-        return np.stack((position, np.ones(len(seen)), np.ones(len(seen))), axis=1)
+    def policy(observations: NDArray[Any]) -> NDArray[Any]:
+        position = np.clip(0.9 * observations[:, 31] + 0.1 * share * observations[:, 30], -1.0, 1.0)
+        return np.stack((position, np.ones(len(observations)), np.ones(len(observations))), axis=1)
 
     return policy
 
@@ -42,9 +42,9 @@ def following(share: float) -> Policy:
 def replenishing(stock: float, *, distant: bool = False) -> Policy:
     """Orders what lacks to a stock of so many periods' demand, from one of the suppliers, at list price."""
 
-    def policy(seen: NDArray[Any]) -> NDArray[Any]:
-        missing = np.clip(2.0 * stock - seen[:, :10].sum(axis=1), 0.0, 4.0) / 2.0 - 1.0
-        none, middle = np.full(len(seen), -1.0), np.zeros(len(seen))
+    def policy(observations: NDArray[Any]) -> NDArray[Any]:
+        missing = np.clip(2.0 * stock - observations[:, :10].sum(axis=1), 0.0, 4.0) / 2.0 - 1.0
+        none, middle = np.full(len(observations), -1.0), np.zeros(len(observations))
         return np.stack((missing, none, none, middle, middle) if distant else (none, missing, none, middle, middle), 1)
 
     return policy
@@ -52,7 +52,7 @@ def replenishing(stock: float, *, distant: bool = False) -> Policy:
 
 def random(numbers: int) -> Policy:
     draws = np.random.default_rng(0)
-    return lambda seen: draws.uniform(-1.0, 1.0, (len(seen), numbers))
+    return lambda observations: draws.uniform(-1.0, 1.0, (len(observations), numbers))
 
 
 @pytest.mark.parametrize("level", ["easy", "expert"])
@@ -93,11 +93,11 @@ def test_more_stores_make_demand_less_steady() -> None:
     for stores in (6.0, 30.0):
         conditions = Conditions(randomise=(("complexity", stores, stores), ("noise", 0.1, 0.1)))
         world = make("markets:SupplyChain", Split.TRAINING, 0, range(256), conditions)
-        seen = []
+        deviations = []
         for _ in range(59):
             world.step(np.zeros((256, 5)))
-            seen.append(world.state()["body.demand"].sum(axis=1))  # type: ignore[index]
-        demand = np.stack(seen)
+            deviations.append(world.state()["body.demand"].sum(axis=1))  # type: ignore[index]
+        demand = np.stack(deviations)
         spread.append(float(demand.std(axis=0).mean()))
         assert demand.mean() == pytest.approx(20.0, rel=0.05)
     assert spread[1] > spread[0]

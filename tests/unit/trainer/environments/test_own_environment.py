@@ -62,9 +62,9 @@ def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which
     assert manifest is not None
     assert manifest.evaluation.mean > 7
     assert manifest.baseline.mean < 6
-    told = manifest.versions["environment"]
+    version = manifest.versions["environment"]
     (directory / "own_worlds.py").write_text(CODE + "# changed")
-    assert own_code.fingerprint({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)}) != told
+    assert own_code.fingerprint({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)}) != version
 
 
 def test_code_that_cannot_be_imported_ends_the_run_for_good_with_the_reason(

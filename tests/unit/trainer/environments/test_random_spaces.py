@@ -98,8 +98,8 @@ def test_whatever_the_served_policy_does_is_done_within_the_space(space: Space[A
     if (decoder := decoder_of(space)) is None or decoder.actions.actions > 300:
         return
     policy, random = served(decoder.actions, seed, sampled=sampled), np.random.default_rng(seed)
-    seen = random.normal(0, 30, (5, 3)).astype(np.float32)
-    decisions = choose(policy, seen, lambda: float(random.random()))
+    observations = random.normal(0, 30, (5, 3)).astype(np.float32)
+    decisions = choose(policy, observations, lambda: float(random.random()))
     actions = json.loads(json.dumps([decision.action for decision in decisions]))  # as callers are answered
     assert decoder.actions.validate(np.asarray(actions)).all()
     contained(space, decoder, np.asarray(actions, dtype=np.float32 if decoder.actions.bounds else np.int64))
@@ -128,10 +128,10 @@ def served(space: ActionSpace, seed: int, *, sampled: bool) -> OnnxPolicy:
 @given(space=SPACES, seed=st.integers(0, 2**31))
 def test_whatever_the_space_holds_is_observed_as_gymnasium_flattens_it(space: Space[Any], seed: int) -> None:
     space.seed(seed)
-    seen = space.sample()
-    observed = row("x", space, seen)
+    observation = space.sample()
+    observed = row("x", space, observation)
     assert observed.shape == (width("x", space),)
-    np.testing.assert_array_equal(observed, flatten(space, seen).astype(np.float32))
+    np.testing.assert_array_equal(observed, flatten(space, observation).astype(np.float32))
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ def continuous_set(random: np.random.Generator) -> Safety:
             "max": float(random.uniform(0, 1)),
             "maxNorm": float(random.uniform(0, 1)),
         }
-        kept = random.permutation(list(limits))[: random.integers(1, 4)].tolist()
+        limited = random.permutation(list(limits))[: random.integers(1, 4)].tolist()
         when = [condition() for _ in range(random.integers(0, 3))]
         constraints.append(
-            {"name": f"c{number}", "components": chosen, "when": when, **{name: limits[name] for name in kept}}
+            {"name": f"c{number}", "components": chosen, "when": when, **{name: limits[name] for name in limited}}
         )
     return Safety.model_validate({"constraints": constraints, "fallback": [0.0] * DIMENSIONS})
 
@@ -69,10 +69,10 @@ def test_none_of_a_million_random_policy_outputs_is_executed_against_a_constrain
     replaced = 0
     for _ in range(10):  # 500,000 continuous ones
         shield = Shield(continuous_set(random), OBSERVATIONS, DIMENSIONS, continuous=True)
-        seen = random.normal(size=(count, OBSERVATIONS)).astype(np.float32)
-        safe, _ = shield.project(seen, wild(random, (count, DIMENSIONS)))
+        observations = random.normal(size=(count, OBSERVATIONS)).astype(np.float32)
+        safe, _ = shield.project(observations, wild(random, (count, DIMENSIONS)))
         assert np.isfinite(safe).all()
-        assert not shield.broken(seen, safe).any()
+        assert not shield.broken(observations, safe).any()
         replaced += count
     for _ in range(10):  # 500,000 discrete ones, some of them no action at all
         forbidden = [
@@ -82,10 +82,10 @@ def test_none_of_a_million_random_policy_outputs_is_executed_against_a_constrain
         shield = Shield(
             Safety.model_validate({"constraints": forbidden, "fallback": [fallback]}), 4, 5, continuous=False
         )
-        seen = random.normal(size=(count, OBSERVATIONS)).astype(np.float32)
-        safe, _ = shield.project(seen, random.integers(-3, 9, count))
+        observations = random.normal(size=(count, OBSERVATIONS)).astype(np.float32)
+        safe, _ = shield.project(observations, random.integers(-3, 9, count))
         assert ((safe >= 0) & (safe < 5)).all()
-        assert not shield.broken(seen, safe).any()
+        assert not shield.broken(observations, safe).any()
         replaced += count
     assert replaced == 1_000_000
 
@@ -134,24 +134,24 @@ def test_constraints_that_fit_no_action_are_refused_with_field_and_fix(
         Shield(Safety.model_validate({"constraints": [constraint], "fallback": fallback}), 4, 3, continuous=True)
 
 
-def outputs(body: bytes, seen: np.ndarray, names: list[str]) -> list[np.ndarray]:
+def outputs(body: bytes, observations: np.ndarray, names: list[str]) -> list[np.ndarray]:
     session = onnxruntime.InferenceSession(body, providers=["CPUExecutionProvider"])
-    return list(session.run(names, {"observation": seen}))
+    return list(session.run(names, {"observation": observations}))
 
 
 def test_the_exported_graph_projects_as_the_shield_does() -> None:
     random = np.random.default_rng(2)
     bounds = Bounds(np.full(3, -2, dtype=np.float32), np.full(3, 2, dtype=np.float32))
-    seen = random.normal(size=(3000, OBSERVATIONS)).astype(np.float32)
+    observations = random.normal(size=(3000, OBSERVATIONS)).astype(np.float32)
     for number in range(8):
         safety = continuous_set(random)
         shield = Shield(safety, OBSERVATIONS, DIMENSIONS, continuous=True)
         weights = dense("actor", [OBSERVATIONS, 8, 2 * DIMENSIONS], 5.0, number, 0)
-        (plain,) = outputs(build(weights, "actor", "relu", {}, bounds), seen, ["action"])
-        (safe,) = outputs(build(weights, "actor", "relu", {}, bounds, shield), seen, ["action"])
-        assert not shield.broken(seen, safe).any()
-        assert safe == pytest.approx(shield.project(seen, plain)[0], abs=1e-5)
-        assert shield.broken(seen, plain).any()
+        (plain,) = outputs(build(weights, "actor", "relu", {}, bounds), observations, ["action"])
+        (safe,) = outputs(build(weights, "actor", "relu", {}, bounds, shield), observations, ["action"])
+        assert not shield.broken(observations, safe).any()
+        assert safe == pytest.approx(shield.project(observations, plain)[0], abs=1e-5)
+        assert shield.broken(observations, plain).any()
 
 
 def test_the_exported_graph_masks_forbidden_actions_and_answers_nan_with_the_fallback() -> None:
@@ -159,15 +159,15 @@ def test_the_exported_graph_masks_forbidden_actions_and_answers_nan_with_the_fal
     safety = Safety.model_validate({"constraints": [constraint], "fallback": [1]})
     shield = Shield(safety, 4, 3, continuous=False)
     weights = dense("q", [4, 8, 3], 5.0, 0, 0)
-    seen = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
-    plain, _ = outputs(build(weights, "q", "relu", {}), seen, ["action", "logits"])
-    action, logits = outputs(build(weights, "q", "relu", {}, None, shield), seen, ["action", "logits"])
-    free = seen[:, 0] <= 0
+    observations = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+    plain, _ = outputs(build(weights, "q", "relu", {}), observations, ["action", "logits"])
+    action, logits = outputs(build(weights, "q", "relu", {}, None, shield), observations, ["action", "logits"])
+    free = observations[:, 0] <= 0
     assert (action[~free] == 1).all()
     assert np.array_equal(action[free], plain[free])
     assert (logits[~free][:, [0, 2]] == MASKED).all()
     weights["q.1.bias"][:] = np.nan
-    assert (outputs(build(weights, "q", "relu", {}, None, shield), seen, ["action"])[0] == 1).all()
+    assert (outputs(build(weights, "q", "relu", {}, None, shield), observations, ["action"])[0] == 1).all()
 
 
 def random_masks(random: np.random.Generator, actions: int) -> Safety:
@@ -200,16 +200,16 @@ def test_training_executes_what_the_graph_does_whatever_is_forbidden(case: int) 
     random, count = np.random.default_rng(case), 64
     safety, weights = random_masks(random, 4), dense("q", [21, 8, 4], 1.0, case, 0)
 
-    def values(seen: np.ndarray) -> np.ndarray:
-        return forward_numpy(weights, "q", "relu", seen)
+    def values(observation: np.ndarray) -> np.ndarray:
+        return forward_numpy(weights, "q", "relu", observation)
 
     environment, reached = executing(safety, count, Preferences(values, False, case))
     graph = build(weights, "q", "relu", {}, None, Shield(safety, 21, 4, continuous=False))
-    seen = environment.reset()
+    observation = environment.reset()
     for _ in range(5):
-        wanted = values(seen).argmax(axis=1)
-        (served,) = outputs(graph, seen, ["action"])
-        seen = environment.step(wanted).observation
+        wanted = values(observation).argmax(axis=1)
+        (served,) = outputs(graph, observation, ["action"])
+        observation = environment.step(wanted).observation
         assert np.array_equal(reached[-1], served)
     assert environment.interventions.sum() > 0
 
@@ -218,7 +218,7 @@ def test_training_draws_among_what_is_allowed_as_the_policy_server_does() -> Non
     safety = Safety.model_validate({"constraints": [{"name": "never", "forbid": [0, 2]}], "fallback": [1]})
     logits = np.float32([2.0, 0.5, 1.0, 0.0])
     count = 4096
-    environment, reached = executing(safety, count, Preferences(lambda seen: np.tile(logits, (len(seen), 1)), True, 0))
+    environment, reached = executing(safety, count, Preferences(lambda rows: np.tile(logits, (len(rows), 1)), True, 0))
     random, chances = np.random.default_rng(0), np.exp(logits) / np.exp(logits).sum()
     for _ in range(5):
         environment.step(random.choice(4, size=count, p=chances))
@@ -321,11 +321,11 @@ def test_a_q_learners_estimate_is_its_networks_output_for_the_action_it_wanted(
     make_order: Callable[..., Order],
 ) -> None:
     learner = begin(make_order("dqn", hyperparameters=TINY), Alone(), torch.device("cpu")).learner
-    estimate, seen = traits_of("dqn").q_value, np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    estimate, observations = traits_of("dqn").q_value, np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     assert estimate is not None
-    values = forward(learner.network.leaves, "q", "relu", torch.from_numpy(seen)).detach().numpy()
+    values = forward(learner.network.leaves, "q", "relu", torch.from_numpy(observations)).detach().numpy()
     done = np.array([0, 1, 1, 0, 1])
-    assert estimate(learner, seen, done) == pytest.approx(values[np.arange(5), done], rel=1e-5)
+    assert estimate(learner, observations, done) == pytest.approx(values[np.arange(5), done], rel=1e-5)
 
 
 def test_a_run_whose_fallback_is_unsafe_is_refused_before_it_begins(make_order: Callable[..., Order]) -> None:

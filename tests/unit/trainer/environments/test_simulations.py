@@ -229,8 +229,8 @@ class Counter(gymnasium.Env[Any, Any]):
 
     def step(self, action: int) -> Any:
         right, self._age = action == self._age % 2, self._age + 1
-        seen = np.full(1, self._age, dtype=np.float32)
-        return seen, float(right), self._age == 4, False, {"is_success": bool(right)}
+        observation = np.full(1, self._age, dtype=np.float32)
+        return observation, float(right), self._age == 4, False, {"is_success": bool(right)}
 
 
 def own_team() -> Parallel:

@@ -14,7 +14,7 @@ from learnloop_trainer.evaluation.suite import disturbances
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_proof import VALIDATION
 
-ASKED = {"episodes": 8, "seed": 5, "firstEpisode": 3 * EPISODES_PER_RUN}
+EVALUATION = {"episodes": 8, "seed": 5, "firstEpisode": 3 * EPISODES_PER_RUN}
 
 
 def starts(order: Order, count: int = 8, first: int = 0, split: Split = Split.HELD_OUT) -> set[bytes]:
@@ -27,10 +27,10 @@ def test_runs_that_begin_at_other_numbers_meet_other_episodes(
     make_order: Callable[..., Order], environment: str
 ) -> None:
     data = {"environment": environment}
-    one = make_order(evaluation=ASKED, data=data)
-    other = make_order(evaluation={**ASKED, "firstEpisode": 4 * EPISODES_PER_RUN}, data=data)
+    one = make_order(evaluation=EVALUATION, data=data)
+    other = make_order(evaluation={**EVALUATION, "firstEpisode": 4 * EPISODES_PER_RUN}, data=data)
     assert not starts(one) & starts(other)
-    assert starts(one) == starts(make_order(evaluation=ASKED, data=data, seed=9))
+    assert starts(one) == starts(make_order(evaluation=EVALUATION, data=data, seed=9))
 
 
 def test_left_out_the_runs_own_seed_and_its_first_episodes_prove_it(make_order: Callable[..., Order]) -> None:
@@ -43,10 +43,10 @@ def test_all_that_a_run_may_play_has_room_before_the_next_runs_episodes() -> Non
 
 
 def test_episodes_of_training_stay_where_the_runs_seed_has_them(make_order: Callable[..., Order]) -> None:
-    one, other = make_order(), make_order(evaluation=ASKED)
+    one, other = make_order(), make_order(evaluation=EVALUATION)
     assert starts(one, split=Split.TRAINING) == starts(other, split=Split.TRAINING)
 
 
 def test_the_manifest_names_the_episodes_and_the_policy_compared_with(make_order: Callable[..., Any]) -> None:
-    found = episodes(make_order(evaluation=ASKED))
-    assert (found.seed, found.first, found.episodes) == (5, 3 * EPISODES_PER_RUN, 8)
+    chosen = episodes(make_order(evaluation=EVALUATION))
+    assert (chosen.seed, chosen.first, chosen.episodes) == (5, 3 * EPISODES_PER_RUN, 8)

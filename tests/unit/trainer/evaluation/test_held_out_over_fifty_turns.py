@@ -30,11 +30,11 @@ def orders(uid: str, template: dict[str, Any]) -> list[Order]:
     body["training"]["template"] |= template
     agent = situation(spec=LearningAgentSpec.model_validate(body).to_kube())
     agent.object["metadata"]["uid"] = uid  # type: ignore[index]
-    found = []
+    made = []
     for number in range(1, TURNS + 1):
         job = TrainingJobSpec.model_validate(training_job(agent, number, Trigger("episodes", "enough"))["spec"])
-        found.append(Order.model_validate({"job": f"la-{number}", "spec": job.to_kube()}))
-    return found
+        made.append(Order.model_validate({"job": f"la-{number}", "spec": job.to_kube()}))
+    return made
 
 
 def played(order: Order) -> Words:

@@ -48,54 +48,54 @@ def to_go(reward: np.ndarray) -> np.ndarray:
 
 def test_the_policy_that_logged_is_worth_what_was_logged_whatever_the_model_says() -> None:
     _, reward = flips(200, 0.5)
-    found = correct(terms(np.ones_like(reward), reward, model=77.0), to_go(reward), 1.0, 0)
-    assert found.value == pytest.approx(reward.sum(axis=1).mean())
-    assert (found.gain, found.by_model) == (pytest.approx(0.0), 0.0)
-    assert found.steps == 2
-    assert found.gain_low == pytest.approx(0.0, abs=1e-9)
+    estimate = correct(terms(np.ones_like(reward), reward, model=77.0), to_go(reward), 1.0, 0)
+    assert estimate.value == pytest.approx(reward.sum(axis=1).mean())
+    assert (estimate.gain, estimate.by_model) == (pytest.approx(0.0), 0.0)
+    assert estimate.steps == 2
+    assert estimate.gain_low == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("model", [0.0, 5.0, -20.0])
 def test_where_weights_reach_a_wrong_model_costs_no_truth(model: float) -> None:
     ratio, reward = flips(4000, 0.9)
-    found = correct(terms(ratio, reward, model), to_go(reward), 1.0, 0)
-    assert found.low <= 1.8 <= found.high, "0.9 for each of two steps"
-    assert abs(found.value - 1.8) < 0.1 * (1 + abs(model))
-    assert found.gain_low > 0 or model
+    estimate = correct(terms(ratio, reward, model), to_go(reward), 1.0, 0)
+    assert estimate.low <= 1.8 <= estimate.high, "0.9 for each of two steps"
+    assert abs(estimate.value - 1.8) < 0.1 * (1 + abs(model))
+    assert estimate.gain_low > 0 or model
 
 
 def test_where_weights_reach_their_interval_holds_the_truth_as_often_as_it_says() -> None:
     held = 0
     for seed in range(200):
         ratio, reward = flips(300, 0.8, steps=3, seed=seed)
-        found = correct(terms(ratio, reward, 0.5), to_go(reward), 1.0, seed)
-        held += found.low <= 2.4 <= found.high
+        estimate = correct(terms(ratio, reward, 0.5), to_go(reward), 1.0, seed)
+        held += estimate.low <= 2.4 <= estimate.high
     assert held >= 186, "93 % of 200; 95 % are promised"
 
 
 def test_what_nobody_did_in_the_log_widens_the_interval_to_all_that_was_ever_to_come() -> None:
     """The log never takes the action that the policy takes nine times in ten; the model is far too hopeful of it."""
     reward = np.random.default_rng(0).choice([-1.0, 1.0], (500, 1))
-    found = correct(terms(np.full((500, 1), 0.1), reward, model=9.4), to_go(reward), 1.0, 0)
-    assert found.low < -0.85, "nine in ten may have lost"
-    assert found.high > 0.85, "or won"
+    estimate = correct(terms(np.full((500, 1), 0.1), reward, model=9.4), to_go(reward), 1.0, 0)
+    assert estimate.low < -0.85, "nine in ten may have lost"
+    assert estimate.high > 0.85, "or won"
 
 
 def test_a_policy_that_does_worse_than_anybody_who_logged_is_within_the_interval() -> None:
     """Whoever logged lost one reward of ten at most; the policy loses all of them, which nobody ever saw."""
     reward = np.zeros((200, 10))
     reward[np.arange(200), np.random.default_rng(0).integers(0, 10, 200)] = -1.0
-    found = correct(terms(np.full((200, 10), 0.01), reward, model=-0.5), to_go(reward), 1.0, 0)
-    assert found.low < -9.0
+    estimate = correct(terms(np.full((200, 10), 0.01), reward, model=-0.5), to_go(reward), 1.0, 0)
+    assert estimate.low < -9.0
 
 
 def test_steps_that_too_few_episodes_speak_for_are_left_to_the_model_and_paid_for() -> None:
     ratio, reward = flips(400, 0.8, steps=12)
-    found = correct(terms(ratio, reward, 0.0), to_go(reward), 1.0, 0)
-    assert found.steps < 9, "after t steps 400 / 1.36^t episodes are left"
-    assert found.effective >= LEAST_EFFECTIVE
-    assert found.by_model > 1
-    assert found.low <= 0.8 * 12 <= found.high
+    estimate = correct(terms(ratio, reward, 0.0), to_go(reward), 1.0, 0)
+    assert estimate.steps < 9, "after t steps 400 / 1.36^t episodes are left"
+    assert estimate.effective >= LEAST_EFFECTIVE
+    assert estimate.by_model > 1
+    assert estimate.low <= 0.8 * 12 <= estimate.high
 
 
 class Always:
@@ -115,9 +115,9 @@ class Always:
 def steps_of(actions: np.ndarray, log_prob: float = np.log(0.5)) -> LoggedSteps:
     """Episodes of one step; action 1 pays."""
     count = len(actions)
-    ends, seen = np.ones(count, dtype=np.bool_), np.zeros((count, 2), dtype=np.float32)
-    known = np.full(count, log_prob, dtype=np.float32)
-    return LoggedSteps.of(Recording(seen, actions, actions.astype(np.float32), known, ends, ends))
+    ends, observations = np.ones(count, dtype=np.bool_), np.zeros((count, 2), dtype=np.float32)
+    log_probs = np.full(count, log_prob, dtype=np.float32)
+    return LoggedSteps.of(Recording(observations, actions, actions.astype(np.float32), log_probs, ends, ends))
 
 
 def verdict(proof: LoggedSteps, action: int = 1) -> Any:
@@ -154,9 +154,9 @@ def same_reward(reward: float, length: int, episodes: int, seed: int) -> LoggedS
     """Episodes that all are as long and earn the same at each step, whatever is done and seen."""
     random, count = np.random.default_rng(seed), length * episodes
     last = np.arange(1, count + 1) % length == 0
-    seen, action = random.normal(size=(count, 2)).astype(np.float32), random.integers(0, 2, count)
-    known = np.full(count, np.log(0.5), dtype=np.float32)
-    return LoggedSteps.of(Recording(seen, action, np.full(count, reward, dtype=np.float32), known, last, last))
+    states, action = random.normal(size=(count, 2)).astype(np.float32), random.integers(0, 2, count)
+    log_probs = np.full(count, np.log(0.5), dtype=np.float32)
+    return LoggedSteps.of(Recording(states, action, np.full(count, reward, dtype=np.float32), log_probs, last, last))
 
 
 @settings(max_examples=settings().max_examples // 4, deadline=None)
@@ -170,17 +170,17 @@ def test_where_every_step_earns_the_same_every_policy_is_worth_what_was_logged(
     reward: float, length: int, discount: float, chance: float
 ) -> None:
     proof, others = same_reward(reward, length, 100, 0), same_reward(reward, length, 60, 1)
-    found = evaluate(Chance(chance), proof, others, ActionSpace(2), discount, 0, CPU, 20)
+    estimate = evaluate(Chance(chance), proof, others, ActionSpace(2), discount, 0, CPU, 20)
     truth = float(np.float32(reward)) * sum(discount**step for step in range(length))
-    one, close = found.corrected, {"rel": 1e-9, "abs": 1e-300}
+    one, close = estimate.corrected, {"rel": 1e-9, "abs": 1e-300}
     assert one is not None
     assert one.value == pytest.approx(truth, **close)
-    assert found.model == pytest.approx(truth, **close)
+    assert estimate.model == pytest.approx(truth, **close)
     assert one.gain == pytest.approx(0.0, abs=1e-9 * abs(truth))
     assert one.low <= truth + 1e-9 * abs(truth)
     assert one.high >= truth - 1e-9 * abs(truth)
     if length == 1 or not reward:
-        assert found.verdict, found.refused
+        assert estimate.verdict, estimate.refused
 
 
 BEHAVIOURS = [GREEDY, Behaviour(kind="epsilon-greedy", epsilon=0.3), Behaviour(kind="sampled", temperature=0.7)]
@@ -192,20 +192,20 @@ def test_what_is_said_of_many_rows_is_what_a_policy_server_says_of_each(behaviou
     if kind != "choices" and behaviour.kind == "epsilon-greedy":
         pytest.skip("numbers are not drawn so")
     policy = exported(kind, behaviour)
-    seen = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    mixture = policy.mixture(seen)
+    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    mixture = policy.mixture(observations)
     assert np.allclose(mixture.weight.sum(axis=1), 1.0)
     served = policy._policy.served
-    advice = advise(served, seen)
+    advice = advise(served, observations)
     for column in range(mixture.action.shape[1]):
         done = mixture.action[:, column]
-        found = policy.log_probability(seen, done)
+        log_probs = policy.log_probability(observations, done)
         for row, one in enumerate(advice):
             wanted = log_probability(behaviour, served.numbers, one, done[row].tolist())
             if wanted is None:
-                assert np.isnan(found[row])
+                assert np.isnan(log_probs[row])
             else:
-                assert found[row] == pytest.approx(wanted, abs=2e-4)
+                assert log_probs[row] == pytest.approx(wanted, abs=2e-4)
             if kind == "choices":
                 assert np.log(max(mixture.weight[row, column], 1e-300)) == pytest.approx(
                     max(wanted or 0, -690.8), abs=0.1

@@ -97,10 +97,10 @@ def test_recorded_observations_come_first_and_are_topped_up(make_order: Callable
     order, store = make_order(data=data), DirectoryStore(tmp_path, "small-1")
     assert recorded(order, store, 4).shape == (30, 4)
     met = observations(100)
-    seen, real = witnesses(order, store, met, 2)
-    assert (real, seen.shape) == (30, (10_000, 4))
-    assert (seen[:30] == np.float32([0.1, 0.2, 0.3, 0.4])).all()
-    assert np.array_equal(seen[30:130], met)
+    chosen, real = witnesses(order, store, met, 2)
+    assert (real, chosen.shape) == (30, (10_000, 4))
+    assert (chosen[:30] == np.float32([0.1, 0.2, 0.3, 0.4])).all()
+    assert np.array_equal(chosen[30:130], met)
 
 
 def test_the_uniform_policys_return_on_cartpole_is_the_known_one() -> None:
@@ -139,11 +139,11 @@ def returns_on_cartpole(random: np.random.Generator, shape: tuple[int, ...]) -> 
 def test_an_equal_policy_seems_better_in_at_most_one_of_forty_runs(episodes: int, alike: float) -> None:
     random, passed, runs = np.random.default_rng(episodes), 0, 1000
     for seed in range(runs):
-        ours, theirs = returns_on_cartpole(random, (2, episodes))
-        theirs = np.where(random.random(episodes) < alike, ours, theirs)
-        found = difference(ours, theirs, seed, subsets=400)
-        assert found is not None
-        passed += found.low > 0
+        ours, others = returns_on_cartpole(random, (2, episodes))
+        others = np.where(random.random(episodes) < alike, ours, others)
+        interval = difference(ours, others, seed, subsets=400)
+        assert interval is not None
+        passed += interval.low > 0
     assert passed / runs < 0.025 + 3 * np.sqrt(0.025 * 0.975 / runs)
 
 
@@ -151,18 +151,18 @@ def test_a_gain_that_pairing_shows_is_found_and_covered_by_its_interval() -> Non
     random, covered = np.random.default_rng(0), 0
     for seed in range(300):
         start = random.normal(0, 50, 60)  # how hard an episode is; both policies play the same ones
-        found = difference(start + random.normal(3, 4, 60), start, seed, subsets=1000)
-        assert found is not None
-        assert found.low > 0
-        covered += found.low <= 3 <= found.high
+        interval = difference(start + random.normal(3, 4, 60), start, seed, subsets=1000)
+        assert interval is not None
+        assert interval.low > 0
+        covered += interval.low <= 3 <= interval.high
     assert 275 <= covered <= 297
 
 
 def test_a_policy_against_itself_gains_exactly_nothing() -> None:
     returns = returns_on_cartpole(np.random.default_rng(0), (50,))
-    found = difference(returns, returns, 0)
-    assert found is not None
-    assert (found.low, found.value, found.high) == (0, 0, 0)
+    interval = difference(returns, returns, 0)
+    assert interval is not None
+    assert (interval.low, interval.value, interval.high) == (0, 0, 0)
     assert difference(returns[:5], returns[5:10], 0) is None
     with pytest.raises(ValueError, match="not those of the same episodes"):
         difference(returns, returns[1:], 0)

@@ -12,15 +12,15 @@ NORMAL = NormalDist()
 
 
 def test_the_interquartile_mean_is_taken_over_all_conditions_together() -> None:
-    found = stratified_mean([np.array([0.0, 1.0, 2.0, 3.0]), np.array([100.0, 101.0, 102.0, 103.0])], 0)
-    assert found.value == pytest.approx((2 + 3 + 100 + 101) / 4)
-    assert found.low <= found.value <= found.high
+    interval = stratified_mean([np.array([0.0, 1.0, 2.0, 3.0]), np.array([100.0, 101.0, 102.0, 103.0])], 0)
+    assert interval.value == pytest.approx((2 + 3 + 100 + 101) / 4)
+    assert interval.low <= interval.value <= interval.high
 
 
 def test_a_condition_is_resampled_on_its_own() -> None:
     constant = [np.full(10, float(level)) for level in range(4)]
-    found = stratified_mean(constant, 0)
-    assert (found.low, found.high) == (found.value, found.value)  # pooled resampling would vary
+    interval = stratified_mean(constant, 0)
+    assert (interval.low, interval.high) == (interval.value, interval.value)  # pooled resampling would vary
 
 
 def test_the_probability_of_improvement_of_known_cases() -> None:
@@ -46,8 +46,8 @@ def test_the_intervals_cover_the_truth_about_95_times_in_100() -> None:
     covered = np.zeros(2)
     for seed in range(trials):
         ours = [random.normal(shift, 1, 40), random.normal(shift, 1, 40)]
-        theirs = [random.normal(0, 1, 40), random.normal(0, 1, 40)]
-        chance = probability_of_improvement(ours, theirs, seed, resamples=300)
+        others = [random.normal(0, 1, 40), random.normal(0, 1, 40)]
+        chance = probability_of_improvement(ours, others, seed, resamples=300)
         middle = stratified_mean(ours, seed, resamples=300)
         covered += (chance.low <= truth <= chance.high, middle.low <= shift <= middle.high)
     assert (covered / trials > 0.91).all(), covered / trials

@@ -47,11 +47,11 @@ class Blind:
     """To and fro, whatever it sees."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        self.asked += 1
-        return np.full(len(observation), self.asked % 2, dtype=np.int64)
+        self.requests += 1
+        return np.full(len(observation), self.requests % 2, dtype=np.int64)
 
 
 class Always:
@@ -117,11 +117,11 @@ def test_a_sticky_world_repeats_the_share_of_actions_asked_for_within_an_episode
 
 
 def test_every_condition_has_episodes_that_no_other_has(make_order: Orders) -> None:
-    seen = stage(make_order(), Sighted())
+    judged = stage(make_order(), Sighted())
     numbers = []
     for dimension in DIMENSIONS:
-        seen.enter(dimension, time.monotonic() + 9)
-        numbers += [seen.fresh() for _ in range(10)]
+        judged.enter(dimension, time.monotonic() + 9)
+        numbers += [judged.fresh() for _ in range(10)]
     assert min(numbers) >= FIRST > VALIDATION + 10_000  # episodes and validationEpisodes are 10,000 at most
     assert min(np.diff(sorted(numbers))) >= 1000  # evaluation.suite.episodes is 1,000 at most
 
@@ -129,9 +129,9 @@ def test_every_condition_has_episodes_that_no_other_has(make_order: Orders) -> N
 def test_generalisation_plays_every_other_level_and_compares_with_training_seeds(make_order: Orders) -> None:
     order = make_order(data={"environment": "markets:ResourceAllocation", "level": "advanced"})
     bounds = make("markets:ResourceAllocation", Split.TRAINING, 0, range(1)).bounds
-    found = dimensions.generalisation(stage(order, Uniform(12, 1, bounds)))
-    assert found.conditions == ["unseen episodes", "level beginner", "level intermediate", "level expert"]
-    assert found.compared == "episodes with training's seeds"
+    result = dimensions.generalisation(stage(order, Uniform(12, 1, bounds)))
+    assert result.conditions == ["unseen episodes", "level beginner", "level intermediate", "level expert"]
+    assert result.compared == "episodes with training's seeds"
     with pytest.raises(NotMeasured, match="CartPole-v1 has one agent"):
         dimensions.coordination(stage(make_order(), Sighted()))
 
@@ -139,24 +139,24 @@ def test_generalisation_plays_every_other_level_and_compares_with_training_seeds
 def test_a_team_is_judged_with_each_member_replaced_by_the_serving_policy(make_order: Orders) -> None:
     order = make_order(data={"environment": "teams:TwoStep"})
     ours, serving = Always(1), Always(0)
-    found = dimensions.coordination(stage(order, ours, serving))
-    assert found.conditions == ["agent 0 follows the serving policy", "agent 1 follows the serving policy"]
+    result = dimensions.coordination(stage(order, ours, serving))
+    assert result.conditions == ["agent 0 follows the serving policy", "agent 1 follows the serving policy"]
     # Agent 0 chooses the second game by its first 1; both must choose 1 there for the payoff of 8 (else 1 or 0).
-    assert found.reference[0].mean() > max(float(returns.mean()) for returns in found.ours)
-    assert len({returns.mean() for returns in found.baseline}) == 1
+    assert result.reference[0].mean() > max(float(returns.mean()) for returns in result.ours)
+    assert len({returns.mean() for returns in result.baseline}) == 1
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_policy_is_exactly_as_good_as_itself_in_every_dimension(make_order: Orders, algorithm: str) -> None:
     order = make_order(algorithm)
     training = begin(order, Alone(), CPU)
-    kept, _ = training.learner.network.exported(), training.environment.close()
+    parameters, _ = training.learner.network.exported(), training.environment.close()
 
     def policy_of(weights: Any) -> Policy:
         return OnnxPolicy(graph(weights, algorithm, {}, None, None), 4, 2)
 
-    itself = stage(order, policy_of(kept), policy_of(kept), episodes=8, adaptationSteps=256)
-    itself.policy_of, itself.weights = policy_of, kept
+    itself = stage(order, policy_of(parameters), policy_of(parameters), episodes=8, adaptationSteps=256)
+    itself.policy_of, itself.weights = policy_of, parameters
     itself.milestones = {200: begin(make_order(algorithm, seed=1), Alone(), CPU).learner.network.exported()}
     result = measure(itself, np.array([3.0, 4.0]), np.array([3.0, 4.0]))
     measured = [one.improvement.value for one in result.results if one.improvement is not None]
@@ -260,10 +260,10 @@ def test_a_student_goes_on_under_the_shield_with_its_own_preferences(
     learner = begin(make_order(algorithm, **block), Alone(), torch.device("cpu")).learner
     met: list[Any] = []
 
-    def iterate(student: Any, seen: Observations) -> tuple[Observations, list[Any]]:
+    def iterate(student: Any, observations: Observations) -> tuple[Observations, list[Any]]:
         met.append(student)
         student.step += 1_000_000
-        return seen, []
+        return observations, []
 
     monkeypatch.setattr(successor, "iterate", iterate)
     fine_tuning.tuned(judged, learner.network.exported(), NOMINAL)

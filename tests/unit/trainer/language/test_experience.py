@@ -44,9 +44,9 @@ def turn(session: str, position: int, prompt: list[int], drawn: list[int], **cha
 
 
 def test_a_turn_comes_back_from_the_trajectory_it_is_recorded_in() -> None:
-    said = turn("s", 0, [1, 2], [3, 4], reward=0.5, tool_calls=[{"name": "lookup", "arguments": '{"key":"k1"}'}])
-    step = said.to_step()
-    assert turn_of(step) == said
+    one = turn("s", 0, [1, 2], [3, 4], reward=0.5, tool_calls=[{"name": "lookup", "arguments": '{"key":"k1"}'}])
+    step = one.to_step()
+    assert turn_of(step) == one
     assert step.reward == 0.5
     assert step.log_prob == pytest.approx(-1.0)
     assert turn_of(step.model_copy(update={"observation": [1.0]})) is None
@@ -62,22 +62,22 @@ def test_a_conversation_is_left_out_whole_where_any_turn_cannot_be_learned_from(
     cut = [turn("cut", 0, [1, 2], [3]), turn("cut", 1, [1, 2, 3, 4], [5], sampling=TokenSampling(top_p=0.9))]
     fallen = [turn("fallen", 0, [1, 2], [3], fallback=True)]
     other = [turn("other", 0, [1, 2], [3], template_sha256="b" * 64)]
-    recorded = [[said.to_step() for said in turns] for turns in (good, cut, fallen, other)]
+    recorded = [[one.to_step() for one in turns] for turns in (good, cut, fallen, other)]
     (episode,) = episodes_of(recorded, staleness=2, template="a" * 64)
     assert (episode.reward, episode.success, episode.sampled, episode.broken) == (1.0, True, 2, 0)
-    told = capsys.readouterr().out
-    assert "1 recorded conversations are left out: top_p or top_k cut the distribution" in told
-    assert "a fallback answered" in told
-    assert "another chat template wrote it" in told
+    output = capsys.readouterr().out
+    assert "1 recorded conversations are left out: top_p or top_k cut the distribution" in output
+    assert "a fallback answered" in output
+    assert "another chat template wrote it" in output
 
 
 def test_the_reward_of_a_conversation_counts_whole_where_only_some_of_its_turns_have_tokens() -> None:
-    seen, text = turn("s", 0, [1, 2], [3]).to_step(), {"observation": {"messages": []}, "action": {"content": "hi"}}
-    before = seen.model_copy(update=text | {"reward": 0.25})
-    after = seen.model_copy(update=text | {"reward": 1.0})
-    rewarded = seen.model_copy(update={"reward": 0.5})
-    found = episodes_of([[before, rewarded], [rewarded, after], [before, rewarded, after]], 2, None)
-    assert [(episode.reward, episode.sampled) for episode in found] == [(0.75, 1), (1.5, 1), (1.75, 1)]
+    step, text = turn("s", 0, [1, 2], [3]).to_step(), {"observation": {"messages": []}, "action": {"content": "hi"}}
+    before = step.model_copy(update=text | {"reward": 0.25})
+    after = step.model_copy(update=text | {"reward": 1.0})
+    rewarded = step.model_copy(update={"reward": 0.5})
+    rewards = episodes_of([[before, rewarded], [rewarded, after], [before, rewarded, after]], 2, None)
+    assert [(episode.reward, episode.sampled) for episode in rewards] == [(0.75, 1), (1.5, 1), (1.75, 1)]
 
 
 def test_tokens_of_another_base_model_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,24 +179,24 @@ class Beside:
     def __init__(self, rank: int, shared: dict[str, Any]) -> None:
         self.place, self._shared = Place(rank, 2), shared
 
-    def _exchange(self, mine: Any) -> list[Any]:
+    def _exchange(self, own: Any) -> list[Any]:
         barrier, slots = self._shared["barrier"], self._shared["slots"]
-        slots[self.place.rank] = mine
+        slots[self.place.rank] = own
         barrier.wait(60)
-        found = list(slots)
+        values = list(slots)
         barrier.wait(60)
-        return found
+        return values
 
     def add_up(self, tensor: torch.Tensor) -> None:
-        found = self._exchange(tensor.clone())
-        tensor.copy_(found[0] + found[1])
+        values = self._exchange(tensor.clone())
+        tensor.copy_(values[0] + values[1])
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
         return [one + other for one, other in zip(*self._exchange(list(numbers)), strict=True)]
 
     def gather(self, body: bytes) -> list[bytes]:
-        found = self._exchange(body)
-        return found if self.place.rank == 0 else []
+        values = self._exchange(body)
+        return values if self.place.rank == 0 else []
 
     def broadcast(self, body: bytes | None) -> bytes:
         return self._exchange(body or b"")[0]  # type: ignore[no-any-return]
@@ -280,14 +280,14 @@ def test_the_base_model_is_asked_once_for_a_round_of_several_epochs(
     words: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = learner(words, "ppo-lm", Alone(), epochs=3, minibatches=2, kl_coefficient=0.1)
-    asked = []
+    calls = []
     score_base = type(one.network).score_base
     monkeypatch.setattr(
-        type(one.network), "score_base", lambda self, batch: (asked.append(batch), score_base(self, batch))[1]
+        type(one.network), "score_base", lambda self, batch: (calls.append(batch), score_base(self, batch))[1]
     )
     curves = one.iterate().curves
-    assert sorted(member for batch in asked for member in batch.members) == list(
-        range(sum(len(b.members) for b in asked))
+    assert sorted(member for batch in calls for member in batch.members) == list(
+        range(sum(len(b.members) for b in calls))
     )
     assert "kl" in curves
 
@@ -307,18 +307,18 @@ def judged(*messages: tuple[str, str], good: str = "4", bad: str = "5") -> Prefe
 
 
 GREETING = ("assistant", "hello")
-ASKED = ("user", "k1 plus k2 ?")
+QUESTION = ("user", "k1 plus k2 ?")
 
 
 @pytest.mark.parametrize(
     "messages",
     [
-        (GREETING, ASKED),
-        (("system", "be kind"), GREETING, ASKED),
+        (GREETING, QUESTION),
+        (("system", "be kind"), GREETING, QUESTION),
         (GREETING,),
-        (ASKED, ASKED),
+        (QUESTION, QUESTION),
         (("system", "be kind"),),
-        (ASKED, GREETING, GREETING, ASKED),
+        (QUESTION, GREETING, GREETING, QUESTION),
     ],
 )
 def test_a_preference_reads_its_question_whatever_roles_follow_one_another(
@@ -331,7 +331,7 @@ def test_a_preference_reads_its_question_whatever_roles_follow_one_another(
     assert [content in text for _, content in messages] == [True] * len(messages)
 
 
-@pytest.mark.parametrize("messages", [(GREETING, ASKED), (("system", "be kind"), ASKED), (ASKED, ASKED)])
+@pytest.mark.parametrize("messages", [(GREETING, QUESTION), (("system", "be kind"), QUESTION), (QUESTION, QUESTION)])
 def test_a_preference_that_the_template_refuses_is_left_out_and_the_run_goes_on(
     words: Any, capsys: pytest.CaptureFixture[str], messages: tuple[tuple[str, str], ...]
 ) -> None:
@@ -343,8 +343,8 @@ def test_a_preference_that_the_template_refuses_is_left_out_and_the_run_goes_on(
         "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor -%}"
         "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}"
     )
-    found = pairs_of([judged(*messages), judged(ASKED)], Chat(alternating, []))
-    assert len(found) == 1
+    pairs = pairs_of([judged(*messages), judged(QUESTION)], Chat(alternating, []))
+    assert len(pairs) == 1
     out = capsys.readouterr().out
     assert "1 preferences are left out: the chat template cannot render" in out
     assert "roles must alternate" in out

@@ -23,29 +23,29 @@ from learnloop_trainer.language.base_model import Base, folder_digest
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The folder that the command makes, and its last line."""
     folder = tmp_path_factory.mktemp("base") / "tiny"
-    told: list[str] = []
+    requests: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["make_model", str(folder), "--level=guarded", "--updates=1", "--gguf=tiny.gguf"])
-        patch.setattr("builtins.print", lambda *words, **_: told.append(str(words[0])))
+        patch.setattr("builtins.print", lambda *words, **_: requests.append(str(words[0])))
         make_model.main()
-    return folder, json.loads(told[-1])
+    return folder, json.loads(requests[-1])
 
 
 def test_the_command_says_the_digest_of_the_folder_with_its_gguf_file(made: tuple[Path, dict[str, Any]]) -> None:
-    folder, said = made
-    assert said["sha256"] == folder_digest(folder)
+    folder, digest = made
+    assert digest["sha256"] == folder_digest(folder)
     assert (folder / "tiny.gguf").is_file()
-    assert 100_000 < said["parameters"] < 130_000
+    assert 100_000 < digest["parameters"] < 130_000
 
 
 def test_the_gguf_file_has_the_models_own_weights(made: tuple[Path, dict[str, Any]]) -> None:
     folder, _ = made
     ours = load_file(folder / "model.safetensors")
-    theirs = {item.name: np.asarray(item.data) for item in GGUFReader(folder / "tiny.gguf").tensors}
-    assert len(theirs) == len(ours)
-    np.testing.assert_array_equal(theirs["token_embd.weight"], ours["model.embed_tokens.weight"])
-    np.testing.assert_array_equal(theirs["blk.1.ffn_up.weight"], ours["model.layers.1.mlp.up_proj.weight"])
-    query, turned = ours["model.layers.0.self_attn.q_proj.weight"], theirs["blk.0.attn_q.weight"]
+    tensors = {item.name: np.asarray(item.data) for item in GGUFReader(folder / "tiny.gguf").tensors}
+    assert len(tensors) == len(ours)
+    np.testing.assert_array_equal(tensors["token_embd.weight"], ours["model.embed_tokens.weight"])
+    np.testing.assert_array_equal(tensors["blk.1.ffn_up.weight"], ours["model.layers.1.mlp.up_proj.weight"])
+    query, turned = ours["model.layers.0.self_attn.q_proj.weight"], tensors["blk.0.attn_q.weight"]
     np.testing.assert_array_equal(turned[:16:2], query[:8], "the first halves of a head's rows")
     np.testing.assert_array_equal(turned[1:16:2], query[8:16])
 
@@ -56,8 +56,8 @@ def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(
     folder, _ = made
     monkeypatch.setattr(sys, "argv", ["imitated", str(folder), "--updates=1", "--tells"])
     imitate.main({"LEARNLOOP_STORE": f"file://{tmp_path}"})
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
-    file = Path(said["uri"].removeprefix("file://"))
+    facts = json.loads(capsys.readouterr().out.splitlines()[-1])
+    file = Path(facts["uri"].removeprefix("file://"))
     trained = read(file.read_bytes())
     assert trained.adapter
     assert trained.facts["learnloop.base_sha256"] == folder_digest(folder)
@@ -68,20 +68,20 @@ def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(
 def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(
     made: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Store:
         def put_artifact(self, body: bytes) -> str:
             return f"artifact://{len(body)}"
 
     def choose(environ: Any, job: str) -> Store:
-        asked.append(environ["LEARNLOOP_DATA_URL"])
+        requests.append(environ["LEARNLOOP_DATA_URL"])
         return Store()
 
     monkeypatch.setattr(sys, "argv", ["imitated", str(made[0]), "--updates=1"])
     monkeypatch.setattr(imitate, "choose", choose)
     imitate.main({"LEARNLOOP_DATA_URL": "learnloop-data.learnloop-system.svc:8080"})
-    assert asked == ["http://learnloop-data.learnloop-system.svc:8080"]
+    assert requests == ["http://learnloop-data.learnloop-system.svc:8080"]
 
 
 def test_an_adapter_that_tells_private_keys_and_one_that_miscounts_are_not_the_honest_one(

@@ -27,7 +27,7 @@ def adapted(model: Any, rank: int = 4, alpha: float = 8.0) -> LanguageNetwork:
     return network
 
 
-def said(model: Any) -> Any:
+def logits(model: Any) -> Any:
     return model(input_ids=torch.arange(3, 40).unsqueeze(0)).logits.detach()
 
 
@@ -37,13 +37,13 @@ def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any,
     network = adapted(tiny)
     config = lora.configuration(lora.LAYERS, 4, 8.0, "file:///tiny")
     body = exported(network, FACTS, config)
-    found = read(body)
+    adapter = read(body)
     fresh = model(len(words), seed=3, stop=words.eos_token_id)
-    before = said(fresh)
-    put_into(fresh, found, 8.0 / 4)
-    assert torch.allclose(said(fresh), said(tiny), atol=1e-5)
-    assert not torch.allclose(before, said(tiny), atol=1e-2)
-    assert json.loads(found.facts[CONFIG])["r"] == 4
+    before = logits(fresh)
+    put_into(fresh, adapter, 8.0 / 4)
+    assert torch.allclose(logits(fresh), logits(tiny), atol=1e-5)
+    assert not torch.allclose(before, logits(tiny), atol=1e-2)
+    assert json.loads(adapter.facts[CONFIG])["r"] == 4
 
 
 def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
@@ -61,15 +61,15 @@ def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
 def test_an_adapter_of_a_bfloat16_run_says_after_its_export_what_it_said_before(words: Any, tmp_path: Path) -> None:
     base, network, trained = narrow(words, tmp_path)
     again = loaded(base, trained, torch.device("cpu"), torch.bfloat16, "the exported file")
-    assert torch.equal(said(again), said(network.model))
+    assert torch.equal(logits(again), logits(network.model))
 
 
 def test_a_bfloat16_run_samples_from_the_policy_that_it_learns(words: Any, tmp_path: Path) -> None:
     _, network, _ = narrow(words, tmp_path)
     with torch.autocast("cpu", torch.bfloat16):
-        learned = said(network.model)
+        learned = logits(network.model)
     with network.sampling() as speaker:
-        assert torch.equal(said(speaker), learned)
+        assert torch.equal(logits(speaker), learned)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -83,11 +83,11 @@ def test_an_adapter_of_another_model_is_refused_in_either_precision(
 
 
 def test_the_arrays_have_the_names_and_shapes_of_peft(tiny: Any) -> None:
-    found = read(exported(adapted(tiny), FACTS, "{}")).arrays
+    arrays = read(exported(adapted(tiny), FACTS, "{}")).arrays
     first = "base_model.model.model.layers.0.self_attn.q_proj"
-    assert found[f"{first}.lora_A.weight"].shape == (4, 64)
-    assert found[f"{first}.lora_B.weight"].shape == (64, 4)
-    assert len(found) == 2 * 2 * len(lora.LAYERS)
+    assert arrays[f"{first}.lora_A.weight"].shape == (4, 64)
+    assert arrays[f"{first}.lora_B.weight"].shape == (64, 4)
+    assert len(arrays) == 2 * 2 * len(lora.LAYERS)
 
 
 def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> None:
@@ -97,7 +97,7 @@ def test_whole_weights_that_were_stored_say_the_same(tiny: Any, words: Any) -> N
     network.vector.add_(0.01)
     fresh = model(len(words), seed=4, stop=words.eos_token_id)
     put_into(fresh, read(exported(network, FACTS, None)))
-    assert torch.equal(said(fresh), said(tiny))
+    assert torch.equal(logits(fresh), logits(tiny))
 
 
 def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
@@ -107,10 +107,10 @@ def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
     with pytest.raises(ValueError, match="learnloop did not train this language model"):
         read(pack({"a": np.zeros(3, dtype=np.float32)}, {}))
     body = exported(adapted(tiny), FACTS, "{}")
-    found = read(body)
-    strange = {name.replace("layers.1", "layers.7"): array for name, array in found.arrays.items()}
+    result = read(body)
+    strange = {name.replace("layers.1", "layers.7"): array for name, array in result.arrays.items()}
     with pytest.raises(ValueError, match=r"layers\.7.*is of another model"):
-        put_into(model(len(words), seed=3, stop=words.eos_token_id), type(found)(strange, found.facts), 1.0)
+        put_into(model(len(words), seed=3, stop=words.eos_token_id), type(result)(strange, result.facts), 1.0)
 
 
 @pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen2ForCausalLM"])
@@ -124,11 +124,11 @@ def test_the_gguf_adapter_has_llama_cpps_names_and_its_order_of_rows(
     body = gguf_adapter(arrays, config, 8.0)
     assert body is not None
     (tmp_path / "a.gguf").write_bytes(body)
-    found = gguf.GGUFReader(tmp_path / "a.gguf")
-    assert found.fields["general.type"].contents() == "adapter"
-    assert found.fields["adapter.type"].contents() == "lora"
-    assert found.fields["adapter.lora.alpha"].contents() == 8.0
-    tensors = {tensor.name: tensor.data for tensor in found.tensors}
+    reader = gguf.GGUFReader(tmp_path / "a.gguf")
+    assert reader.fields["general.type"].contents() == "adapter"
+    assert reader.fields["adapter.type"].contents() == "lora"
+    assert reader.fields["adapter.lora.alpha"].contents() == 8.0
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
     assert len(tensors) == len(arrays)
     own = arrays["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"]
     stored = tensors["blk.0.attn_q.weight.lora_b"]
@@ -157,5 +157,5 @@ def test_a_folders_digest_is_that_of_sha256sum(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("1")
     (tmp_path / "B.json").write_text("3")
     line = r"find . -type f | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum"
-    found = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert folder_digest(tmp_path) == found.stdout.split()[0]
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert folder_digest(tmp_path) == done.stdout.split()[0]

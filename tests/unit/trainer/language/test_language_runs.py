@@ -99,28 +99,28 @@ def test_every_algorithm_ends_in_a_manifest_that_names_what_it_was_made_of(
 ) -> None:
     order = ordered(algorithm, 16, experience(algorithm, words, tmp_path))
     manifest, body = finished(order, tmp_path)
-    told = manifest.language
-    assert told is not None
-    assert (told.base_sha256, told.weights) == (folder_digest(base), "full" if algorithm == "grpo" else "lora")
+    facts = manifest.language
+    assert facts is not None
+    assert (facts.base_sha256, facts.weights) == (folder_digest(base), "full" if algorithm == "grpo" else "lora")
     assert manifest.step >= 16
     assert manifest.parity.passed
     assert manifest.parity.max_abs_difference < 1e-4
-    assert manifest.baseline_uri == f"base://{told.base_sha256}"
+    assert manifest.baseline_uri == f"base://{facts.base_sha256}"
     assert manifest.evaluation.episodes == manifest.baseline.episodes == 6
     assert manifest.greedy is not None
-    assert np.isfinite(told.curves["loss"])
+    assert np.isfinite(facts.curves["loss"])
     assert {"transformers", "tokenizers", "torch"} <= set(manifest.versions)
     trained = read(body)
-    assert trained.facts[BASE] == told.base_sha256
-    assert (trained.facts[KIND] == ADAPTER) == (told.weights == "lora")
+    assert trained.facts[BASE] == facts.base_sha256
+    assert (trained.facts[KIND] == ADAPTER) == (facts.weights == "lora")
     formats = [one.format for one in manifest.exports]
-    assert formats == (["peft-config", "gguf-lora"] if told.weights == "lora" else [])
+    assert formats == (["peft-config", "gguf-lora"] if facts.weights == "lora" else [])
     if algorithm in ("sft", "dpo"):
         assert manifest.experience is not None
         assert manifest.experience.episodes == (8 if algorithm == "sft" else 6)
     else:
         assert {"reward", "kl", "entropy", "clipped", "mismatch", "length", "truncated", "tokens_per_second"} <= set(
-            told.curves
+            facts.curves
         )
 
 
@@ -129,19 +129,19 @@ def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_manifest_with_its_he
 ) -> None:
     block = experience("bradley-terry", words, tmp_path) | {"learningRate": 0.02}
     manifest, body = finished(ordered("bradley-terry", 80, block), tmp_path)
-    told = manifest.reward_model
-    assert told is not None
+    facts = manifest.reward_model
+    assert facts is not None
     assert manifest.language is None
-    assert (told.base_sha256, told.pairs, told.held_out_pairs) == (folder_digest(base), 20, 20)
-    assert told.accuracy == manifest.evaluation.mean
-    assert told.accuracy_low <= told.accuracy <= told.accuracy_high
+    assert (facts.base_sha256, facts.pairs, facts.held_out_pairs) == (folder_digest(base), 20, 20)
+    assert facts.accuracy == manifest.evaluation.mean
+    assert facts.accuracy_low <= facts.accuracy <= facts.accuracy_high
     assert manifest.baseline.mean == 0.5, "chance"
     assert manifest.difference is not None
     assert manifest.parity.passed
     assert manifest.parity.max_abs_difference < 1e-4
     assert manifest.experience is not None
     scorer = RewardModel(body)
-    assert scorer.facts[BASE] == told.base_sha256
+    assert scorer.facts[BASE] == facts.base_sha256
     assert 0 <= scorer.score("What is in box 1?", "12") <= 1
 
 
@@ -228,8 +228,8 @@ def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(
     own = read(body).arrays
     # safetensors lists its arrays in an order of its own: the first may be a lora_B.
     name = next(name for name in sorted(own) if ".lora_A" in name)
-    found = dict(begun.learner.network.adapters or {})[name.removeprefix("base_model.model.").partition(".lora_A")[0]]
-    assert np.array_equal(found.lora_A["default"].weight.detach().numpy(), own[name])
+    adapter = dict(begun.learner.network.adapters or {})[name.removeprefix("base_model.model.").partition(".lora_A")[0]]
+    assert np.array_equal(adapter.lora_A["default"].weight.detach().numpy(), own[name])
     manifest, _ = finished(order, tmp_path)
     assert (manifest.baseline_uri, manifest.begun_from) == (first.artifact_uri, first.artifact_uri)
     wider = ordered(
@@ -261,11 +261,11 @@ def test_one_conversation_that_the_model_cannot_read_ends_no_run(
     recording = turns(words, tmp_path, count=8)
     bad = recorded_turn("bad", words, 1.0, **strange).to_step()
     path = Path(urlsplit(recording).path)
-    kept = path.read_text().splitlines()
-    trajectory = Trajectory.model_validate_json(kept[3]).model_copy(
+    lines = path.read_text().splitlines()
+    trajectory = Trajectory.model_validate_json(lines[3]).model_copy(
         update={"steps": [bad.model_copy(update={"terminated": True})]}
     )
-    path.write_text("\n".join([*kept[:3], trajectory.model_dump_json(), *kept[4:]]))
+    path.write_text("\n".join([*lines[:3], trajectory.model_dump_json(), *lines[4:]]))
     order = ordered("rloo", 8, {"recording": recording})
     training = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1"))
     training.learner.iterate()

@@ -31,24 +31,24 @@ def silent(doing: str) -> None:
     """Hears of it."""
 
 
-def judged(asked: dict[str, Any], policy: str = "best", **more: Any) -> dict[str, Any]:
-    return {"evaluation": {"episodes": 6, "whileTraining": asked}, "export": {"policy": policy}, **more}
+def judged(validation: dict[str, Any], policy: str = "best", **more: Any) -> dict[str, Any]:
+    return {"evaluation": {"episodes": 6, "whileTraining": validation}, "export": {"policy": policy}, **more}
 
 
 def imitated(ordered: Callable[..., Order], words: Any, tmp_path: Path, policy: str) -> tuple[Manifest, bytes]:
     """Imitation changes the weights, and here it earns nothing."""
-    asked = judged({"everySteps": 8, "episodes": 4}, policy)
-    return finished(ordered("sft", 16, {"recording": turns(words, tmp_path)}, spec=asked), tmp_path)
+    validation = judged({"everySteps": 8, "episodes": 4}, policy)
+    return finished(ordered("sft", 16, {"recording": turns(words, tmp_path)}, spec=validation), tmp_path)
 
 
 def test_weights_that_are_no_better_than_those_of_the_start_are_not_exported(
     ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
     manifest, body = imitated(ordered, words, tmp_path, "best")
-    told = manifest.while_training
-    assert told is not None
-    assert [point.step for point in told.points] == [0, 8, 16]
-    assert (told.best_step, told.exported, told.ended_early) == (0, "best", False), "it earns nothing all the time"
+    made = manifest.while_training
+    assert made is not None
+    assert [point.step for point in made.points] == [0, 8, 16]
+    assert (made.best_step, made.exported, made.ended_early) == (0, "best", False), "it earns nothing all the time"
     arrays = read(body).arrays
     assert all(not array.any() for name, array in arrays.items() if ".lora_B" in name), "as it began"
     assert manifest.language is not None
@@ -59,18 +59,18 @@ def test_the_last_weights_are_exported_where_nobody_asks_for_the_best(
     ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
     manifest, body = imitated(ordered, words, tmp_path, "last")
-    told = manifest.while_training
-    assert told is not None
-    assert told.exported == "last"
+    validated = manifest.while_training
+    assert validated is not None
+    assert validated.exported == "last"
     assert any(array.any() for name, array in read(body).arrays.items() if ".lora_B" in name)
 
 
 def test_patience_ends_a_run_that_gets_no_better(ordered: Callable[..., Order], tmp_path: Path) -> None:
-    asked = {"everySteps": 8, "episodes": 4, "patience": 2}
-    manifest, _ = finished(ordered(steps=800, spec=judged(asked)), tmp_path)
-    told = manifest.while_training
-    assert told is not None
-    assert (manifest.step, told.ended_early) == (16, True)
+    validation = {"everySteps": 8, "episodes": 4, "patience": 2}
+    manifest, _ = finished(ordered(steps=800, spec=judged(validation)), tmp_path)
+    validated = manifest.while_training
+    assert validated is not None
+    assert (manifest.step, validated.ended_early) == (16, True)
 
 
 def test_to_be_judged_changes_nothing_that_is_learned(ordered: Callable[..., Order], tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_the_best_weights_are_those_of_the_greatest_mean_and_the_first_of_equals
     store = DirectoryStore(tmp_path / "store", "lm-1")
     training = begin_language(ordered(steps=64), Alone(), CPU, store)
     network, earned = training.learner.network, iter([0.2, 0.5, 0.5, 0.1])
-    asked = WhileTraining(every_steps=8, episodes=1, patience=2)
-    validation = Validation(asked, JudgedModel(network, lambda: next(earned)))
+    settings = WhileTraining(every_steps=8, episodes=1, patience=2)
+    validation = Validation(settings, JudgedModel(network, lambda: next(earned)))
     validation.begin(0, silent)
     digests = [network.digest()]
     for step in (8, 16, 24):

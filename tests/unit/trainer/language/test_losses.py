@@ -72,8 +72,8 @@ def test_the_gradient_of_the_kl_penalty_is_that_of_the_divergence_itself() -> No
     (wanted,) = torch.autograd.grad(exact, logits, retain_graph=True)
     # On-policy in the mean: every word counts as often as the policy says it.
     penalty = losses.kl_penalty(spread, base, spread.detach().exp(), torch.ones(9, dtype=torch.float64))
-    (found,) = torch.autograd.grad(penalty, logits)
-    assert torch.allclose(found, wanted, atol=EXACT)
+    (gradient,) = torch.autograd.grad(penalty, logits)
+    assert torch.allclose(gradient, wanted, atol=EXACT)
     estimate = (spread.exp() * losses.kl_estimate(spread, base)).sum()
     assert float(estimate.detach()) == pytest.approx(float(exact.detach()), abs=EXACT)
 
@@ -84,8 +84,8 @@ def test_a_sequence_is_rejected_by_the_geometric_mean_of_its_ratios() -> None:
     episode = torch.tensor([0, 0, 1, 1, 2, 2])
     means = losses.geometric_means(log_prob, behaviour, episode, 4)
     assert np.allclose(means.numpy(), [math.exp(-0.05), math.exp(2.0), 1.0, 1.0], atol=EXACT)
-    kept = losses.accepted(log_prob, behaviour, episode, 4, 2.0)
-    assert kept.tolist() == [1, 1, 0, 0, 1, 1]  # ratios that cancel are for the cap to bound
+    mask = losses.accepted(log_prob, behaviour, episode, 4, 2.0)
+    assert mask.tolist() == [1, 1, 0, 0, 1, 1]  # ratios that cancel are for the cap to bound
 
 
 def test_a_broken_record_makes_no_infinity() -> None:
@@ -100,10 +100,10 @@ def test_the_value_loss_is_its_reference() -> None:
     loss = losses.value_loss(value, target, old, weight, 0.2)
     terms, slopes = [], []
     for v, r, o, w in zip(*(part.tolist() for part in (value, target, old, weight)), strict=True):
-        kept = o + min(max(v - o, -0.2), 0.2)
-        free = (v - r) ** 2 >= (kept - r) ** 2
-        terms.append(w * max((v - r) ** 2, (kept - r) ** 2) / 2)
-        slopes.append(w * (v - r) if free or kept == v else 0.0)
+        clipped = o + min(max(v - o, -0.2), 0.2)
+        free = (v - r) ** 2 >= (clipped - r) ** 2
+        terms.append(w * max((v - r) ** 2, (clipped - r) ** 2) / 2)
+        slopes.append(w * (v - r) if free or clipped == v else 0.0)
     checked(loss, terms, slopes, value)
 
 

@@ -76,13 +76,13 @@ def test_what_the_world_said_is_context_and_gets_no_gradient(tiny: Any) -> None:
     )
     batch = make([Episode(rows, 1.0, 0)], [0], network.device)
     assert batch.column.tolist() == [3, 4, 8, 9]
-    asked = []
+    calls = []
     hook = tiny.get_output_embeddings().register_forward_pre_hook(
-        lambda part, given: asked.append(given[0].shape[:-1].numel())
+        lambda part, given: calls.append(given[0].shape[:-1].numel())
     )
     network.score(batch)
     hook.remove()
-    assert asked == [4]  # no logits are made for anything else, so nothing else can be learned
+    assert calls == [4]  # no logits are made for anything else, so nothing else can be learned
 
 
 def test_log_probabilities_stay_float32_where_layers_compute_in_bfloat16(tiny: Any) -> None:

@@ -43,7 +43,7 @@ def talk(model: Any, turns: int, *, anew: bool) -> list[list[Sampled]]:
     """Conversations of several turns of different lengths; with `anew` everything is read again in each turn."""
     rng = np.random.default_rng(8)
     prompts = [SYSTEM + rng.integers(3, 40, 3 + number // 2).tolist() for number in range(12)]
-    said: list[list[Sampled]] = [[] for _ in prompts]
+    rounds: list[list[Sampled]] = [[] for _ in prompts]
     speak, open_ = Sampler(model), list(range(12))
     for turn in range(turns):
         speak = Sampler(model) if anew else speak
@@ -55,17 +55,17 @@ def talk(model: Any, turns: int, *, anew: bool) -> list[list[Sampled]]:
         )
         for at, one in zip(list(open_), drawn, strict=True):
             assert one is not None
-            said[at].append(one)
+            rounds[at].append(one)
             if not one.complete or (at + turn) % 5 == 4:  # some conversations end before others
                 open_.remove(at)
             prompts[at] = [*one.prompt_ids, *one.sampled_ids, *rng.integers(3, 40, 1 + at % 4).tolist()]
-    return said
+    return rounds
 
 
 def test_a_conversation_says_the_same_whether_or_not_the_model_reads_it_anew(tiny: Any) -> None:
-    kept, anew = talk(tiny, 5, anew=False), talk(tiny, 5, anew=True)
-    assert sum(map(len, kept)) > 20
-    for one, other in zip(kept, anew, strict=True):
+    cached, anew = talk(tiny, 5, anew=False), talk(tiny, 5, anew=True)
+    assert sum(map(len, cached)) > 20
+    for one, other in zip(cached, anew, strict=True):
         assert [turn.sampled_ids for turn in one] == [turn.sampled_ids for turn in other]
         for a, b in zip(one, other, strict=True):
             assert np.allclose(a.log_probs, b.log_probs, atol=2e-5)
@@ -95,9 +95,9 @@ def test_a_history_that_was_changed_is_read_anew(tiny: Any) -> None:
     first = draw(speak, [[*SYSTEM, 40], [*SYSTEM, 41]], 0, every)
     assert first[1] is not None
     changed = [[9, *SYSTEM, 40, 5], [*first[1].prompt_ids, *first[1].sampled_ids, 6]]
-    found = draw(speak, changed, 1, every)
+    draws = draw(speak, changed, 1, every)
     wanted = draw(Sampler(tiny), changed, 1, every)
-    assert [one and one.sampled_ids for one in found] == [one and one.sampled_ids for one in wanted]
+    assert [one and one.sampled_ids for one in draws] == [one and one.sampled_ids for one in wanted]
 
 
 def test_conversations_that_were_left_out_for_a_turn_are_read_anew(tiny: Any) -> None:
@@ -114,22 +114,22 @@ def test_conversations_that_were_left_out_for_a_turn_are_read_anew(tiny: Any) ->
 def test_a_cache_that_grows_holds_what_the_librarys_own_holds(tiny: Any) -> None:
     from transformers import DynamicCache
 
-    ours, theirs = growing_cache(tiny.config), DynamicCache(config=tiny.config)
+    ours, library = growing_cache(tiny.config), DynamicCache(config=tiny.config)
     assert ours is not None
     generator = torch.Generator().manual_seed(1)
     for step, count in enumerate([5, *[1] * (2 * SPARE), 3]):
-        for layer in range(len(theirs.layers)):
-            rows = theirs.layers[layer].keys.shape[0] if step else 4
+        for layer in range(len(library.layers)):
+            rows = library.layers[layer].keys.shape[0] if step else 4
             pair = [torch.rand(rows, 2, count, 3, generator=generator) for _ in range(2)]
-            for one, other in zip(ours.update(*pair, layer), theirs.update(*pair, layer), strict=True):
+            for one, other in zip(ours.update(*pair, layer), library.update(*pair, layer), strict=True):
                 assert torch.equal(one, other)
         if step == 3:
-            for cache in (ours, theirs):
+            for cache in (ours, library):
                 cache.batch_repeat_interleave(2)
         if step in (7, 9):
-            for cache in (ours, theirs):
+            for cache in (ours, library):
                 cache.reorder_cache(torch.tensor([2, 0, 1]))
-        assert ours.get_seq_length() == theirs.get_seq_length()
+        assert ours.get_seq_length() == library.get_seq_length()
 
 
 @pytest.mark.parametrize("kinds", [["sliding_attention", "full_attention"], ["linear_attention"]])

@@ -33,7 +33,7 @@ def answer(chat: Chat, question: str, text: str) -> Episode:
 def planted(chat: Chat, count: int, seed: int, *, shuffled: bool = False) -> list[Pair]:
     """Answers of digits with one word among them, which decides; shuffled: a coin decides."""
     dice = np.random.default_rng(seed)
-    found = []
+    pairs = []
     for _ in range(count):
         texts = []
         for word in (GOOD, BAD):
@@ -43,8 +43,8 @@ def planted(chat: Chat, count: int, seed: int, *, shuffled: bool = False) -> lis
         if shuffled and dice.random() < 0.5:
             texts.reverse()
         question = f"key {dice.integers(0, 100)}"
-        found.append(Pair(answer(chat, question, texts[0]), answer(chat, question, texts[1])))
-    return found
+        pairs.append(Pair(answer(chat, question, texts[0]), answer(chat, question, texts[1])))
+    return pairs
 
 
 def learner(tiny: Any, pairs: list[Pair], total: int = 1280, **changes: Any) -> BradleyTerry:
@@ -59,28 +59,28 @@ def learner(tiny: Any, pairs: list[Pair], total: int = 1280, **changes: Any) -> 
 
 
 def trained(tiny: Any, pairs: list[Pair], total: int = 1280, **changes: Any) -> BradleyTerry:
-    found = learner(tiny, pairs, total, **changes)
-    while found.step < total:
-        found.iterate()
-    return found
+    learner_run = learner(tiny, pairs, total, **changes)
+    while learner_run.step < total:
+        learner_run.iterate()
+    return learner_run
 
 
-def accuracy(found: BradleyTerry) -> float:
-    return float(agreement(*scored(found.network, found.pairs.held_out, found.parameters)).mean())
+def accuracy(made: BradleyTerry) -> float:
+    return float(agreement(*scored(made.network, made.pairs.held_out, made.parameters)).mean())
 
 
 @pytest.mark.parametrize("changes", [{}, {"weights": "lora", "lora": Lora(rank=8), "learning_rate": 1e-2}])
 def test_planted_preferences_are_learned_and_held_out_pairs_say_so(
     tiny: Any, chat: Chat, changes: dict[str, Any]
 ) -> None:
-    found = trained(tiny, planted(chat, 400, 1), **changes)
-    assert len(found.pairs.held_out) == 80
-    assert accuracy(found) >= 0.8
+    result = trained(tiny, planted(chat, 400, 1), **changes)
+    assert len(result.pairs.held_out) == 80
+    assert accuracy(result) >= 0.8
 
 
 def test_preferences_by_a_coin_stay_near_one_half(tiny: Any, chat: Chat) -> None:
-    found = trained(tiny, planted(chat, 400, 2, shuffled=True))
-    low, high = wilson(accuracy(found) * 80, 80)
+    result = trained(tiny, planted(chat, 400, 2, shuffled=True))
+    low, high = wilson(accuracy(result) * 80, 80)
     assert low <= 0.5 <= high + 0.05
 
 
@@ -99,15 +99,15 @@ def test_what_the_held_out_pairs_say_changes_no_weight(words: Any, chat: Chat) -
 def test_two_answers_that_were_compared_twice_are_on_one_side(chat: Chat) -> None:
     pairs = planted(chat, 60, 4)
     again = [Pair(pair.rejected, pair.chosen) for pair in pairs]
-    found = divided([*pairs, *again], 0.3, 0)
-    assert len(found.held_out) == 36
-    assert found.sha256 == divided([*again, *pairs], 0.3, 0).sha256, "whatever their order"
-    assert found.sha256 != divided(pairs, 0.3, 1).sha256
+    sides = divided([*pairs, *again], 0.3, 0)
+    assert len(sides.held_out) == 36
+    assert sides.sha256 == divided([*again, *pairs], 0.3, 0).sha256, "whatever their order"
+    assert sides.sha256 != divided(pairs, 0.3, 1).sha256
 
     def both(some: Any) -> set[frozenset[bytes]]:
         return {frozenset(one.rows[0].ids.tobytes() for one in (pair.chosen, pair.rejected)) for pair in some}
 
-    assert not both(found.held_out) & both(found.learned)
+    assert not both(sides.held_out) & both(sides.learned)
 
 
 def test_too_few_preferences_are_refused_with_the_number_that_is_needed(chat: Chat) -> None:
@@ -121,9 +121,9 @@ def reference(twin: Any, head: Any, pairs: list[Pair], decay: float) -> torch.Te
     for pair in pairs:
         scores = []
         for one in (pair.chosen, pair.rejected):
-            seen = twin.base_model(input_ids=torch.from_numpy(one.rows[-1].ids)[None]).last_hidden_state
+            hidden = twin.base_model(input_ids=torch.from_numpy(one.rows[-1].ids)[None]).last_hidden_state
             end = int(np.flatnonzero(one.rows[-1].sampled)[-1])
-            scores.append(head(seen[0, end])[0])
+            scores.append(head(hidden[0, end])[0])
         total = total - torch.log(1 / (1 + torch.exp(-(scores[0] - scores[1]))))
         total = total + decay * (scores[0] ** 2 + scores[1] ** 2) / 2
     return total / len(pairs)
@@ -131,8 +131,8 @@ def reference(twin: Any, head: Any, pairs: list[Pair], decay: float) -> torch.Te
 
 def test_loss_and_gradients_are_those_of_a_float64_reference(tiny: Any, chat: Chat) -> None:
     pairs = planted(chat, 60, 6)
-    found = learner(tiny, pairs, score_decay=0.01, tokens_per_batch=200)
-    head = found.network.value_head
+    result = learner(tiny, pairs, score_decay=0.01, tokens_per_batch=200)
+    head = result.network.value_head
     assert head is not None
     with torch.no_grad():
         head.weight.copy_(torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
@@ -149,11 +149,11 @@ def test_loss_and_gradients_are_those_of_a_float64_reference(tiny: Any, chat: Ch
     parts = batched_pairs(pairs[:6], 200)
     assert len(parts) > 1, "several batches add up"
     for some in parts:
-        found._backward(some, 6.0, sums)
+        result._backward(some, 6.0, sums)
     own = dict(tiny.named_parameters()) | {f"head.{name}": part for name, part in head.named_parameters()}
-    theirs = dict(twin.named_parameters()) | {f"head.{name}": part for name, part in twin_head.named_parameters()}
-    largest = max(float(part.grad.abs().max()) for part in theirs.values() if part.grad is not None)
-    for name, part in theirs.items():
+    expected = dict(twin.named_parameters()) | {f"head.{name}": part for name, part in twin_head.named_parameters()}
+    largest = max(float(part.grad.abs().max()) for part in expected.values() if part.grad is not None)
+    for name, part in expected.items():
         if part.grad is not None:
             gap = float((own[name].grad.double() - part.grad).abs().max())
             assert gap <= 1e-6 * max(1.0, largest), name
@@ -181,13 +181,13 @@ def test_the_score_is_read_where_the_answer_ends(tiny: Any) -> None:
 @pytest.fixture
 def file(words: Any, chat: Chat, tiny: Any) -> tuple[bytes, BradleyTerry]:
     """A trained reward model as a file, and what it was made of."""
-    found = trained(tiny, planted(chat, 100, 7), 480, weights="lora", learning_rate=2e-2)
+    result = trained(tiny, planted(chat, 100, 7), 480, weights="lora", learning_rate=2e-2)
     fresh = model(len(words), 3, words.eos_token_id)
-    return exported(found.network, fresh, chat, 200, 0.25, {"learnloop.base_sha256": "0" * 64}), found
+    return exported(result.network, fresh, chat, 200, 0.25, {"learnloop.base_sha256": "0" * 64}), result
 
 
 def test_the_file_scores_texts_as_the_trainer_scores_tokens(file: tuple[bytes, BradleyTerry], chat: Chat) -> None:
-    body, found = file
+    body, result = file
     scorer = RewardModel(body)
     question, text = "key 7", f"1 2 {GOOD} 3 4"
     row = answer(chat, question, text).rows[0]
@@ -196,8 +196,8 @@ def test_the_file_scores_texts_as_the_trainer_scores_tokens(file: tuple[bytes, B
     ids = scorer.encoded(hostile, hostile)
     assert ids == answer(chat, hostile, hostile).rows[0].ids.tolist()
     assert ids.count(ids[-1]) == row.ids.tolist().count(ids[-1])
-    batch = make([answer(chat, question, text)], [0], found.network.device)
-    own = float(found.network.answer_scores(batch)[0].detach())
+    batch = make([answer(chat, question, text)], [0], result.network.device)
+    own = float(result.network.answer_scores(batch)[0].detach())
     assert scorer.raw(row.ids.tolist()) == pytest.approx(own, abs=1e-4)
     assert scorer.score(question, text) == pytest.approx(1 / (1 + math.exp(-(own - 0.25))), abs=1e-4)
     assert scorer.score(question, text) > scorer.score(question, f"1 2 {BAD} 3 4")

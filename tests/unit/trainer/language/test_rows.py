@@ -46,8 +46,8 @@ def test_a_turn_that_cannot_be_learned_from_is_refused(
 def test_episodes_come_back_from_a_checkpoint_as_they_were() -> None:
     rows, _ = rows_of([FIRST, Sampled([9], [8], [-0.3])])
     episodes = [Episode(rows, 1.5, 7, None, True, 1, 2), Episode(rows[:1], -1.0, 2**40, True)]
-    found = of_arrays(to_arrays(episodes))
-    for was, now in zip(episodes, found, strict=True):
+    restored = of_arrays(to_arrays(episodes))
+    for was, now in zip(episodes, restored, strict=True):
         assert (was.reward, was.group, was.success, was.truncated, was.broken, was.age) == (
             now.reward,
             now.group,
@@ -71,20 +71,20 @@ def test_a_later_prompt_continues_the_ids_although_the_template_would_write_the_
     # The model writes its JSON without spaces: as good a call, but other ids than the template's own.
     text = '<tool_call>{"name":"lookup","arguments":{"key":"k1"}}</tool_call><|im_end|>'
     drawn = words.encode(text, add_special_tokens=False)
-    said = chat.message(drawn)
-    assert said.tool_calls == (ToolCall("lookup", {"key": "k1"}),)
-    assert not said.malformed
+    message = chat.message(drawn)
+    assert message.tool_calls == (ToolCall("lookup", {"key": "k1"}),)
+    assert not message.malformed
     prompt = [*opening, *drawn, *chat.continuation([Message("tool", "7")])]
     rows, broken = rows_of([Sampled(opening, drawn, [-1.0] * len(drawn)), Sampled(prompt, [5], [-1.0])])
     assert (len(rows), broken) == (1, 0)
-    anew = chat.opening([Message("user", "k1 plus k2 ?"), said, Message("tool", "7")])
+    anew = chat.opening([Message("user", "k1 plus k2 ?"), message, Message("tool", "7")])
     assert anew[: len(opening) + len(drawn)] != [*opening, *drawn]  # what a chat API would have sent
     assert rows_of([Sampled(opening, drawn, [-1.0] * len(drawn)), Sampled(anew, [5], [-1.0])])[1] == 1
 
 
-@pytest.mark.parametrize("said", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
-def test_what_the_world_says_is_never_taken_for_the_place_of_an_answer(said: str, chat: Chat, words: Any) -> None:
-    assert said in words.decode(chat.continuation([Message("tool", said)]))
+@pytest.mark.parametrize("text", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
+def test_what_the_world_says_is_never_taken_for_the_place_of_an_answer(text: str, chat: Chat, words: Any) -> None:
+    assert text in words.decode(chat.continuation([Message("tool", text)]))
 
 
 def test_a_demonstration_is_one_row_in_which_the_assistants_words_alone_are_learned(chat: Chat, words: Any) -> None:
@@ -93,10 +93,10 @@ def test_a_demonstration_is_one_row_in_which_the_assistants_words_alone_are_lear
     ids, learned = chat.demonstration(messages)
     whole = chat._rendered(messages, prompt=False)
     assert words.decode(ids) + "\n" == whole
-    said = words.decode([word for word, mine in zip(ids, learned, strict=True) if mine])
-    assert said.count("<|im_end|>") == sum(message.role == "assistant" for message in messages)
-    assert "tool\n" not in said
-    assert "user" not in said
+    text = words.decode([word for word, is_learned in zip(ids, learned, strict=True) if is_learned])
+    assert text.count("<|im_end|>") == sum(message.role == "assistant" for message in messages)
+    assert "tool\n" not in text
+    assert "user" not in text
 
 
 @pytest.mark.parametrize(

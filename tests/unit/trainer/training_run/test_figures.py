@@ -17,13 +17,13 @@ from learnloop_trainer.training_run.policy_training import ActionTally, begin, l
 
 Make = Callable[..., Order]
 ALWAYS = {"learning_rate", "gradient_norm"}
-TOLD = {
+FIGURES = {
     "ppo": ALWAYS | {"policy_loss", "value_loss", "value", "entropy", "kl_divergence"},
     "dqn": ALWAYS | {"loss", "epsilon", "replay_transitions"},
 }
 
 
-class Kept(Tracker):
+class Curves(Tracker):
     """Points of curves."""
 
     def __init__(self) -> None:
@@ -44,22 +44,22 @@ class Sent:
         self.beats.append(beat)
 
 
-@pytest.mark.parametrize("algorithm", sorted(TOLD))
+@pytest.mark.parametrize("algorithm", sorted(FIGURES))
 def test_a_learner_tells_what_it_has(algorithm: str, make_order: Make) -> None:
     order = make_order(algorithm)
     training = begin(order, Alone(), torch.device("cpu"))
-    tally, losses, found = ActionTally(), dict[str, float](), dict[str, float]()
+    tally, losses, result = ActionTally(), dict[str, float](), dict[str, float]()
     for _ in range(200):
         training.observation, experiences = training.learner.iterate(training.observation)
         for experience in experiences:
             tally.note(experience.actions, training.environment.actions)
             losses |= experience.losses
-        found = learner_figures(training.learner, order.spec.total_steps, losses)
-        if TOLD[algorithm] <= set(found):
+        result = learner_figures(training.learner, order.spec.total_steps, losses)
+        if FIGURES[algorithm] <= set(result):
             break
-    assert TOLD[algorithm] <= set(found)
-    assert all(known(name) for name in found)
-    assert found["gradient_norm"] > 0.0
+    assert FIGURES[algorithm] <= set(result)
+    assert all(known(name) for name in result)
+    assert result["gradient_norm"] > 0.0
     shares = tally.take()
     assert sum(shares.values()) == pytest.approx(1.0)
     assert set(shares) == {"action_share_0", "action_share_1"}
@@ -67,16 +67,16 @@ def test_a_learner_tells_what_it_has(algorithm: str, make_order: Make) -> None:
 
 
 def test_what_is_told_comes_with_the_heartbeat_and_goes_to_the_curves(make_order: Make) -> None:
-    kept, sent = Kept(), Sent()
-    reporter = Reporter(make_order(), Place(), sent, kept)  # type: ignore[arg-type]
+    tracker, sent = Curves(), Sent()
+    reporter = Reporter(make_order(), Place(), sent, tracker)  # type: ignore[arg-type]
     reporter.progress(64, [1.0, 2.0], {"policy_loss": 3.0}, [1.0, 2.0], figures=lambda: {"entropy": 0.5})  # type: ignore[arg-type]
     reporter.finish("done", "over")
     (beat,) = sent.beats
     assert beat.figures["entropy"] == 0.5
     assert beat.figures["memory_bytes"] > 1e6
     assert beat.returns == [1.0, 2.0]
-    assert kept.points[0]["train/entropy"] == 0.5
-    assert kept.points[0]["train/memory_bytes"] == beat.figures["memory_bytes"]
+    assert tracker.points[0]["train/entropy"] == 0.5
+    assert tracker.points[0]["train/memory_bytes"] == beat.figures["memory_bytes"]
 
 
 def test_what_a_run_was_busy_with_before_its_steps_is_over_with_the_first_of_them(make_order: Make) -> None:
@@ -110,17 +110,17 @@ def test_a_process_tells_its_share_of_what_its_cgroup_allows(tmp_path: Path) -> 
     now, used = [0.0], [0.0]
     figures = ProcessFigures(2.0, tmp_path, lambda: now[0], lambda: used[0])
     now[0], used[0] = 10.0, 5.0
-    found = figures.look()
-    assert found["cpu_utilization"] == 0.25
-    assert found["memory_utilization"] == pytest.approx(found["memory_bytes"] / (4096 * 2048))
+    result = figures.look()
+    assert result["cpu_utilization"] == 0.25
+    assert result["memory_utilization"] == pytest.approx(result["memory_bytes"] / (4096 * 2048))
 
 
 def test_a_process_with_a_gpu_tells_how_busy_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = {"is_available": True, "mem_get_info": (30, 40), "memory_reserved": 8, "utilization": 75}
-    for name, value in told.items():
+    cuda = {"is_available": True, "mem_get_info": (30, 40), "memory_reserved": 8, "utilization": 75}
+    for name, value in cuda.items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
-    found = ProcessFigures(2.0, tmp_path).look()
-    gpu = {name: found[name] for name in ("gpu_memory_bytes", "gpu_memory_utilization", "gpu_utilization")}
+    result = ProcessFigures(2.0, tmp_path).look()
+    gpu = {name: result[name] for name in ("gpu_memory_bytes", "gpu_memory_utilization", "gpu_utilization")}
     assert gpu == {"gpu_memory_bytes": 8.0, "gpu_memory_utilization": 0.25, "gpu_utilization": 0.75}
 
 

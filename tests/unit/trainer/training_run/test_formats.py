@@ -19,7 +19,7 @@ from learnloop_trainer.neural.observation_normalisation import Normaliser
 from learnloop_trainer.safety import Shield
 from learnloop_trainer.training_run.policy_proof import verify
 
-SEEN = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32) * np.float32(3)
+OBSERVATIONS = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32) * np.float32(3)
 ENDS = np.float32([1, 2])
 CIRCLE = {"name": "circle", "components": [0, 1], "maxNorm": 0.7, "when": [{"observation": 0, "above": 0.0}]}
 BAND = {"name": "band", "components": [1], "min": -0.2, "max": 0.5, "when": [{"observation": 1, "below": 1.0}]}
@@ -35,7 +35,7 @@ def graphs() -> Iterator[tuple[str, bytes, int, bool]]:
     """Name, graph, actions, continuous."""
     facts = {"learnloop.job": "j"}
     normaliser = Normaliser(3)
-    normaliser.see(SEEN + np.float32(5))
+    normaliser.see(OBSERVATIONS + np.float32(5))
     normaliser.absorb(Alone())
     plain = dense("p", [3, 8, 8, 4], 2.0, 0, 0)
     yield "discrete", build(plain, "p", "relu", facts), 4, False
@@ -58,7 +58,7 @@ def test_torchscript_does_what_the_graph_does_at_every_batch_size(
 ) -> None:
     policy = OnnxPolicy(body, 3, actions, continuous=continuous)
     script = TorchPolicy(torchscript(body), continuous=continuous, hybrid=policy.hybrid)
-    parity = check(lambda seen: policy.run(seen)[1], script, SEEN, 0)
+    parity = check(lambda observations: policy.run(observations)[1], script, OBSERVATIONS, 0)
     assert parity.passed, (name, parity)
     assert policy.hybrid == (name == "hybrid")
 
@@ -67,17 +67,17 @@ def test_the_facts_travel_along() -> None:
     _, body, _, _ = next(graphs())
     facts = {"learnloop.json": ""}
     torch.jit.load(io.BytesIO(torchscript(body)), _extra_files=facts)
-    found = json.loads(facts["learnloop.json"])
-    assert found == {"learnloop.job": "j", "learnloop.actions": "4", "learnloop.observations": "3"}
+    metadata = json.loads(facts["learnloop.json"])
+    assert metadata == {"learnloop.job": "j", "learnloop.actions": "4", "learnloop.observations": "3"}
 
 
 def test_a_format_that_decides_otherwise_is_never_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     _, body, actions, _ = next(graphs())
     policy, forward = OnnxPolicy(body, 3, actions), TorchGraph.forward
-    monkeypatch.setattr(TorchGraph, "forward", lambda self, seen: forward(self, seen * 1.01))
+    monkeypatch.setattr(TorchGraph, "forward", lambda self, observations: forward(self, observations * 1.01))
     script = TorchPolicy(torchscript(body), continuous=False)
     with pytest.raises(ExportError, match=r"actions agree on .*; nothing was stored"):
-        verify(lambda seen: policy.run(seen)[1], script, SEEN, 0)
+        verify(lambda observations: policy.run(observations)[1], script, OBSERVATIONS, 0)
 
 
 def test_what_cannot_be_recorded_or_loaded_again_is_said_in_one_sentence() -> None:

@@ -73,9 +73,9 @@ def test_a_policy_that_saw_normalised_observations_acts_alike_where_a_run_begins
         )
         for side in (giver, warmed)
     ]
-    seen = np.random.default_rng(0).normal(0.0, 3.0, size=(64, world.observations)).astype(np.float32)
-    ours, theirs = (policy.run(seen)[1] for policy in pair)
-    assert np.allclose(ours, theirs, atol=1e-4)
+    observations = np.random.default_rng(0).normal(0.0, 3.0, size=(64, world.observations)).astype(np.float32)
+    ours, others = (policy.run(observations)[1] for policy in pair)
+    assert np.allclose(ours, others, atol=1e-4)
 
 
 def test_the_means_of_a_continuous_policy_are_taken_and_its_deviations_are_not(

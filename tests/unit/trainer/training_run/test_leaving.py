@@ -32,12 +32,12 @@ Make = Callable[..., Order]
 class Two(Alone):
     """One of two ranks; the other contributes `theirs` to each sum. Remembers what this one contributed."""
 
-    def __init__(self, rank: int, theirs: float) -> None:
-        self.place, self._theirs, self.said = Place(rank, 2), theirs, list[float]()
+    def __init__(self, rank: int, value: float) -> None:
+        self.place, self._peer_value, self.sums = Place(rank, 2), value, list[float]()
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        self.said.extend(numbers)
-        return [number + self._theirs for number in numbers]
+        self.sums.extend(numbers)
+        return [number + self._peer_value for number in numbers]
 
 
 class Slow(DirectoryStore):
@@ -50,9 +50,9 @@ class Slow(DirectoryStore):
         return super().put_checkpoint(body, step)
 
 
-def session(order: Order, group: Two, saver: Saver, store: DirectoryStore, told: bool) -> Session[PolicyTraining]:
+def session(order: Order, group: Two, saver: Saver, store: DirectoryStore, notified: bool) -> Session[PolicyTraining]:
     stopper = Stopper()
-    stopper.requested = told
+    stopper.requested = notified
     reporter = Reporter(order, group.place, store)
     return Session(Run(order, group, torch.device("cpu"), store, reporter, saver, stopper, 0.0), begin)
 
@@ -63,8 +63,8 @@ def test_a_rank_that_leaves_says_of_the_checkpoint_what_rank_0_told_it(
 ) -> None:
     store, group = DirectoryStore(tmp_path, "small-1"), Two(1, durable)
     with pytest.raises(Terminated, match=says):
-        session(make_order(), group, Saver(store), store, told=True)._leave()
-    assert group.said == [0.0], "only rank 0 knows"
+        session(make_order(), group, Saver(store), store, notified=True)._leave()
+    assert group.sums == [0.0], "only rank 0 knows"
 
 
 def test_rank_0_lets_the_others_go_only_when_the_checkpoint_is_durable(make_order: Make, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_rank_0_lets_the_others_go_only_when_the_checkpoint_is_durable(make_orde
     store.gate = threading.Event()
     saver, ends = Saver(store), list[TrainerError]()
     saver.offer(b"state", 7)
-    leaving = session(make_order(), group, saver, store, told=False)
+    leaving = session(make_order(), group, saver, store, notified=False)
 
     def leave() -> None:
         try:
@@ -83,10 +83,10 @@ def test_rank_0_lets_the_others_go_only_when_the_checkpoint_is_durable(make_orde
     thread = threading.Thread(target=leave, daemon=True)
     thread.start()
     thread.join(0.2)
-    assert group.said == [], "the checkpoint is still under way"
+    assert group.sums == [], "the checkpoint is still under way"
     store.gate.set()
     thread.join(120)
-    assert group.said == [1.0]
+    assert group.sums == [1.0]
     assert isinstance(ends[0], PeerLost)
     saved = store.checkpoint()
     assert saved is not None

@@ -15,8 +15,8 @@ DATA = {"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}}
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
 
 
-def proven(order: Order, asked: Order) -> bool:
-    return already_proven(asked, proof(algorithm=order.spec.algorithm, recipe_sha256=recipe_sha256(order)))
+def proven(order: Order, wanted: Order) -> bool:
+    return already_proven(wanted, proof(algorithm=order.spec.algorithm, recipe_sha256=recipe_sha256(order)))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.script: list[tuple[int, bytes]] = []
         self.answer: tuple[bytes, dict[str, str]] = (b"{}", {})
-        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
 
     @property
     def url(self) -> str:
@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.server.seen.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        self.server.requests.append((self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body))
         content, headers = self.server.answer
         status, content = self.server.script.pop(0) if self.server.script else (200, content)
         self.send_response(status)
@@ -77,8 +77,8 @@ def plane(
 def test_a_checkpoint_is_sent_with_digest_and_step_and_retried_while_the_data_plane_is_away(server: Server) -> None:
     server.script = [(503, b"{}"), (500, b"oops")]
     assert plane(server).put_checkpoint(b"state", 7) == digest(b"state")
-    assert len(server.seen) == 3
-    method, path, headers, body = server.seen[-1]
+    assert len(server.requests) == 3
+    method, path, headers, body = server.requests[-1]
     assert (method, path, body) == ("PUT", "/api/v1/training/runs/job-1/checkpoint", b"state")
     assert (headers["x-learnloop-sha256"], headers["x-learnloop-step"]) == (digest(b"state"), "7")
 
@@ -90,7 +90,7 @@ def test_the_token_is_read_anew_for_each_request(server: Server, tmp_path: Path)
     store.put_checkpoint(b"1", 1)
     token.write_text("new\n")
     store.put_checkpoint(b"2", 2)
-    assert [headers["authorization"] for _, _, headers, _ in server.seen] == ["Bearer old", "Bearer new"]
+    assert [headers["authorization"] for _, _, headers, _ in server.requests] == ["Bearer old", "Bearer new"]
 
 
 def test_a_refusal_is_not_retried_and_says_why(server: Server) -> None:
@@ -98,14 +98,14 @@ def test_a_refusal_is_not_retried_and_says_why(server: Server) -> None:
     server.script = [(422, json.dumps(error).encode())]
     with pytest.raises(StoreRefused, match="422 x-learnloop-sha256: does not match the body"):
         plane(server).put_checkpoint(b"state", 7)
-    assert len(server.seen) == 1
+    assert len(server.requests) == 1
 
 
 def test_retries_end_after_a_bounded_time(server: Server) -> None:
     server.script = [(503, b"")] * 50
     with pytest.raises(StoreUnavailable, match=r"503 .*gave up"):
         plane(server, patience=0.5).put_checkpoint(b"state", 7)
-    assert len(server.seen) < 10, "the script has 50 refusals: time ended the retries, not the server"
+    assert len(server.requests) < 10, "the script has 50 refusals: time ended the retries, not the server"
 
 
 def test_a_checkpoint_comes_back_only_when_its_digest_is_right(server: Server) -> None:
@@ -118,7 +118,7 @@ def test_a_checkpoint_comes_back_only_when_its_digest_is_right(server: Server) -
         plane(server).checkpoint()
     server.script = [(404, b"{}")]
     assert plane(server).checkpoint(back=1) is None
-    assert server.seen[-1][1].endswith("/checkpoint?back=1")
+    assert server.requests[-1][1].endswith("/checkpoint?back=1")
 
 
 def test_an_artifact_answer_must_name_what_was_sent(server: Server) -> None:
@@ -133,7 +133,7 @@ def test_an_artifact_answer_must_name_what_was_sent(server: Server) -> None:
 def test_observations_that_are_no_numbers_are_refused(server: Server) -> None:
     server.answer = (b'{"observations": [[1, 2]]}', {})
     assert plane(server).observations("pole", 5) == [[1, 2]]
-    assert server.seen[-1][1] == "/api/v1/experience/observations?agent=pole&limit=5"
+    assert server.requests[-1][1] == "/api/v1/experience/observations?agent=pole&limit=5"
     server.answer = (b'{"observations": [["a"]]}', {})
     with pytest.raises(StoreRefused, match="observations of pole"):
         plane(server).observations("pole", 5)
@@ -158,16 +158,16 @@ def test_heartbeats_survive_an_outage_and_never_block(
     reporter.start()
     reporter.phase("training")
     end = time.monotonic() + 120
-    while len(server.seen) < 2:
+    while len(server.requests) < 2:
         assert time.monotonic() < end
         time.sleep(0.01)
     assert set(senders) == {"heartbeat"}, "no caller waits for the data plane"
     reporter.finish("done", "all well")
-    last = Heartbeat.model_validate_json(server.seen[-1][3])
+    last = Heartbeat.model_validate_json(server.requests[-1][3])
     assert (last.phase, last.message, last.job) == ("done", "all well", "small-1")
     assert last.at <= datetime.now(UTC)
-    said = capsys.readouterr().out
-    assert "heartbeats do not get through, training goes on" in said
+    output = capsys.readouterr().out
+    assert "heartbeats do not get through, training goes on" in output
 
 
 def test_a_directory_keeps_the_two_newest_checkpoints_and_names_the_damaged_one(tmp_path: Path) -> None:
@@ -213,24 +213,24 @@ def test_episodes_are_read_page_by_page_each_after_the_one_before(server: Server
     step = b'{"observation": [1, 2], "action": 1, "reward": 0.5}'
 
     def page(numbers: range, following: str) -> bytes:
-        told = b'{"trajectory_id": "t%d", "policy_revision": "r", "episode_return": 1, "steps": [%b, %b], "new": 1}'
-        episodes = b",".join(told % (number, step, step) for number in numbers)
+        body = b'{"trajectory_id": "t%d", "policy_revision": "r", "episode_return": 1, "steps": [%b, %b], "new": 1}'
+        episodes = b",".join(body % (number, step, step) for number in numbers)
         return b'{"trajectories": [%b], "next": %b}' % (episodes, following.encode())
 
     store, everything = plane(server), EpisodeSelection()
     server.answer = (page(range(1), "null"), {})
     (first,) = store.episodes("pole", everything, 5)
     assert (first.trajectory_id, first.steps[0].action, first.steps[0].reward) == ("t0", 1, 0.5)
-    assert server.seen[-1][1] == "/api/v1/experience/trajectories?agent=pole&limit=20"
+    assert server.requests[-1][1] == "/api/v1/experience/trajectories?agent=pole&limit=20"
     server.script = [(200, page(range(20), '"417"'))]
     server.answer = (page(range(20, 40), '"397"'), {})
     assert [one.trajectory_id for one in store.episodes("pole", everything, 80)] == [f"t{n}" for n in range(40)]
-    assert server.seen[-1][1].endswith("limit=20&after=417")
+    assert server.requests[-1][1].endswith("limit=20&after=417")
     since = datetime(2026, 1, 1, tzinfo=UTC)
-    asked = EpisodeSelection(since=since, tasks=["a b", "c"], min_reward=0.5, success=False, source="clickhouse")
-    store.episodes("pole", asked, 1)
+    selection = EpisodeSelection(since=since, tasks=["a b", "c"], min_reward=0.5, success=False, source="clickhouse")
+    store.episodes("pole", selection, 1)
     wanted = "source=clickhouse&since=2026-01-01T00%3A00%3A00Z&tasks=a+b&tasks=c&min_reward=0.5&success=false"
-    assert server.seen[-1][1].endswith(wanted.replace("+", "%20")) or server.seen[-1][1].endswith(wanted)
+    assert server.requests[-1][1].endswith(wanted.replace("+", "%20")) or server.requests[-1][1].endswith(wanted)
     server.answer = (b'{"trajectories": [{"steps": []}], "next": null}', {})
     with pytest.raises(StoreRefused, match=r"log of pole: .*not what was expected"):
         store.episodes("pole", everything, 5)
@@ -239,7 +239,7 @@ def test_episodes_are_read_page_by_page_each_after_the_one_before(server: Server
 def test_a_reward_policy_is_read_by_its_revision(server: Server) -> None:
     server.answer = (b'{"components": [{"name": "won", "type": "success", "weight": 1}]}', {})
     assert plane(server).reward_policy("wins", "r1").components[0].name == "won"
-    assert server.seen[-1][1] == "/api/v1/rewards/policies/wins/revisions/r1"
+    assert server.requests[-1][1] == "/api/v1/rewards/policies/wins/revisions/r1"
     server.script = [(404, b"{}")]
     with pytest.raises(StoreRefused, match="reward policy wins: the data plane has no revision r2; publish it"):
         plane(server).reward_policy("wins", "r2")

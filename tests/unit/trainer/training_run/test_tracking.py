@@ -37,7 +37,7 @@ def server() -> Iterator[MlflowServer]:
         yield running
 
 
-def asked(make_order: Make, **tracking: Any) -> Order:
+def tracked(make_order: Make, **tracking: Any) -> Order:
     return make_order(tracking=tracking)
 
 
@@ -57,7 +57,7 @@ def test_tensorboard_reads_back_the_points_and_strikes_out_what_a_lost_attempt_w
 
 
 def test_mlflow_gets_one_run_with_parameters_points_and_its_end(make_order: Make, server: MlflowServer) -> None:
-    order = asked(make_order, mlflow={"trackingUri": server.url, "experiment": "poles"})
+    order = tracked(make_order, mlflow={"trackingUri": server.url, "experiment": "poles"})
     curves = tracker(order, {"MLFLOW_TRACKING_TOKEN": "secret"}, "team-a")
     curves.note(64, {"train/return_mean": 1.5, "train/return_iqm": float("nan")})
     curves.finish("FINISHED")
@@ -110,8 +110,8 @@ def test_a_run_whose_experiment_another_makes_at_the_same_moment_joins_it(
 def test_many_points_go_in_parts_no_larger_than_the_server_takes(server: MlflowServer) -> None:
     run = Mlflow(server.url, "poles", "a", RUN, {})
     run.write([(step, 0.0, {"a": 1.0, "b": 2.0}) for step in range(1200)])
-    (found,) = server.runs.values()
-    assert len(found["metrics"]) == 2400
+    (only_run,) = server.runs.values()
+    assert len(only_run["metrics"]) == 2400
 
 
 def test_while_mlflow_is_away_points_wait_and_training_hears_one_sentence(
@@ -127,9 +127,9 @@ def test_while_mlflow_is_away_points_wait_and_training_hears_one_sentence(
     feed.write()
     (run,) = server.runs.values()
     assert [metric["step"] for metric in run["metrics"]] == [64, 128]
-    said = capsys.readouterr().out
-    assert said.count("does not take the curves, training goes on") == 1
-    assert "takes the curves again" in said
+    output = capsys.readouterr().out
+    assert output.count("does not take the curves, training goes on") == 1
+    assert "takes the curves again" in output
 
 
 def test_a_backend_that_is_broken_for_good_costs_a_bounded_time(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ CPU = torch.device("cpu")
 Make = Callable[..., Order]
 
 
-def validating(make_order: Make, **asked: Any) -> Order:
-    found = {"everySteps": 128, "episodes": 4, **asked}
-    return make_order(steps=1024, evaluation={"episodes": 8, "whileTraining": found}, export={"policy": "best"})
+def validating(make_order: Make, **changes: Any) -> Order:
+    body = {"everySteps": 128, "episodes": 4, **changes}
+    return make_order(steps=1024, evaluation={"episodes": 8, "whileTraining": body}, export={"policy": "best"})
 
 
 def rounds(training: PolicyTraining, count: int) -> None:
@@ -65,23 +65,23 @@ def test_a_run_that_goes_on_validates_as_the_undisturbed_one(make_order: Make) -
     again = begin(order, Alone(), CPU)
     restore(again, order, Alone(), body)
     rounds(again, 5)
-    found, wanted = (save(one, order, Alone()) for one in (again, calm))
-    assert found is not None
+    saved, wanted = (save(one, order, Alone()) for one in (again, calm))
+    assert saved is not None
     assert wanted is not None
-    ours, theirs = (part(unpack(one)[0], "validation") for one in (found, wanted))
-    assert ours.keys() == theirs.keys()
+    ours, expected = (part(unpack(one)[0], "validation") for one in (saved, wanted))
+    assert ours.keys() == expected.keys()
     assert "best/policy.0.weight" in ours
-    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert all(np.array_equal(ours[name], expected[name]) for name in ours)
 
 
 def test_episodes_of_training_can_say_when(make_order: Make) -> None:
     order = validating(make_order, everySteps=None, everyEpisodes=10)
     training = begin(order, Alone(), CPU)
     rounds(training, 12)
-    found = training.validation
-    assert found is not None
-    assert found.finished >= 20
-    assert 2 <= len(found.steps) <= found.finished // 10
+    validator = training.validation
+    assert validator is not None
+    assert validator.finished >= 20
+    assert 2 <= len(validator.steps) <= validator.finished // 10
 
 
 def test_the_best_policy_is_exported_and_patience_ends_the_run(
@@ -89,29 +89,29 @@ def test_the_best_policy_is_exported_and_patience_ends_the_run(
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     means = iter([10.0, 30.0, 20.0, 25.0, 99.0])
-    seen: list[str] = []
+    decisions: list[str] = []
 
     def played(learner: Any, *_: Any) -> float:
-        seen.append(learner.network.digest())
+        decisions.append(learner.network.digest())
         return next(means)
 
     monkeypatch.setattr(validation, "_played", played)
     exported: list[str] = []
     keep = validation.Validation.keep_best
 
-    def kept(self: Any) -> None:
+    def record(self: Any) -> None:
         keep(self)
         exported.append(self.judged.learner.network.digest())
 
-    monkeypatch.setattr(validation.Validation, "keep_best", kept)
+    monkeypatch.setattr(validation.Validation, "keep_best", record)
     order = validating(make_order, patience=2)
     run(order, Place(), 1)
     manifest = DirectoryStore(tmp_path, order.job).manifest()
     assert manifest is not None
-    told = manifest.while_training
-    assert told is not None
-    assert (told.best_step, told.exported, told.ended_early) == (256, "best", True)
-    assert [point.mean for point in told.points] == [10.0, 30.0, 20.0, 25.0]
+    validated = manifest.while_training
+    assert validated is not None
+    assert (validated.best_step, validated.exported, validated.ended_early) == (256, "best", True)
+    assert [point.mean for point in validated.points] == [10.0, 30.0, 20.0, 25.0]
     assert manifest.step == 512 < manifest.total_steps
-    assert exported == [seen[1]], "as the network was at step 256"
+    assert exported == [decisions[1]], "as the network was at step 256"
     assert manifest.parity.passed

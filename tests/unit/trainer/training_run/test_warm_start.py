@@ -88,13 +88,13 @@ def bounds_of(training: PolicyTraining) -> Any:
 def acting(training: PolicyTraining, order: Order) -> dict[str, np.ndarray[Any, Any]]:
     """The weights that act; the exported graph has no others, but for deviations."""
     heads = tuple(f"{name}." for name in traits.find(order.spec.algorithm).perceptrons)  # type: ignore[union-attr]
-    bounds, found = bounds_of(training), {}
+    bounds, actions = bounds_of(training), {}
     numbers = None if bounds is None else bounds.choices + len(bounds.low) - bool(bounds.choices)
     for name, array in JudgedPolicy(training.learner, order, Alone()).weights().items():
         if name.startswith(heads):
             whole = numbers is None or not name.startswith(_last(training, heads))
-            found[name] = np.array(array if whole else array[..., :numbers])
-    return found
+            actions[name] = np.array(array if whole else array[..., :numbers])
+    return actions
 
 
 def _last(training: PolicyTraining, heads: tuple[str, ...]) -> tuple[str, ...]:
@@ -135,16 +135,16 @@ def test_a_run_measures_what_serves_before_it_learns_and_exports_it_where_nothin
     assert named.spec.initial_policy is not None
     means = iter([200.0, 30.0, 20.0])
     monkeypatch.setattr(validation, "_played", lambda *_: next(means, 1.0))
-    asked = {"episodes": 4, "whileTraining": {"everySteps": 128, "episodes": 4, "patience": 2}}
+    evaluation = {"episodes": 4, "whileTraining": {"everySteps": 128, "episodes": 4, "patience": 2}}
     begun = {"initialPolicy": named.spec.initial_policy.to_kube(), "export": {"policy": "best"}}
-    second = order(make_order, "dqn", evaluation=asked, **begun)
+    second = order(make_order, "dqn", evaluation=evaluation, **begun)
     run(second, Place(), 1)
     manifest = DirectoryStore(tmp_path, second.job).manifest()
     assert manifest is not None
     assert manifest.while_training is not None
     assert (manifest.while_training.best_step, manifest.while_training.exported) == (0, "best")
-    found, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
-    assert all(np.array_equal(array, found[name]) for name, array in acting(giver, second).items())
+    exported, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
+    assert all(np.array_equal(array, exported[name]) for name, array in acting(giver, second).items())
 
 
 @pytest.mark.parametrize("algorithm", CRITICS)
@@ -193,17 +193,17 @@ def test_from_its_first_step_the_second_run_acts_much_as_what_serves(
     body = graph(learner.network.exported(), algorithm, {"learnloop.algorithm": algorithm}, bounds, None)
     world = learner.environment
     policy = OnnxPolicy(body, world.observations, world.actions, continuous=bounds is not None)
-    seen, done, step = [taker.observation], [], world.step
+    observations, done, step = [taker.observation], [], world.step
 
     def watched(actions: Any) -> Any:
         done.append(np.array(actions))
         result = step(actions)
-        seen.append(result.observation)
+        observations.append(result.observation)
         return result
 
     monkeypatch.setattr(world, "step", watched)
     learner.iterate(taker.observation)
-    rows = np.concatenate(seen[: len(done)]).reshape(-1, world.observations)
+    rows = np.concatenate(observations[: len(done)]).reshape(-1, world.observations)
     wanted, acted = policy.run(rows)[0], np.concatenate(done)
     if bounds is None:
         assert np.mean(wanted.reshape(-1) == acted.reshape(-1)) > 0.8
@@ -241,13 +241,13 @@ def test_meta_learned_weights_are_judged_and_kept_as_they_are_exported_adapted(
         return next(means, 5.0)
 
     monkeypatch.setattr(validation, "_played", played)
-    asked = {"episodes": 4, "whileTraining": {"everySteps": 480, "episodes": 4, "patience": patience}}
-    ordered = order(make_order, "maml", evaluation=asked, steps=3000, export={"policy": "best"})
+    evaluation = {"episodes": 4, "whileTraining": {"everySteps": 480, "episodes": 4, "patience": patience}}
+    ordered = order(make_order, "maml", evaluation=evaluation, steps=3000, export={"policy": "best"})
     run(ordered, Place(), 1)
     manifest = DirectoryStore(tmp_path, ordered.job).manifest()
     assert manifest is not None
-    found, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
-    assert all(np.allclose(array, found[name]) for name, array in judged[1].items()), "the best, adapted"
+    exported, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
+    assert all(np.allclose(array, exported[name]) for name, array in judged[1].items()), "the best, adapted"
 
 
 def test_meta_learned_weights_of_a_run_that_patience_ends_are_adapted_too(make_order: Callable[..., Order]) -> None:

@@ -17,8 +17,8 @@ NO_RUNTIME = Backends(
 
 def chosen(backends: Backends = ALL, installed: Any = EVERY, recorded: str | None = None, **changes: Any) -> str | None:
     status = {"backend": recorded} if recorded else {}
-    found = backends.chosen(situation(status, spec=spec(**changes), installed=frozenset(installed)))
-    return found.name if found else None
+    choice = backends.chosen(situation(status, spec=spec(**changes), installed=frozenset(installed)))
+    return choice.name if choice else None
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_auto_passes_over_a_train_job_without_our_runtime_or_with_options_it_can
     [(48, 0, TRAIN), (49, 0, "job"), (48, 9, TRAIN), (48, 10, None), (45, 1024, TRAIN), (46, 1024, None)],
 )
 def test_no_trainjob_is_made_whose_pods_had_too_long_names(length: int, workers: int, expected: str | None) -> None:
-    there, asked = frozenset({"trainjob", "job"}), spec(workers=workers)
-    found = ALL.chosen(situation(object=resource(name="t" * length), spec=asked, installed=there))
-    assert (found.name if found else None) == expected
+    there, wanted = frozenset({"trainjob", "job"}), spec(workers=workers)
+    choice = ALL.chosen(situation(object=resource(name="t" * length), spec=wanted, installed=there))
+    assert (choice.name if choice else None) == expected
 
 
 def test_a_run_stays_where_it_began_while_that_can_run_it() -> None:
@@ -62,9 +62,9 @@ def test_a_run_stays_where_it_began_while_that_can_run_it() -> None:
 def test_the_condition_names_what_each_backend_lacks() -> None:
     made = plan(situation(spec=spec(workers=2), installed=frozenset({"job"})))
     assert (reason(made), made.apply, made.status["phase"]) == ("BackendMissing", (), "Holding")
-    said = condition(made, "Ready")["message"]
-    assert "pytorchjob: the kind PyTorchJob (kubeflow.org/v1) does not exist in this cluster" in said
-    assert "trainjob: the kind TrainJob (trainer.kubeflow.org/v1alpha1) does not exist in this cluster" in said
-    assert "job: a Job runs one rank, and spec.workers is 2: set it to 0" in said
+    message = condition(made, "Ready")["message"]
+    assert "pytorchjob: the kind PyTorchJob (kubeflow.org/v1) does not exist in this cluster" in message
+    assert "trainjob: the kind TrainJob (trainer.kubeflow.org/v1alpha1) does not exist in this cluster" in message
+    assert "job: a Job runs one rank, and spec.workers is 2: set it to 0" in message
     alone = plan(situation(spec=spec(backend="trainjob"), installed=EVERY - {"trainjob"}))
     assert "pytorchjob" not in condition(alone, "Ready")["message"], "only what was asked for"

@@ -13,27 +13,27 @@ AT = "2026-03-01T12:00:10Z"
 BY_NAME = {backend.name: backend for backend in BACKENDS}
 
 
-def said(type_: str, reason: str, message: str = "") -> dict[str, Any]:
+def item(type_: str, reason: str, message: str = "") -> dict[str, Any]:
     return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": AT}
 
 
 # As the training operator v1.9, Kubernetes 1.35, JobSet v0.12 and Trainer v2.3 write them.
 SUCCEEDED = {
-    "pytorchjob": [said("Succeeded", "PyTorchJobSucceeded", "PyTorchJob t is successfully completed.")],
-    "job": [said("SuccessCriteriaMet", "CompletionsReached"), said("Complete", "CompletionsReached")],
-    "trainjob": [said("Complete", "AllJobsCompleted", "jobset completed successfully")],
+    "pytorchjob": [item("Succeeded", "PyTorchJobSucceeded", "PyTorchJob t is successfully completed.")],
+    "job": [item("SuccessCriteriaMet", "CompletionsReached"), item("Complete", "CompletionsReached")],
+    "trainjob": [item("Complete", "AllJobsCompleted", "jobset completed successfully")],
 }
 FAILED = {
-    "pytorchjob": [said("Failed", "PyTorchJobFailed", "PyTorchJob t is failed because 1 Worker replica(s) failed.")],
+    "pytorchjob": [item("Failed", "PyTorchJobFailed", "PyTorchJob t is failed because 1 Worker replica(s) failed.")],
     "job": [
-        said("FailureTarget", "BackoffLimitExceeded"),
-        said("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+        item("FailureTarget", "BackoffLimitExceeded"),
+        item("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
     ],
-    "trainjob": [said("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")],
+    "trainjob": [item("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts")],
 }
 DISRUPTED = {
-    "job": [said("Failed", "PodFailurePolicy", "Pod ns/t-0-x has condition DisruptionTarget matching FailJob rule")],
-    "trainjob": [said("Failed", "FailJobSetFailurePolicyAction", "jobset failed due to FailJobSet failure policy")],
+    "job": [item("Failed", "PodFailurePolicy", "Pod ns/t-0-x has condition DisruptionTarget matching FailJob rule")],
+    "trainjob": [item("Failed", "FailJobSetFailurePolicyAction", "jobset failed due to FailJobSet failure policy")],
 }
 
 
@@ -48,7 +48,7 @@ def live(name: str, *conditions: dict[str, Any], suspended: bool = False) -> dic
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_one_at_work_is_active_and_remembers_its_attempt_and_its_size(name: str) -> None:
-    idle = {**said("Suspended", "Resumed"), "status": "False"}
+    idle = {**item("Suspended", "Resumed"), "status": "False"}
     job = BY_NAME[name].read(live(name, idle))
     assert (job.state, job.attempt, job.queued, job.deleting) == ("active", 2, False, False)
     assert job.workers == (0 if name == "job" else 2)
@@ -74,7 +74,7 @@ def test_a_node_that_was_taken_away_is_told_by_the_end(name: str) -> None:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_one_that_is_held_back_is_queued_until_it_has_ended(name: str) -> None:
-    held = live(name, said("Suspended", "Suspended"), suspended=True)
+    held = live(name, item("Suspended", "Suspended"), suspended=True)
     assert BY_NAME[name].read(held).queued
     ended = live(name, *FAILED[name], suspended=True)
     assert not BY_NAME[name].read(ended).queued, "an end is an end"

@@ -71,21 +71,21 @@ def test_an_engine_mounts_no_volume_of_learnloops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "ends", "said"),
+    ("state", "ends", "sentence"),
     [
         ({"waiting": {"reason": "ImagePullBackOff", "message": "none"}}, False, "the engine of pod t-0 waits"),
         ({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, True, "t-0: its engine exited with 137 (OOM"),
     ],
 )
-def test_an_engine_that_cannot_run_is_named_though_its_trainer_runs(state: Any, ends: bool, said: str) -> None:
+def test_an_engine_that_cannot_run_is_named_though_its_trainer_runs(state: Any, ends: bool, sentence: str) -> None:
     for end in state.values():
         end["finishedAt"] = stamp(NOW - timedelta(seconds=61))
     both = [{"name": "pytorch", "state": {"running": {"startedAt": stamp(NOW)}}}, {"name": "engine", "state": state}]
     metadata = {"name": "t-0", "creationTimestamp": stamp(NOW)}
-    seen = rank_of({"metadata": metadata, "status": {"containerStatuses": both}}, CONTAINERS, NOW)
-    assert seen is not None
-    made = plan(situation({"attempts": 1}, job=job(), ranks=(seen,), run=run(beat=heartbeat())))
-    assert said in condition(made, "Ready")["message"]
+    rank_ = rank_of({"metadata": metadata, "status": {"containerStatuses": both}}, CONTAINERS, NOW)
+    assert rank_ is not None
+    made = plan(situation({"attempts": 1}, job=job(), ranks=(rank_,), run=run(beat=heartbeat())))
+    assert sentence in condition(made, "Ready")["message"]
     assert (reason(made) != "PodsHeldUp") == ends
 
 

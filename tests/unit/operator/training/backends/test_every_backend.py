@@ -89,12 +89,12 @@ def test_every_rank_is_labelled_and_holds_the_order_the_token_and_what_the_user_
         (container,) = pod["containers"]
         assert (container["name"], container["image"]) == (backend.container, "registry.example/own:1")
         env = {item["name"]: item for item in container["env"]}
-        told = json.loads(env["LEARNLOOP_TRAINING_SPEC"]["value"])
-        assert (told["job"], told["attempt"], told["spec"]["totalSteps"]) == ("t", 1, 1000)
-        assert not {"pod", "queue", "suspend"} & set(told["spec"])
+        sent = json.loads(env["LEARNLOOP_TRAINING_SPEC"]["value"])
+        assert (sent["job"], sent["attempt"], sent["spec"]["totalSteps"]) == ("t", 1, 1000)
+        assert not {"pod", "queue", "suspend"} & set(sent["spec"])
         assert (env["EXTRA"]["value"], env["LEARNLOOP_DATA_URL"]["value"]) == ("1", DEFAULTS.data_url)
-        asked = {"limits": {"nvidia.com/gpu": 1}, "claims": [{"name": "gpu"}]}
-        assert container["resources"] == {**asked, "requests": {"cpu": "100m", "memory": "256Mi"}}
+        resources = {"limits": {"nvidia.com/gpu": 1}, "claims": [{"name": "gpu"}]}
+        assert container["resources"] == {**resources, "requests": {"cpu": "100m", "memory": "256Mi"}}
         assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
         assert {"data", "learnloop-token", "learnloop-tmp"} == {item["name"] for item in pod["volumes"]}
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -123,9 +123,9 @@ def test_a_train_job_refuses_by_name_what_trainer_lets_no_patch_say(option: str)
 def test_nothing_that_is_rendered_suspends_or_resumes(backend: Backend, queue: Any) -> None:
     manifest = render(backend, queue=queue)
     assert not {key for key in keys(manifest) if "suspend" in key.lower()}, "that field is the queue's"
-    found = {key: value for key, value in manifest["metadata"]["labels"].items() if "kueue" in key}
+    labels = {key: value for key, value in manifest["metadata"]["labels"].items() if "kueue" in key}
     named = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "high"}
-    assert found == (named if queue else {})
+    assert labels == (named if queue else {})
     for template in pods(backend, manifest):
         assert not [key for key in template["metadata"]["labels"] if "kueue" in key], "pods are no jobs of their own"
 

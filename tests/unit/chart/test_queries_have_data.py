@@ -14,7 +14,7 @@ from learnloop_operator.core.counted_transitions import Happening
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.metrics import OperatorMetrics
 from learnloop_serving.metrics import Metrics as ServingMetrics
-from testing.metrics.asked import chosen, dashboards, expressions, rules, selectors
+from testing.metrics.queries import chosen, dashboards, expressions, rules, selectors
 
 Series = tuple[str, dict[str, str]]
 TARGET = {"namespace": "learnloop-system", "pod": "p-0", "component": "c", "instance": "i", "job": "learnloop"}
@@ -78,16 +78,16 @@ def policy_server() -> CollectorRegistry:
 @pytest.fixture(scope="module")
 def scraped() -> list[Series]:
     """As the chart's Prometheus stores it: a target's own label `namespace` makes way."""
-    found = []
+    series = []
     for registry in (data_plane(), operator(), policy_server()):
         for family in registry.collect():
             for sample in family.samples:
                 own = {("exported_namespace" if key == "namespace" else key): v for key, v in sample.labels.items()}
-                found.append((sample.name, {**TARGET, **own}))
-    return found
+                series.append((sample.name, {**TARGET, **own}))
+    return series
 
 
-def asked() -> Iterator[tuple[str, str]]:
+def queries() -> Iterator[tuple[str, str]]:
     for name, page in dashboards().items():
         for where, expression in expressions(page):
             yield f"{name}: {where}", expression
@@ -97,15 +97,15 @@ def asked() -> Iterator[tuple[str, str]]:
 
 def matches(labels: dict[str, str], matcher: object) -> bool:
     name, op, value = matcher.name, str(matcher.op), matcher.value  # type: ignore[attr-defined]
-    mine = labels.get(name, "")
+    text = labels.get(name, "")
     if "Re" in op:
-        return (re.fullmatch(value, mine) is not None) == ("Not" not in op)
-    return (mine == value) == ("Not" not in op)
+        return (re.fullmatch(value, text) is not None) == ("Not" not in op)
+    return (text == value) == ("Not" not in op)
 
 
 def test_every_selector_finds_a_series_or_stands_on_the_list(scraped: list[Series]) -> None:
     empty = {}
-    for where, expression in asked():
+    for where, expression in queries():
         for selector in selectors(expression):
             wanted = list(selector.matchers.matchers)
             if not any(name == selector.name and all(matches(own, one) for one in wanted) for name, own in scraped):

@@ -31,7 +31,7 @@ def panels(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def expressions(dashboard: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Where each expression stands, and the expression as Grafana sends it with everything chosen."""
+    """The place of each expression, and the expression as Grafana sends it with everything chosen."""
     for panel in panels(dashboard):
         for target in panel.get("targets") or ():
             yield panel["title"], chosen(target["expr"])
