@@ -43,9 +43,9 @@ def pack(folder: Path, digests: Mapping[str, str]) -> None:
 
 def _files(digests: Mapping[str, str]) -> Iterator[tuple[str, bytes, int]]:
     """Chart.yaml is first, for Helm reads it from a stream. The definitions are a link to crds."""
-    found = {path.relative_to(CHART).as_posix(): path.read_bytes() for path in CHART.rglob("*") if path.is_file()}
-    found |= {f"definitions/{path.name}": path.read_bytes() for path in (REPOSITORY / "crds").glob("*.yaml")}
-    values = found["values.yaml"].decode()
-    found["values.yaml"] = OWN.sub(lambda hit: f'{hit[1]}"{digests.get(hit[2], "")}"', values).encode()
-    for path in sorted(found, key=lambda path: (path != "Chart.yaml", path)):
-        yield f"{ABOUT['name']}/{path}", found[path], 0o644
+    files = {path.relative_to(CHART).as_posix(): path.read_bytes() for path in CHART.rglob("*") if path.is_file()}
+    files |= {f"definitions/{path.name}": path.read_bytes() for path in (REPOSITORY / "crds").glob("*.yaml")}
+    values = files["values.yaml"].decode()
+    files["values.yaml"] = OWN.sub(lambda hit: f'{hit[1]}"{digests.get(hit[2], "")}"', values).encode()
+    for path in sorted(files, key=lambda path: (path != "Chart.yaml", path)):
+        yield f"{ABOUT['name']}/{path}", files[path], 0o644

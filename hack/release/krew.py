@@ -10,7 +10,7 @@ from release.archives import packed
 from toolkit.places import REPOSITORY
 
 PROGRAM = """#!/bin/sh
-# kubectl learnloop. Its first start installs the wheels beside this file, and what they require, into the user's cache.
+# kubectl learnloop. Its first start installs the wheels here, and what they require, into the user's cache.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/learnloop/plugin-VERSION
@@ -30,7 +30,7 @@ def pack(folder: Path, wheels: Sequence[Path], version: str, url: str) -> None:
     files += [(path.name, path.read_bytes(), 0o644) for path in wheels if "sdk" not in path.name]
     archive = folder / f"kubectl-learnloop-{version}.tar.gz"
     archive.write_bytes(packed(files))
-    found = {"uri": f"{url}/{archive.name}", "sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    download = {"uri": f"{url}/{archive.name}", "sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}
     systems = [{"selector": {"matchLabels": {"os": name}}} for name in ("linux", "darwin")]
     manifest = {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
@@ -41,7 +41,7 @@ def pack(folder: Path, wheels: Sequence[Path], version: str, url: str) -> None:
             "homepage": url,
             "shortDescription": "Look at learning agents, and steer their rollouts",
             "caveats": "Needs Python 3.11 or newer with its venv module, and the package index at its first start.",
-            "platforms": [system | found | {"bin": "kubectl-learnloop"} for system in systems],
+            "platforms": [system | download | {"bin": "kubectl-learnloop"} for system in systems],
         },
     }
     (folder / "learnloop.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))

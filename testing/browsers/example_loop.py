@@ -30,7 +30,7 @@ class ExampleLoop:
         ]
 
     def changes(self, state: str) -> list[tuple[str, Object]]:
-        """What is other than in `objects`: at `rest` no canary plays, after a `rollback` the canary was worse."""
+        """The differences from `objects`: at `rest` no canary plays, after a `rollback` the canary was worse."""
         over = {"canary": None, "evidence": None, "weight": None, "step": None, "stepText": None, "stepStartedAt": None}
         if state == "rest":
             sentence, model = "b41d07ee serves every episode", "walker-4 serves"

@@ -76,11 +76,11 @@ def done(node: SteeredNode, deed: str) -> SteeredNode:
     if deed in ("", "suspend"):
         return replace(node, suspended=node.suspended ^ bool(deed))
     canary, at = revision_of(node, "canary"), node.now.isoformat()
-    whom = (node.status.get("blockedRevision") or {}).get("revision") if deed == "retry" else canary
+    target = (node.status.get("blockedRevision") or {}).get("revision") if deed == "retry" else canary
     where = (
         f"/{step_of(node.status) + 1}" if deed in ("approve", "reject", "skip") and step_of(node.status) >= 0 else ""
     )
-    value = f"{whom or revision_of(node, 'stable')}{where} at {at}"
+    value = f"{target or revision_of(node, 'stable')}{where} at {at}"
     return replace(node, notes={**node.notes, deed: value})
 
 

@@ -77,7 +77,7 @@ class Kube:
         self.call("DELETE", self.path(manifest))
 
     def refusal(self, write: Callable[[], object]) -> str:
-        """What the API server says when `write` is refused; fails when it is not."""
+        """The API server's refusal of `write`; fails without one."""
         with pytest.raises(Refused) as caught:
             write()
         return str(caught.value.message)

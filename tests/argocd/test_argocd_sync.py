@@ -107,7 +107,7 @@ async def test_a_rollout_is_never_out_of_sync_and_a_rollback_is_synced_and_degra
             await asyncio.to_thread(_healthy_since, argocd, begun.at)
             story = argocd.after("team", begun.at)
             assert [sighting for sighting in story if sighting.sync != "Synced"] == [], story
-            assert "Progressing" in {sighting.health for sighting in story}, "a rollout is no secret"
+            assert "Progressing" in {sighting.health for sighting in story}, "a rollout is visible"
 
             rig.traffic.quality[revision(2)] = 0.0
             begun = await committed(argocd, repository, 2)

@@ -45,7 +45,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InOneProcess
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever ends parts that all share goes late; nothing here may be cut off by the limit of unit tests."""
+    """Tests that end shared parts go late; nothing here may be cut off by the limit of unit tests."""
     items.sort(key=_disturbs)
     for item in items:
         item.add_marker(pytest.mark.timeout(PATIENCE_SECONDS))
@@ -136,7 +136,7 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def doors(api: Api, namespace: str) -> Iterator[dict[str, Door]]:
-    """Where agents knock, by namespace: whoever routes must give the same guarantees."""
+    """The doors of agents, by namespace: every router must give the same guarantees."""
     for behind in own_namespace(api, f"{namespace}-gateway"):
         yield {namespace: Door(), behind: gateway_door(behind)}
 

@@ -1,4 +1,4 @@
-"""What the API server cannot refuse, a condition must explain; everybody else goes on."""
+"""Objects that the API server cannot refuse get a condition that explains; everybody else goes on."""
 
 from collections.abc import Iterator
 

@@ -62,7 +62,7 @@ class Caller:
         return answer
 
     def recall(self, context: str) -> list[str]:
-        """What is remembered of it, best first."""
+        """Its memories of that, best first."""
         answer = self("POST", "/api/v1/memory/retrieve", agent_id=AGENT, context=context, k=3)
         return [memory["content"]["text"] for memory in answer["memories"]]
 

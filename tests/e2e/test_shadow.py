@@ -1,4 +1,4 @@
-"""A rollout that begins in shadow, with live traffic: nobody meets the canary before its copies have spoken for it."""
+"""A rollout that begins in shadow, with live traffic: no user meets the canary before its copies have spoken for it."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Few episodes are enough from meta-learned weights, and not from weights trained on all tasks at once."""
+"""Few episodes are enough from meta-learned weights, and not from weights trained on all tasks together."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_episodes_that_end_early_teach_a_meta_learner_too(environment: str) -> N
     after = on_new_tasks()
     low, _ = improvement(after, before, 0)
     assert low > 0, (before.mean(), after.mean())
-    assert after.mean() > -3.0, after  # -20.6 and -5.8 before; whoever stands still in motion:Navigation has -3
+    assert after.mean() > -3.0, after  # -20.6 and -5.8 before; standing still in motion:Navigation has -3
 
 
 def test_meta_learned_weights_adapt_better_than_jointly_trained_ones_to_new_tasks() -> None:

@@ -1,4 +1,4 @@
-"""What a policy server does with an artifact is what the run's manifest says it does: every algorithm, every action."""
+"""A policy server does with an artifact as the run's manifest says: every algorithm, every action."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

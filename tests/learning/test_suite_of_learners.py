@@ -1,4 +1,4 @@
-"""The evaluation suite of learners that are no students of their own: from recordings, and of families of tasks."""
+"""The evaluation suite of learners without an own student: from recordings, and of families of tasks."""
 
 from collections.abc import Callable
 from pathlib import Path

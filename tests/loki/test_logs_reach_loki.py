@@ -75,7 +75,7 @@ async def operator_lines() -> list[str]:
 
 
 def chain() -> list[Sealed]:
-    """What the data plane seals, the last one with many details."""
+    """The records that the data plane seals, the last one with many details."""
     fields: list[tuple[str, str, dict[str, Any]]] = [
         ("model.deployed", "model-deployment/walker", {"revision": "3f9a2c81"}),
         ("model.rolled_back", "model-deployment/walker", {"revision": "3f9a2c81", "reason": "ReturnWorse"}),

@@ -66,7 +66,7 @@ def test_an_open_page_follows_to_a_state_without_a_canary(look: Any, state: str,
     for plural, body in looked.loop.changes(state):
         looked.log.put(plural, body)
     looked.page.get_by_text(untested).wait_for()
-    assert "always-valid" not in looked.page.inner_text("main"), "there is no figure that this would explain"
+    assert "always-valid" not in looked.page.inner_text("main"), "without a figure this has nothing to explain"
     for name in ("rollout", "agent", "overview"):
         looked.go(PAGES[name])
         looked.page.get_by_text(shown).first.wait_for()
@@ -90,7 +90,7 @@ def test_a_recall_is_explained_by_its_signals_and_an_episode_is_walked_by_keys(l
     looked.page.fill("#question", "stairs ahead")
     looked.page.press("#question", "Enter")
     looked.page.get_by_text("Recalled, best first").first.wait_for()
-    assert looked.page.input_value("#question") == "stairs ahead", "drawing anew keeps what is typed"
+    assert looked.page.input_value("#question") == "stairs ahead", "drawing again keeps what is typed"
     looked.go(PAGES["episode"])
     looked.page.focus("#step-on")
     looked.page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""What goes wrong is said in one sentence, where the kubelet and the run's record find it.
+"""A fault is explained in one sentence, where the kubelet and the run's record find it.
 
 The last good checkpoint stays. The operator puts the sentence in the termination log into the TrainingJob's status.
 """
@@ -61,7 +61,7 @@ def test_an_environment_on_a_bad_day_ends_the_run_with_its_reason(
 
 
 def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch, small: Small, tmp_path: Path) -> None:
-    """The next attempt goes on from the last good checkpoint; of a changed environment it begins anew."""
+    """The next attempt goes on from the last good checkpoint; of a changed environment it starts again."""
     order = small(data={"environment": "faulty_environments:Closed"}, steps=STEPS, **OFTEN)
     first = launch(order, **WORLDS)
     pointer = tmp_path / "store/runs/small-1/checkpoint.json"

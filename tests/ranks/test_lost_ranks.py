@@ -42,7 +42,7 @@ class Pair:
         self.train()
 
     def start(self, rank: int) -> None:
-        """The rank's pod is made, or made anew."""
+        """The rank's pod is made, or made again."""
         self.lives[rank].append(self._launch(self._order, RANK=str(rank), **self._environ))
 
     def beginnings(self, rank: int) -> int:

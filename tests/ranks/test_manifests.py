@@ -1,4 +1,4 @@
-"""What a whole run of one rank says in its manifest."""
+"""The manifest of a whole run of one rank."""
 
 import json
 from collections.abc import Callable

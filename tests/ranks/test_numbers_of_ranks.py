@@ -28,7 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def run(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., dict[str, np.ndarray]]:
-    """Plays an order with so many ranks one after the other; all but the last are told to stop once they train."""
+    """Plays an order with so many ranks one after the other; all but the last get a stop signal once they train."""
 
     def played(order: dict[str, Any], *sizes: int) -> dict[str, np.ndarray]:
         store = tmp_path / "-".join(map(str, sizes))

@@ -26,7 +26,7 @@ def stalled(cluster: Cluster) -> dict[str, Any]:
 
 
 def awaited(cluster: Cluster) -> tuple[Any, str]:
-    """What the data plane is told, and its identity."""
+    """The announcement to the data plane, and its identity."""
     announcements = cluster.reconcile().announcements
     (announcement,) = [item for item in announcements if item.call.path == "/api/v1/models/md/awaited-approval"]
     return (announcement.call.body if announcement.call.method == "PUT" else None), announcement.identity
@@ -85,7 +85,7 @@ def test_what_a_person_says_begins_the_time_anew(within: str) -> None:
     revision = cluster.status["canary"]["revision"]
     cluster.annotations[names.ANNOTATION_PAUSE] = f"{revision} at 1 by alice"
     cluster.run(200)
-    assert cluster.status["phase"] == "Paused", "on hold, nobody is waited for"
+    assert cluster.status["phase"] == "Paused", "a hold waits for no approval"
     cluster.annotations[names.ANNOTATION_RESUME] = f"{revision} at 2 by alice"
     cluster.run(10)
     assert (cluster.status["phase"], "blockedRevision" in cluster.status) == ("Paused", False)

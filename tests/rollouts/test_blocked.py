@@ -1,4 +1,4 @@
-"""What was rolled back stays away: under another revision, behind another one, at another address, as a guest."""
+"""A rolled-back model stays away: under another revision, behind another one, at another address, as a guest."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whole rollouts through gates: nobody meets a candidate that has not passed, whatever its suites do."""
+"""Whole rollouts through gates: no user meets a candidate that has not passed, whatever its suites do."""
 
 import random
 

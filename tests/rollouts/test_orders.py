@@ -11,7 +11,7 @@ from testing.simulation.rollout_cluster import BAD, BETTER, STEPS, Cluster, uri
 
 
 def say(cluster: Cluster, verb: str, what: str, by: str = "alice") -> None:
-    """What `kubectl learnloop` writes."""
+    """An order as `kubectl learnloop` writes it."""
     cluster.annotations[verb_annotation(verb)] = f"{what} at {cluster.now.isoformat()} by {by}"
 
 

@@ -1,4 +1,4 @@
-"""Shadow steps in whole simulated rollouts: nobody meets the canary before its copies have spoken for it."""
+"""Shadow steps in whole simulated rollouts: no user meets the canary before its copies have spoken for it."""
 
 import math
 from dataclasses import replace

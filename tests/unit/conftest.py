@@ -15,7 +15,7 @@ from toolkit.debian_packages import unpacked
 
 TORCH = find_spec("torch") is not None
 collect_ignore = [] if TORCH else ["trainer/language"]
-"""Where even what its tests share imports torch."""
+"""Folders whose conftest already imports torch."""
 Report = pytest.CollectReport
 
 

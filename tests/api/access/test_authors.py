@@ -1,4 +1,4 @@
-"""Who has pods made for them gets nothing that they lack: the chart's policy before a real API server."""
+"""The authors of pods get nothing that they lack: the chart's policy before a real API server."""
 
 import subprocess
 import sys
@@ -117,7 +117,7 @@ def body(kind: str, pod: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class People:
-    """What becomes of an object that somebody writes, without writing it."""
+    """The result of a write of an object by somebody, without writing it."""
 
     def __init__(self, api_server: Path, namespace: str) -> None:
         self._api_server, self._namespace = api_server, namespace

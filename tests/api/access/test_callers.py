@@ -44,7 +44,7 @@ def installed(kube: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture
 def trainer(kube: Any, namespace: str) -> str:
-    """A service account that may work with TrainingJobs in its namespace; `visitor` beside it may not."""
+    """A service account that may work with TrainingJobs in its namespace; `visitor` next to it may not."""
     verbs = ["get", "list", "create", "patch"]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "trainer"}}
     role["rules"] = [{"apiGroups": ["learnloop.dev"], "resources": ["trainingjobs"], "verbs": verbs}]  # type: ignore[assignment]
@@ -90,7 +90,7 @@ async def data_plane(
 
 
 def bearer(kubectl: Any, account: str, namespace: str) -> dict[str, str]:
-    """What a pod of this account sends."""
+    """The headers of a pod of this account."""
     token = kubectl("create", "token", account, "-n", namespace, "--audience", "learnloop").strip()
     return {"Authorization": f"Bearer {token}"}
 

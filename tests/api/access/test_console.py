@@ -104,7 +104,7 @@ def test_changes_of_all_namespaces_are_told(
         own = [item for item in changes if item["namespace"] == namespace]
         if own and own[0]["object"]["status"].get("verdict") == "holding at 10 %":
             break
-    print(f"\na status that was written was told after {time.monotonic() - began:.3f} s")
+    print(f"\na status that was written arrived after {time.monotonic() - began:.3f} s")
     kube.delete(rollout(namespace))
     assert any(item["object"] is None for item in next(events)[1])
 
@@ -155,7 +155,7 @@ def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_
         if back and objects.keys() >= {"r001", "r002", "new"}:
             break
     print(f"what had changed, {time.monotonic() - began:.1f} s after it came back")
-    assert objects.keys() == {"r001", "r002", "new"}, "nobody else is told again"
+    assert objects.keys() == {"r001", "r002", "new"}, "no other object is sent again"
     assert objects["r001"]["status"]["verdict"] == "at 10 %"
     assert objects["r002"] is None
 

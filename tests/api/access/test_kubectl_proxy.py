@@ -1,4 +1,4 @@
-"""The plugin reaches a cluster by the caller's own kubectl, which ends with it and serves nobody else."""
+"""The plugin reaches a cluster by the caller's own kubectl, which ends with it and serves no other user."""
 
 import os
 import signal

@@ -53,7 +53,7 @@ class Gang:
             self._kube.call("DELETE", path, {"gracePeriodSeconds": "0", "propagationPolicy": "Background"})
 
     def token(self, audience: str = names.RUN_AUDIENCE, *, bound: bool = True) -> dict[str, str]:
-        """What the kubelet would mount into the pod."""
+        """The token that the kubelet would mount into the pod."""
         uid = self._kube.get(self._named("v1", "Pod"))["metadata"]["uid"]
         pod = ["--bound-object-kind=Pod", f"--bound-object-name={self.name}", f"--bound-object-uid={uid}"]
         words = ["create", "token", "default", "-n", self.namespace, f"--audience={audience}", *(pod if bound else [])]
@@ -90,7 +90,7 @@ async def test_a_rank_reports_its_own_run_and_its_token_opens_nothing_else(
     token = own.token()
     assert (await beat(client, "own", token), await save(client, "own", token)) == (200, 200)
     assert (await beat(client, "other", token), await save(client, "other", token)) == (403, 403)
-    assert await beat(client, "own", own.token(bound=False)) == 403, "an account's token is no pod's"
+    assert await beat(client, "own", own.token(bound=False)) == 403, "an account's token differs from a pod's"
     assert await beat(client, "own", own.token("elsewhere")) == 401
     assert await beat(client, "own", own.token(names.TOKEN_AUDIENCE)) == 200, "a pod from before the audience"
     memory = {"agent_id": "a", "memory_type": "semantic", "content": {"text": "planted"}}

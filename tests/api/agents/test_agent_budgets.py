@@ -67,7 +67,7 @@ async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts
     await operator.settle(controller, "mem")
     assert await written(operator) == {"first": {"memories": 100}, "second": {"bytes": 2 * 2**20}}
     await operator.settle(operator.agent, "first")
-    assert not any("memory-budget" in name for name in operator.data.agents), "the data plane is told nothing"
+    assert not any("memory-budget" in name for name in operator.data.agents), "the data plane gets nothing"
 
     await operator.settle(controller, "mem")
     pods = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")

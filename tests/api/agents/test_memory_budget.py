@@ -87,7 +87,7 @@ async def test_a_budget_of_the_spec_holds_at_the_data_plane_until_it_leaves_the_
 
 
 async def recalled(operator: Operator, url: str, agent: str, status: int = 200) -> set[str]:
-    """Whose memories the agent's recall with its group finds."""
+    """The owners of the memories that the agent's recall with its group finds."""
     body = {"agent_id": agent, "context": "violin", "scope": "group"}
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         answer = await client.post(

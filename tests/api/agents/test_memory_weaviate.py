@@ -31,7 +31,7 @@ async def operator(api_server: Path, namespace: str) -> AsyncIterator[Operator]:
 
 
 async def env_of(operator: Operator) -> dict[str, str]:
-    """What the kubelet would set, secrets looked up."""
+    """The variables that the kubelet would set, secrets looked up."""
     server = await operator.kube.get(DEPLOYMENT, operator.namespace, "mem-memory")
     variables = {}
     for item in server["spec"]["template"]["spec"]["containers"][0]["env"]:

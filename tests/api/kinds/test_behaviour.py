@@ -1,4 +1,4 @@
-"""What the API server does with good objects: defaults, idempotence, ownership, immutability."""
+"""The API server's handling of good objects: defaults, idempotence, ownership, immutability."""
 
 import copy
 from pathlib import Path

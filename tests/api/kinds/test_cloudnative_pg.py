@@ -83,7 +83,7 @@ def test_cloudnativepg_takes_the_cluster_and_leaves_its_spec_as_it_is(
 
 
 def missing(manifest: Any, stored: Any, path: str) -> Iterator[str]:
-    """What was asked for and is not stored as it was said; defaults may come to it."""
+    """Fields that are not stored as they were requested; defaults may come to it."""
     if isinstance(manifest, dict) and isinstance(stored, dict):
         for name, value in manifest.items():
             yield from missing(value, stored.get(name), f"{path}.{name}")

@@ -1,4 +1,4 @@
-"""Who decided: the chart's admission policy before a real API server, with two users."""
+"""The author of a decision: the chart's admission policy before a real API server, with two users."""
 
 import subprocess
 import sys
@@ -174,7 +174,7 @@ def test_the_command_signs_with_the_name_the_api_server_knows(
 
 @pytest.fixture(scope="module")
 def four_eyes(kube: Any, policy: str) -> Iterator[str]:
-    """The chart's policy for two people, in force beside the other."""
+    """The chart's policy for two people, in force next to the other."""
     helm = subprocess.run([sys.executable, ROOT / "hack" / "helm"], capture_output=True, text=True, check=True)
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "decisions"]
     values = ["--set", "decisions.verifyNames=always,approvals.fourEyes=true"]
@@ -242,6 +242,6 @@ def test_who_writes_a_spec_signs_it_and_somebody_else_lets_it_on(
 
 
 def kube_user(kube: Any) -> str:
-    """Who the tests are to the API server."""
+    """The name of the tests to the API server."""
     review = client.AuthenticationV1Api(kube._api).create_self_subject_review({})
     return str(review.status.user_info.username)

@@ -25,7 +25,7 @@ def placed(kind: str, namespace: str) -> dict[str, Any]:
 
 
 def explained(kubectl: Any, field: str) -> str:
-    """What `kubectl explain` says; the API server publishes schemas a moment after it establishes them."""
+    """The output of `kubectl explain`; the API server publishes schemas a moment after it establishes them."""
     deadline = time.monotonic() + OPENAPI_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What Flux makes of the health of our kinds: its expressions, evaluated by the API server's own CEL.
+"""Flux's view of the health of our kinds: its expressions, evaluated by the API server's own CEL.
 
 The order of the questions is that of Flux (RFC 0009, custom health checks): a stale generation, failed, current. What
 cannot be evaluated, as in an object without a status, is waited for.
@@ -43,7 +43,7 @@ CARRIER = {
         ],
     },
 }
-"""A kind without a schema and without a subresource: an object comes with its status at once."""
+"""A kind without a schema and without a subresource: an object comes with its status."""
 
 
 def expressions() -> dict[str, dict[str, str]]:
@@ -61,7 +61,7 @@ def test_every_kind_is_asked_about_in_the_same_words() -> None:
 
 @pytest.fixture(scope="module")
 def policy(kube: Any) -> None:
-    """Whoever makes a carrier is refused, with the health of what it carries as the message."""
+    """The author of a carrier is refused, with the health of what it carries as the message."""
     failed, current = (FIELD.sub(r"object.\1", text) for text in expressions()[KINDS[0]].values())
     expression = f"({failed}) ? 'is Failed' : ({current}) ? 'is Current' : 'is InProgress'"
     kube.apply(CARRIER)
@@ -90,7 +90,7 @@ def policy(kube: Any) -> None:
 
 
 def refusal(kube: Any, namespace: str, obj: dict[str, Any]) -> str:
-    """What the policy says; waits until it is in force."""
+    """The policy's answer; waits until it is in force."""
     carrier = {key: obj[key] for key in ("spec", "status") if key in obj}
     carrier |= {"apiVersion": "tests.learnloop.dev/v1", "kind": "Carrier"}
     carrier["metadata"] = {"name": "x", "namespace": namespace}

@@ -12,7 +12,7 @@ import yaml
 from testing.manifests.rendered_chart import SYSTEM, VALUES, rendered
 
 OWN = "learnloop-strict"
-"""Where the chart lies here. In its own namespace other tests install it, and that takes no other values."""
+"""The folder of the chart. In its own namespace other tests install it, and that takes no other values."""
 FOREIGN = {
     "monitoring.coreos.com": "serviceMonitor: the Prometheus operator's",
     "postgresql.cnpg.io": "postgresql.cloudNativePG: CloudNativePG's",
@@ -59,7 +59,7 @@ def test_a_field_that_no_kind_has_is_refused(kube: Any, helm: Path) -> None:
 
 
 def test_values_are_left_out_for_kinds_of_other_projects_alone(helm: Path) -> None:
-    """What is left out above, somebody asked for by a value, and it is not most of the chart."""
+    """Kinds left out above were requested by a value, and it is not most of the chart."""
     groups = {name: {group(item) for item in read(helm, values)} & set(FOREIGN) for name, values in VALUES.items()}
     assert groups["default"] == set()
     assert set().union(*groups.values()) == set(FOREIGN)

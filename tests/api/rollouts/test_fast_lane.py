@@ -114,7 +114,7 @@ class Cluster:
         return conditions.get(kind, ("", ""))
 
     def replica_set(self, revision: str) -> None:
-        """What the controller of Deployments makes; its pod becomes one of it."""
+        """The ReplicaSet of the Deployment controller; its pod becomes one of it."""
         deployment = self.kube.get(self.object("apps/v1", "Deployment", f"{MD}-{revision}"))
         made = self.object("apps/v1", "ReplicaSet", f"{MD}-{revision}-0badc0de")
         made["metadata"]["labels"] = deployment["metadata"]["labels"]

@@ -1,4 +1,4 @@
-"""What gates are made of, before a real API server: taken strictly, and a restricted namespace lets the pods in."""
+"""The objects of gates, before a real API server: taken strictly, and a restricted namespace lets the pods in."""
 
 from dataclasses import replace
 from typing import Any

@@ -85,7 +85,7 @@ async def test_a_better_model_is_promoted_without_a_pod_restart(operator: Operat
 
 
 async def command(operator: Operator, api_server: Path, *words: str) -> dict[str, Any]:
-    """What `kubectl learnloop` is told, and the answer on record."""
+    """The answer to `kubectl learnloop`, and the answer on record."""
     arguments = ["--kubeconfig", str(api_server), "-n", operator.namespace, words[0], "md", *words[1:]]
     assert await asyncio.to_thread(main.main, arguments) == 0
     decisions = (await operator.settle(operator.rollout, "md"))["decisions"]

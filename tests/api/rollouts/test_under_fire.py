@@ -54,7 +54,7 @@ async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(
 
 
 async def meddle(rig: Rig, turn: int) -> None:
-    """What a person with all rights may do to the operator's work, one thing each turn."""
+    """The acts of a person with all rights to the operator's work, one thing each turn."""
     arms = sorted(rig.ledger.replicas)
     if not arms:
         return

@@ -206,7 +206,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
 
 
 def assert_nothing_of_ours_suspends(operator: Written, kind: ResourceKind, *gangs: dict[str, Any]) -> None:
-    """No write of the operator has such a field, and the API server knows nobody of ours as its owner."""
+    """No write of the operator has such a field, and none of its owners are ours."""
     written = [body for method, url, body in operator.bodies if f"/{kind.plural}/" in url and method != "DELETE"]
     assert written
     assert not [key for body in written for key in keys(body) if "suspend" in key.lower()]
@@ -217,7 +217,7 @@ def assert_nothing_of_ours_suspends(operator: Written, kind: ResourceKind, *gang
 
 
 async def workload(user: KubeClient, namespace: str, uid: str) -> None:
-    """What Kueue makes of a gang that has to wait."""
+    """Kueue's Workload of a gang that has to wait."""
     pod = {"spec": {"containers": [{"name": "x", "image": "x"}], "restartPolicy": "Never"}}
     metadata = {"name": "of-t", "namespace": namespace, "labels": {"kueue.x-k8s.io/job-uid": uid}}
     body = {

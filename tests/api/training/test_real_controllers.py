@@ -61,7 +61,7 @@ class Run:
 
     async def create(self, **more: Any) -> None:
         spec = {"algorithm": "ppo", "totalSteps": 1000, "data": {"environment": "CartPole-v1"}}
-        # Where service accounts are no concern of the API server, a pod with a token has to name one.
+        # Where the API server ignores service accounts, a pod with a token has to name one.
         spec["pod"] = {"serviceAccountName": "default"}
         await self.operator.create(
             "TrainingJob", "t", {**spec, "backend": self.backend, "workers": self.ranks - 1, **more}
@@ -109,7 +109,7 @@ class Run:
         await self.until("end of the pods", gone)
 
     async def play(self, pod: dict[str, Any], phase: str, code: int | None = None, **more: Any) -> None:
-        """What the pod's kubelet says of it."""
+        """The pod's status by its kubelet."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         state: dict[str, Any] = {"running": {"startedAt": now}}
         if code is not None:
@@ -136,7 +136,7 @@ class Run:
 
 
 def order(pod: dict[str, Any]) -> Any:
-    """What the trainer in this pod is told."""
+    """The variables of the trainer in this pod."""
     (container,) = pod["spec"]["containers"]
     return json.loads(next(item["value"] for item in container["env"] if item["name"] == ENV_SPEC))
 

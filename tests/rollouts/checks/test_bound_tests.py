@@ -1,4 +1,4 @@
-"""Bounds that may be looked at after every episode: a good arm keeps its place, a gross breach goes at once."""
+"""Bounds that may be looked at after every episode: a good arm keeps its place, a gross breach goes immediately."""
 
 from collections.abc import Callable
 from math import inf, log

@@ -1,4 +1,4 @@
-"""What a ratio compares: both arms at the same time and weight, and nothing while one of them does not play."""
+"""A ratio's comparison: both arms at the same time and weight, and nothing while one of them does not play."""
 
 from dataclasses import replace
 from typing import Any

@@ -103,7 +103,7 @@ def test_a_process_that_was_replaced_begins_anew() -> None:
 
 
 class Fate:
-    """What may happen to an arm's pods between two looks."""
+    """Events of an arm's pods between two looks."""
 
     def __init__(self, seed: int) -> None:
         self.source = random.Random(seed)

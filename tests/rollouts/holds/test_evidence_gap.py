@@ -1,4 +1,4 @@
-"""Prometheus without the samples from when a rollout began: what pods counted in their life is no evidence."""
+"""Prometheus without the samples from when a rollout began: the lifetime counts of pods do not count as evidence."""
 
 from dataclasses import replace
 from typing import Any

@@ -107,7 +107,7 @@ def test_not_enough_data_shows_the_episodes_and_the_time_that_are_still_needed()
 
 @pytest.fixture
 def silent() -> Cluster:
-    """A canary at its first step to which nobody plays an episode."""
+    """A canary at its first step without any episode."""
     cluster = Cluster()
     cluster.run(10)
     cluster.wish(1, BETTER)

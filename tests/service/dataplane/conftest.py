@@ -124,7 +124,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 async def guarded(dsn: str, tmp_path: Path, cluster: Cluster) -> AsyncIterator[tuple[Api, Nats]]:
-    """A service that asks for tokens, beside a NATS configured as in the chart."""
+    """A service that asks for tokens, with a NATS configured as in the chart."""
     with held_port() as port, cluster.served() as url:
         server = Nats(tmp_path / "nats", port, more=accounts(tmp_path)).start()
         own = tmp_path / "token"

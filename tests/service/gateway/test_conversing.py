@@ -1,4 +1,4 @@
-"""What speaks for a world, as its pod runs it, against a real gateway before a server that knows the answers."""
+"""The actor of a world, as its pod runs it, against a real gateway before a server that knows the answers."""
 
 import json
 import re

@@ -87,7 +87,7 @@ class Rig:
         return openai.OpenAI(base_url=f"{self.gateways[STABLE].url}/v1", api_key="none", max_retries=0, timeout=60.0)
 
     def trajectories(self) -> list[Trajectory]:
-        """What the data plane got, each once."""
+        """The trajectories at the data plane, each once."""
         recorded = [Trajectory.model_validate_json(body) for body in self.data.bodies()]
         return list({one.trajectory_id: one for one in recorded}.values())
 
@@ -155,7 +155,7 @@ def test_an_agent_framework_works_by_changing_its_base_url(rig: Rig) -> None:
         return {"k1": "4"}[key]
 
     assert asyncio.run(agent.run("k1 ?")).output == "it is 4"
-    assert len(rig.trajectories()) == before, "nobody ended it yet"
+    assert len(rig.trajectories()) == before, "it has not ended yet"
 
 
 def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(rig: Rig) -> None:
@@ -257,7 +257,7 @@ def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_l
 
 
 def _ended(rig: Rig) -> list[str]:
-    """What both arms' gateways say of ended conversations."""
+    """Both gateways' counts of ended conversations."""
     texts = [httpx.get(f"{gateway.url}/metrics", timeout=10.0).text for gateway in rig.gateways.values()]
     return [line for text in texts for line in text.split("\n") if "episodes_ended_total{" in line]
 

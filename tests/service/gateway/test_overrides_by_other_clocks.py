@@ -53,7 +53,7 @@ class Rig:
         start(*self.gateways)
 
     def order(self, seconds: float | None = None, *, over: bool = False) -> None:
-        """Nobody gets an answer for so many seconds, by the API server's clock, as the operator writes it."""
+        """No caller gets an answer for so many seconds, by the API server's clock, as the operator writes it."""
         now = datetime.fromtimestamp(self.api.now(), UTC)
         until = (now + timedelta(seconds=seconds or 0)).isoformat()
         one = {"instead": "stop", "since": now.isoformat(), "until": until, "reason": "it hurts", "over": over}

@@ -14,7 +14,7 @@ MODULE = "hack/go_programs/modules/kubeconform"
 USED = "github.com/santhosh-tekuri/jsonschema/v6"
 DATE = "2026-01-01T00:00:00Z"
 
-pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="there is no go on PATH")
+pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="go is not on PATH")
 
 
 def vulnerable(folder: Path, *modules: str) -> str:
@@ -39,7 +39,7 @@ def write(path: Path, content: Any) -> None:
 
 
 def audit(tmp_path: Path, *modules: str, accepted: str = "", go: str | None = None) -> subprocess.CompletedProcess[str]:
-    """What `hack/audit` says of kubeconform's module when these have vulnerabilities. pip-audit only pretends.
+    """The output of `hack/audit` for kubeconform's module when these have vulnerabilities. pip-audit only pretends.
 
     Args:
         go: a script in the place of go.

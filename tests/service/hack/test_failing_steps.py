@@ -65,7 +65,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def machine(tmp_path: Path, cache: Path) -> Iterator[Fakes]:
-    """Everything works, or goes on for ever where a test lets another step fail."""
+    """Everything works, or goes on forever where a test lets another step fail."""
     fakes = Fakes(tmp_path)
     fakes.program("go", BUSY)
     fakes.program("debootstrap", BUSY)

@@ -88,7 +88,7 @@ def test_a_flood_of_sockets_takes_no_probe_away(tmp_path: Path) -> None:
         client = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{probes}", timeout=60))
         _wait_ready(client)
         assert "learnloop_" in client.get("/metrics").text
-        assert client.post("/v1/episodes", json={}).status_code == 404, "nobody acts by way of the probes"
+        assert client.post("/v1/episodes", json={}).status_code == 404, "the port of probes takes no episode"
         assert httpx.post(f"http://127.0.0.1:{port}/v1/episodes", json={}).status_code == 200
         for _ in range(CONNECTIONS):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))

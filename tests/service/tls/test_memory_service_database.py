@@ -34,7 +34,7 @@ PASSWORD = "correct-horse"
 
 
 def manifests() -> dict[tuple[str, str], Any]:
-    """What the operator makes of MemoryService `mem` in namespace `red`."""
+    """The operator's manifests of MemoryService `mem` in namespace `red`."""
     metadata = {"name": "mem", "namespace": "red", "uid": "u", "generation": 1}
     snapshot = MemoryServiceSnapshot(
         now=datetime.now(UTC),
@@ -56,7 +56,7 @@ class Installation:
     root: Path
     authority: Pair
     own: Folder
-    """Where both pods find the namespace's certificate."""
+    """The folder in both pods of the namespace's certificate."""
     port: int
     user: tuple[int, int] | None
 

@@ -1,4 +1,4 @@
-"""PostgreSQL by TLS, run by the chart's `follow`: a rollover under load refuses nobody.
+"""PostgreSQL by TLS, run by the chart's `follow`: a rollover under load refuses no client.
 
 It takes a PostgreSQL that was built with OpenSSL, as Debian's is; the tests' own package was not.
 """

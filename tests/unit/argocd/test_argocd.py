@@ -19,7 +19,7 @@ CLOSED = ("io", "string", "math", "debug", "coroutine", "python", "dofile", "loa
 
 
 def run(script: Path, obj: dict[str, Any]) -> Any:
-    """What the script returns for `obj`, as Python values."""
+    """The script's result for `obj`, as Python values."""
     lua = lua51.LuaRuntime(unpack_returned_tuples=True, register_eval=False, register_builtins=False)
     for name in CLOSED:
         lua.globals()[name] = None
@@ -91,4 +91,4 @@ def test_the_config_map_is_whole_for_argo_cd_reads_no_other() -> None:
     whole = yaml.safe_load((ROOT / "charts" / "argocd" / "argocd-cm.yaml").read_text())
     assert (whole["apiVersion"], whole["kind"], whole["metadata"]["name"]) == ("v1", "ConfigMap", "argocd-cm")
     assert whole["metadata"]["labels"]["app.kubernetes.io/part-of"] == "argocd"
-    assert all(key.split("_")[0].endswith("learnloop.dev") for key in whole["data"]), "nobody else's settings"
+    assert all(key.split("_")[0].endswith("learnloop.dev") for key in whole["data"]), "no other settings"

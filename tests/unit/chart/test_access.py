@@ -1,4 +1,4 @@
-"""Who may do what: the operator's rules against what its code asks for, cluster-wide and in namespaces."""
+"""Rights: the operator's rules against what its code asks for, cluster-wide and in namespaces."""
 
 import re
 from collections import defaultdict
@@ -22,7 +22,7 @@ APPLIED = (
 
 
 def rights(rules: Iterable[Object]) -> Rights:
-    """What the rules allow on objects of any name."""
+    """The verbs that the rules allow on objects of any name."""
     granted: Rights = defaultdict(set)
     for rule in rules:
         for group in rule["apiGroups"]:

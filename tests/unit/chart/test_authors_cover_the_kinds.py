@@ -69,7 +69,7 @@ def listed() -> set[str]:
 
 
 class Policy:
-    """What the rendered policy reads of an object."""
+    """The fields that the rendered policy reads of an object."""
 
     def __init__(self, render: Render, free: list[str]) -> None:
         rendered = render({"authors": {"askRights": "always", "free": free}})

@@ -1,4 +1,4 @@
-"""Which passwords are made, and which are left alone; the API server's part is in tests/api/kinds/test_chart.py."""
+"""The passwords that are made or left alone; the API server's part is in tests/api/kinds/test_chart.py."""
 
 import base64
 from typing import Any

@@ -44,7 +44,7 @@ def parties(release: Release) -> dict[str, Party]:
 
 
 def configured(release: Release) -> set[tuple[str, str, int]]:
-    """Who calls whom, as the pods' variables, arguments and annotations say: source, target, port of the Service."""
+    """Calls, as the pods' variables, arguments and annotations say: source, target, port of the Service."""
     calls = set()
     for owner, pod in release.pods().items():
         source = owner.split("/learnloop-")[1]
@@ -83,7 +83,7 @@ def test_no_other_connection_between_the_releases_pods_is(release: Release, netw
         for target in pods.values():
             for port in {*(target.ports or {}).values(), 22}:
                 if source is not target and (source.name, target.name, port) not in calls:
-                    open_to_all = target.name == "data" and port == 8080  # whoever may get out
+                    open_to_all = target.name == "data" and port == 8080  # every pod with egress
                     assert not network.allows(source, target, port) or open_to_all, (source.name, target.name, port)
 
 

@@ -67,7 +67,7 @@ def test_every_port_that_is_named_exists(release: Release) -> None:
     for item in release.of("Service", "NetworkPolicy"):
         name = item["metadata"]["name"]
         if item["kind"] == "NetworkPolicy" and "ingress" not in item["spec"]:
-            continue  # whom it calls: test_network.py
+            continue  # its targets: test_network.py
         ports = {
             port["name"]
             for container in pods[name.removesuffix("-metrics")]["spec"]["containers"]

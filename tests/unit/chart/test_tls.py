@@ -1,4 +1,4 @@
-"""TLS between the parts: who has which certificate, who believes whom, and that nothing is left in plain text."""
+"""TLS between the parts: every part's certificate and trust, and that nothing is left in plain text."""
 
 import json
 import ssl

@@ -1,4 +1,4 @@
-"""onnxruntime sends telemetry and keeps an id of the machine unless it is told not to before it is imported."""
+"""onnxruntime sends telemetry and keeps an id of the machine unless a setting forbids it before the import."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is done for many at once is what is done for each: vectors, ids, and what redaction need not look at."""
+"""Work on a batch equals work on each item: vectors, ids, and fields that redaction skips."""
 
 import os
 

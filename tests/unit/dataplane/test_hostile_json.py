@@ -1,4 +1,4 @@
-"""What somebody sends to use up memory and processor time is refused at a price that a good body costs as well."""
+"""Bodies that are made to use up memory and processor time are refused at a price that a good body costs as well."""
 
 import subprocess
 import sys

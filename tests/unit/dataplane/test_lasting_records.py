@@ -1,4 +1,4 @@
-"""Erasures on record in a store: what was put is found, by namespace, and what is no record is none."""
+"""Erasures on record in a store: records are found by namespace, and other files are skipped."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ async def test_the_newest_erasure_of_each_subject_is_known_and_an_opt_in_ends_an
     await records.opted_out("team-b", "user:00ff")
     await records.opted_out("team-b", "user:11ff")
     await records.opted_in("team-b", "user:11ff")
-    await records.opted_in("team-b", "user:nobody")
+    await records.opted_in("team-b", "user:absent")
     assert await LastingRecords(Blobs(f"file://{tmp_path}")).all() == {
         "team-a": Recorded({f"agent/{LONGEST}": AT + timedelta(days=3)}, set()),
         "team-b": Recorded({"user/user:00ff": AT}, {"user:00ff"}),

@@ -1,4 +1,4 @@
-"""What a reader copies from the documentation is understood by what it is meant for."""
+"""Blocks that a reader copies from the documentation work in the program that they are for."""
 
 import ast
 import re

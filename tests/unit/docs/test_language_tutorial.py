@@ -26,7 +26,7 @@ TEMPLATES.append((EXAMPLE / "trained.yaml").read_text())
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What step 1 makes, but with random weights."""
+    """The model of step 1, but with random weights."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     words = tokeniser(ToolLookup(), 0)
     model(len(words), 0, words.eos_token_id).save_pretrained(folder)
@@ -79,7 +79,7 @@ def test_its_agents_run_learns_and_proves(
     spoken["base"] |= {"uri": tiny.as_uri(), "sha256": folder_digest(tiny)}
     environment = agent["task"]["external"]["trainingEnvironment"]
     spec = agent["training"]["template"] | {"data": {"environment": environment, "languageModel": spoken}}
-    # As in the tutorial, but for one small round, and with nobody's recorded turns yet.
+    # As in the tutorial, but for one small round, and before any recorded turn.
     spec |= {"totalSteps": 16, "evaluation": {"episodes": 8}}
     spec["hyperparameters"] |= {"batchEpisodes": 16, "experience": "rollouts"}
     order = read_order({"LEARNLOOP_TRAINING_SPEC": json.dumps({"job": "lookups-1", "spec": spec})})

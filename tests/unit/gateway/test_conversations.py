@@ -1,4 +1,4 @@
-"""Which arm a conversation belongs to, and what becomes of it when its process, its arm or its server goes."""
+"""The arm of a conversation, and the conversation's fate when its process, its arm or its server goes."""
 
 import asyncio
 import sqlite3

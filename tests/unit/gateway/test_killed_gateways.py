@@ -1,4 +1,4 @@
-"""What a conversation was asked, and what it proves, outlives the process that was killed in the middle of it."""
+"""A conversation's turns, and its evidence, outlive the process that was killed in the middle of it."""
 
 from pathlib import Path
 

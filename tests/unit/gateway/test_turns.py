@@ -1,4 +1,4 @@
-"""What is sent to the model, what the client gets, and what is recorded of it."""
+"""A turn at the model, at the client, and in the record."""
 
 import json
 from pathlib import Path

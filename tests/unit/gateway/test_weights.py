@@ -1,4 +1,4 @@
-"""What is laid out before a model server starts."""
+"""The files that are laid out before a model server starts."""
 
 import hashlib
 import json

@@ -9,7 +9,7 @@ from testing.fake_programs import Fakes
 
 APT = Path(__file__).resolve().parents[3] / "hack" / "apt"
 
-# Refuses to run beside itself, as apt does on the lock of the package lists.
+# Refuses to run twice, as apt does on the lock of the package lists.
 APT_GET = """
 [[ " $* " == *" --simulate "* ]] && { cat "$FAKE/simulated" 2>/dev/null; exit 0; }
 mkdir "$FAKE/busy" 2>/dev/null || { echo "E: Could not get lock /var/lib/apt/lists/lock."; exit 100; }

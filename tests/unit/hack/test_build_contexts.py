@@ -1,4 +1,4 @@
-"""What a Dockerfile copies is in the build's context: .dockerignore lets through what it names, and nothing else."""
+"""A Dockerfile's sources are in the build's context: .dockerignore lets through those, and nothing else."""
 
 from pathlib import Path
 

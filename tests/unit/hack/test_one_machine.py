@@ -1,4 +1,4 @@
-"""What stands in for a cluster on one machine: server-side apply, and the arithmetic of a Prometheus."""
+"""Stand-ins for a cluster on one machine: server-side apply, and the arithmetic of a Prometheus."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the trainer's Dockerfile does for each accelerator; its commands run, with programs that only note."""
+"""The trainer's Dockerfile for each accelerator; its commands run, with programs that only note."""
 
 import re
 import subprocess

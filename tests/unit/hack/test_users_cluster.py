@@ -14,7 +14,7 @@ ROCM = "registry.example.com/rocm/pytorch:7"
 
 
 def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) -> dict[str, str]:
-    """Image name → the build of it, as Docker was told."""
+    """Image name → the build of it, as Docker got it."""
     fakes = Fakes(tmp_path)
     for name in ("docker", "kind"):
         fakes.program(name)

@@ -14,7 +14,7 @@ Script = list[Callable[[web.Request], Awaitable[web.Response]]]
 
 
 class Wire:
-    """Answers requests in the order of `script`, the last one for ever; remembers what was asked."""
+    """Answers requests in the order of `script`, the last one forever; records the requests."""
 
     def __init__(self) -> None:
         self.script: Script = []

@@ -1,4 +1,4 @@
-"""What the operator says to the data plane, and the token it says it with."""
+"""The operator's requests to the data plane, and their token."""
 
 from pathlib import Path
 from typing import Any

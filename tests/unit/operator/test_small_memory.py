@@ -1,4 +1,4 @@
-"""What the operator holds for each of ten thousand objects: as little as it can, and nothing that is wrong."""
+"""The operator's memory for each of ten thousand objects: as little as it can, and nothing that is wrong."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What speaks with a served model for a world: messages as they came, calls as worlds take them, how it ended."""
+"""The actor between a served model and a world: messages as they came, calls as worlds take them, how it ended."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager

@@ -65,7 +65,7 @@ async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms: An
     assert (first.outcome.episode_return, second.outcome.episode_return) == (1.0, 5.0)
     assert second.metadata["continues"] == first.episode_id
     assert first.last_observation == OBSERVATION, "what it was asked about and could not answer any more"
-    assert second.last_observation is None, "nobody said"
+    assert second.last_observation is None, "not given"
     assert episode.episode_return == 6.0
     assert loop.counters.episodes_withdrawn == 1
     assert arms.canary.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
@@ -74,7 +74,7 @@ async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms: An
 async def test_an_arm_that_does_not_know_its_episode_hands_it_to_stable(
     learn: Make, arms: Any, data_plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arms.canary.arm.episodes, "ids", EpisodeIds("cart", Seal()))  # its key was made anew
+    monkeypatch.setattr(arms.canary.arm.episodes, "ids", EpisodeIds("cart", Seal()))  # its key was replaced
     arms.weigh(100)
     loop = learn(data_url=data_plane.url)
     async with loop.episode("t") as episode:
@@ -281,7 +281,7 @@ async def test_a_throttled_agent_waits_and_one_that_gives_up_is_no_arms_error(
     async with loop.episode("t") as episode:
         for _ in range(2):
             episode.record(await episode.act(OBSERVATION), 1.0)
-    assert loop.counters.request_retries > retries, "it came back when it was told to"
+    assert loop.counters.request_retries > retries, "it came back at the given time"
     arms.stable.route(table(arms=[arm], limits={"per_second": 0.02}))
 
     async def play() -> None:

@@ -71,7 +71,7 @@ async def test_what_was_seen_after_the_last_step_is_recorded(learn: Make, data_p
     )
     await loop.flush(60)
     sent = [Trajectory.model_validate_json(body) for body in data_plane.bodies()]
-    ended, cut = sorted(sent, key=lambda one: one.policy_revision != "r")  # objects are encoded at once, numbers later
+    ended, cut = sorted(sent, key=lambda one: one.policy_revision != "r")  # objects are encoded first, numbers later
     assert [step.observation[3] for step in cut.steps] == [1.0, 2.0, 3.0]  # type: ignore[index]
     assert (cut.last_observation, cut.steps[-1].truncated) == ([0.0, 0.0, 0.0, 4.0], True)
     assert ended.last_observation == {"page": 2}

@@ -55,7 +55,7 @@ async def test_an_opinion_needs_one_scale(learn: Make, data_plane: Any) -> None:
 
 
 async def judged(port: int, learn: Make, opinions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a service saw that takes its time for the first opinion, and was away before."""
+    """The requests of a service that takes its time for the first opinion, and was away before."""
     verdicts: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

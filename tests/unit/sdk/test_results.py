@@ -1,4 +1,4 @@
-"""What an agent says came of its task: kept as it was then, redacted, and valid where it arrives."""
+"""An agent's result of its task: kept as it was then, redacted, and valid where it arrives."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an episode kept becomes a trajectory of the contract, or is refused."""
+"""The steps of an episode become a trajectory of the contract, or is refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whom a policy server serves: accounts of its namespace, and nobody without a token."""
+"""Callers of a policy server: accounts of its namespace, and none without a token."""
 
 import time
 from collections.abc import Iterator

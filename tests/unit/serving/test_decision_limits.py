@@ -91,7 +91,7 @@ def test_a_small_part_is_one_decision_in_a_while(
     assert given(agent_limits, 3) == (1, 20)
     clock[0] += 100
     assert routing.offer(limited(1.0, per_second=5e-324), "test")
-    assert given(agent_limits, 2) == (1, 60), "nobody is told to come back in an eternity"
+    assert given(agent_limits, 2) == (1, 60), "no caller waits for an eternity"
 
 
 def test_a_throttled_request_says_when_to_come_back_and_nothing_of_the_arm(server: LiveServer) -> None:

@@ -1,4 +1,4 @@
-"""What a policy server counts, for itself and for the other arms whose episodes it opens."""
+"""The counters of a policy server, for itself and for the other arms whose episodes it opens."""
 
 from learnloop_api import names
 from learnloop_serving.metrics import Metrics

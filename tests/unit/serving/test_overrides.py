@@ -1,4 +1,4 @@
-"""A person decides in the policy's place: who is told what, and that it is nobody's evidence."""
+"""A person decides in the policy's place: the answers to callers, and no evidence for any arm."""
 
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What is evidence: endings and actions of episodes that a server of this ModelDeployment opened for this arm."""
+"""Evidence: endings and actions of episodes that a server of this ModelDeployment opened for this arm."""
 
 import asyncio
 import time

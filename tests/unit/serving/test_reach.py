@@ -50,7 +50,7 @@ async def test_a_canary_is_reached_once_something_is_ready_at_its_address(start:
         routing, canary = listing(f"http://127.0.0.1:{port}")
         async with knocking(routing) as reach:
             await asyncio.sleep(0.05)
-            assert not reach.reached(canary), "nobody listens there"
+            assert not reach.reached(canary), "no server listens there"
             server = await asyncio.to_thread(start, revision=CANARY, port=port, policy=None)
             await asyncio.sleep(0.05)
             assert not reach.reached(canary), "it listens and is not ready"

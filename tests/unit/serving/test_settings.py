@@ -1,4 +1,4 @@
-"""What the environment of a policy server has to say."""
+"""The settings of a policy server in its environment."""
 
 import os
 from pathlib import Path

@@ -161,7 +161,7 @@ def test_a_receiver_that_refuses_or_is_gone_is_counted_and_users_are_served(star
     eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="refused") == 4, "the arm knows of no shadow")
     stable.route(mirroring(stable, "http://127.0.0.1:9"))
     play(stable, 1.0)
-    eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="unreachable") == 4, "nobody there")
+    eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="unreachable") == 4, "no server there")
 
 
 def test_mirroring_ends_with_the_table_that_names_it_and_with_its_dead_mans_switch(

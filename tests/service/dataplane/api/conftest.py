@@ -1,4 +1,4 @@
-"""A data plane that asks its callers for tokens, with nothing beside it."""
+"""A data plane that asks its callers for tokens, and nothing else."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

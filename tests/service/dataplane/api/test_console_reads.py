@@ -1,4 +1,4 @@
-"""What the console reads of a data plane is there, in the form in which its pages show it."""
+"""The console's reads of a data plane are there, in the form in which its pages show it."""
 
 import time
 from collections.abc import Callable, Iterator

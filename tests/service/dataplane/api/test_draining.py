@@ -1,4 +1,4 @@
-"""A data plane that is told to end serves on while nodes still lead callers to it, and sends them elsewhere."""
+"""A data plane with a stop signal serves on while nodes still lead callers to it, and sends them elsewhere."""
 
 import asyncio
 import os
@@ -44,6 +44,6 @@ async def test_a_data_plane_that_is_told_to_end_is_not_ready_and_serves_on_for_a
                     answer = await connection.get(tenants)
                     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
         finally:
-            process.send_signal(signal.SIGTERM)  # the second one: it ends at once
+            process.send_signal(signal.SIGTERM)  # the second one: it ends immediately
             await asyncio.wait_for(process.wait(), 60)
         assert not list(tmp_path.glob("learnloop-uploads-*"))

@@ -1,4 +1,4 @@
-"""Which routes are an agent's, and which right each other one takes: a new route has to be written down here."""
+"""The routes of an agent, and the right that each other one takes: a new route has to be written down here."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ RIGHTS: dict[Route, str] = {
     ("PUT", "/api/v1/models/{deployment}/decisions/{decision}"): "update deployments",
     ("PUT", "/api/v1/models/{deployment}/gates/{revision}/verdict"): "update deployments",
 }
-"""What destroys data, leaves people out, or decides for others."""
+"""Routes that destroy data, leave people out, or decide for others."""
 OPERATORS = {("PUT", "/api/v1/artifacts/in-use")}
 AGENTS: set[Route] = {
     # Records, stores, recalls, asks to be rewarded or trained: the last with its own rights in Kubernetes.
@@ -64,7 +64,7 @@ AGENTS: set[Route] = {
     ("PUT", "/api/v1/training/runs/{job}/manifest"),
     ("PUT", "/api/v1/models/{deployment}/gates/{job}/report"),
 }
-"""Beside these an agent may read whatever its namespace has."""
+"""In addition an agent may read whatever its namespace has."""
 BODIES: dict[Route, dict[str, Any]] = {
     ("PUT", "/api/v1/artifacts/in-use"): {"sha256": [], "jobs": []},
     ("POST", "/api/v1/memory/forget"): {"agent_id": "a", "budget": 3},
@@ -91,7 +91,7 @@ NARROW: dict[Bearer, tuple[str, set[Route]]] = {
     ),
     "gate suite": (names.GATE_AUDIENCE, {("PUT", "/api/v1/models/{deployment}/gates/{job}/report")}),
 }
-"""What the tokens of ranks and of gate suites open, by their audience; each other route refuses them, reads too."""
+"""The routes of the tokens of ranks and gate suites, by their audience; each other route refuses them, reads too."""
 
 
 OPERATOR = ("learnloop-system", "learnloop-operator")

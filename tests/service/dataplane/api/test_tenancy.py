@@ -89,7 +89,7 @@ async def test_a_token_behind_a_proxy_that_takes_authorization_away_counts_the_s
     for path in ("/api/v1/memory/retrieve", "/api/v1/memory/forget"):
         long = {"Authorization": f"Bearer {cluster.token('red')}", "x-learnloop-token": "x" * 20_000}
         answer = await guarded.client.post(path, json=ask, headers=long)
-        assert answer.status_code == 422, f"{path}: a header that nobody needs is bounded, too"
+        assert answer.status_code == 422, f"{path}: an unused header is bounded, too"
 
 
 async def test_only_the_operator_acts_for_other_namespaces(guarded: Api, cluster: Cluster) -> None:

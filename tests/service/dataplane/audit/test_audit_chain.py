@@ -103,7 +103,7 @@ async def test_what_was_done_is_on_record_once_with_who_did_it(audited: Api) -> 
     assert by_action["memory.deleted"]["actor"] == "anonymous"
     assert by_action["user.opted-out"]["subject"].startswith("user/user:"), "no name of a person is in the chain"
     stored = [record["actor"] for record in records if record["action"] == "memory.stored"]
-    assert sorted(stored) == ["anonymous", "anonymous", "system:learnloop"], "the episode's memory nobody asked for"
+    assert sorted(stored) == ["anonymous", "anonymous", "system:learnloop"], "the episode's memory had no caller"
     one = await audited.call("GET", "/api/v1/audit/records?action=memory.deleted")
     assert [record["action"] for record in one["records"]] == ["memory.deleted"]
     first = await audited.call("GET", "/api/v1/audit/records?limit=3")

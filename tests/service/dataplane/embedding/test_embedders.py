@@ -284,7 +284,7 @@ async def test_a_text_that_the_embedder_fails_on_costs_no_namespace_its_vectors(
 
 async def test_recall_goes_on_by_words_while_the_embedder_is_away(dsn: str, tmp_path: Path) -> None:
     with serving() as url:
-        pass  # its port is free again: nobody answers there
+        pass  # its port is free again: without a server
     values = settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8)
     async with running(**values) as api:
         await store(api, "patient", ["the lighthouse is white", "the ferry is late"])

@@ -1,4 +1,4 @@
-"""A new embedder is staged beside the old one, which answers until all vectors are there, and can come back."""
+"""A new embedder is staged next to the old one, which answers until all vectors are there, and can come back."""
 
 import asyncio
 import re
@@ -128,7 +128,7 @@ async def test_an_embedder_that_finds_less_of_the_agents_own_questions_is_refuse
         assert used is not None
         return used.name
 
-    assert await in_use(worse, None) == "worse", "nobody has asked anything yet"
+    assert await in_use(worse, None) == "worse", "before any question"
     talk = [text for number in range(40) for text in (f"what is in box {number}?", f"box {number} holds lamps")]
     await store(api, "talker", talk, session_id="s")
     assert await in_use(better, worse) == "better"

@@ -1,4 +1,4 @@
-"""What is sealed reads as before for whoever has the keys, and as nothing for whoever has the disk or the database."""
+"""Sealed data reads as before with the keys, and as nothing with the disk or the database alone."""
 
 import asyncio
 import base64
@@ -170,7 +170,7 @@ async def test_a_new_key_wraps_everything_anew_and_then_the_old_one_may_go(dsn: 
         sha256 = await upload(api, b"a model")
         await lived(api, spoken("e-1", ANNA))
     async with running(**settings(dsn, tmp_path, encryption_keys=f"{NEW}\n{OLD}")) as both:
-        # Under load: what is written while keys are wrapped anew is read afterwards.
+        # Under load: what is written while keys are wrapped again is read afterwards.
         await asyncio.gather(*(both.call("POST", "/api/v1/trajectories", 202, json=spoken(f"l-{n}")) for n in range(8)))
 
         async def rewrapped() -> bool:

@@ -162,7 +162,7 @@ async def test_an_event_on_its_way_to_the_stream_is_waited_for_and_erased(wired:
 
 
 async def test_the_receipt_has_its_place_in_the_chain(wired: Api, dsn: str) -> None:
-    receipt = await wired.call("POST", "/api/v1/erasure", json={"agent_id": "nobody-yet"})
+    receipt = await wired.call("POST", "/api/v1/erasure", json={"agent_id": "absent"})
     page = await wired.call("GET", f"/api/v1/audit/records?after={receipt['audit_seq'] - 1}&limit=1")
     [record] = page["records"]
     assert (record["action"], record["hash"]) == ("agent.erased", receipt["audit_hash"])

@@ -1,4 +1,4 @@
-"""A dump of the database alone, restored beside the artifact store as it is now: the erased stay erased."""
+"""A dump of the database alone, restored next to the artifact store as it is now: the erased stay erased."""
 
 import os
 import subprocess

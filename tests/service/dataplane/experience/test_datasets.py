@@ -1,4 +1,4 @@
-"""What learners read: pages that nothing moves, filters that all hold, from PostgreSQL and from the warehouse."""
+"""Learners' reads: pages that nothing moves, filters that all hold, from PostgreSQL and from the warehouse."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime

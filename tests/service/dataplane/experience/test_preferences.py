@@ -1,4 +1,4 @@
-"""What people preferred is kept once, redacted and by pseudonym, read back in pages, and erased with the person."""
+"""A preference is kept once, redacted and by pseudonym, read back in pages, and erased with the person."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The figures of an agent by week, counted from what is stored, and from nobody else's."""
+"""The figures of an agent by week, counted from what is stored, and from no other agent's."""
 
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -51,7 +51,7 @@ async def test_success_time_turns_satisfaction_and_deployments_are_counted_by_we
     assert (week["episodes"], week["rated"], week["satisfaction"]) == (36, 1, 1.0)
     assert week["success_rate"] == pytest.approx((6 + 12) / 36)
     assert (week["turns"], week["completion_seconds"]) == (4.0, 1.0)
-    assert (week["promotions"], week["rollbacks"]) == (0, 0), "a first model is no promotion, silence no rollback"
+    assert (week["promotions"], week["rollbacks"]) == (0, 0), "neither a first model nor silence counts"
     assert week["deployment_success_rate"] is None
     await _play(api, "new-1", 10.0)
     old, new = await _weeks(api)

@@ -1,4 +1,4 @@
-"""JetStream: nothing lost, nothing doubled, nothing invalid stored, whoever is killed."""
+"""JetStream: nothing lost, nothing doubled, nothing invalid stored, whatever is killed."""
 
 import asyncio
 import json

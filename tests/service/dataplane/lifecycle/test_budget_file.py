@@ -13,7 +13,7 @@ from .test_budgets import path, used
 
 
 class BudgetRig:
-    """What the operator would write."""
+    """The file as the operator would write it."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

@@ -151,6 +151,6 @@ async def test_what_an_agent_is_given_in_bulk_is_held_to_its_budget_at_once(dsn:
         exported = (await api.client.get("/api/v1/memory/export?agent_id=source", headers=TEAM)).content
         budget = MemoryBudget(memories=3)
         assert await api.memory.budgets.put("team-a", "imported", budget)
-        assert not await api.memory.budgets.put("team-a", "imported", budget), "the same again is no news"
+        assert not await api.memory.budgets.put("team-a", "imported", budget), "the same again changes nothing"
         await api.call("POST", "/api/v1/memory/import?agent_id=imported", 201, content=exported)
         await used(api, "imported", 3)

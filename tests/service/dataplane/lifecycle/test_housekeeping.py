@@ -1,4 +1,4 @@
-"""Housekeeping costs nothing true: what is no junk stays, and what was thrown out does not come back."""
+"""Housekeeping costs nothing true: only junk goes, and it does not come back."""
 
 from learnloop_dataplane.erasure.rows_and_retention import Retention
 

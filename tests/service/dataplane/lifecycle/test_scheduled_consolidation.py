@@ -1,4 +1,4 @@
-"""Consolidation that nobody asked for, on the real PostgreSQL."""
+"""Consolidation without a request, on the real PostgreSQL."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def live(api: Api, agent: str, episodes: int, first: int = 0) -> None:
 
 
 async def passes(dsn: str, agent: str) -> list[Any]:
-    """What the audit trail says of them, sealed or not."""
+    """Their records in the audit trail, sealed or not."""
     async with superuser(dsn) as connection:
         rows = await connection.fetch(
             "SELECT actor, detail::jsonb ->> 'looked_at' AS looked_at FROM (SELECT actor, action, subject, detail::text"

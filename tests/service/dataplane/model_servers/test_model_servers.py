@@ -54,7 +54,7 @@ def serving(answer: Answer) -> Iterator[Served]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             served.requests.append((self.path, self.headers["authorization"], body))
-            with suppress(BrokenPipeError, ConnectionResetError):  # whoever asked may have gone
+            with suppress(BrokenPipeError, ConnectionResetError):  # the caller may have gone
                 served.answer(self, body)
 
         def log_message(self, format: str, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""What goes through the outbox: written once, published at least once, seen once."""
+"""Events of the outbox: written once, published at least once, seen once."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Password and issuer of a NATS cluster are rotated under load: whoever may come is let in."""
+"""Password and issuer of a NATS cluster are rotated under load: every permitted client is let in."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ NEW_SEED = base64.b64encode(bytes(range(32, 64))).decode()
 
 
 class Installation:
-    """Three servers, the data plane's pods beside them, and a tenant that never stops publishing."""
+    """Three servers, the data plane's pods next to them, and a tenant that never stops publishing."""
 
     def __init__(self, servers: NatsCluster, folder: Path, values: dict[str, Any], token: Callable[[], str]) -> None:
         self.servers, self._folder, self._values, self._token = servers, folder, values, token
@@ -33,7 +33,7 @@ class Installation:
         self._pod, self._plane = AsyncExitStack(), list[Api]()
 
     async def replace_plane(self, **secrets: str) -> None:
-        """A new pod of the data plane begins beside the old one, which ends when the new one is ready."""
+        """A new pod of the data plane begins next to the old one, which ends when the new one is ready."""
         old, self._pod = self._pod, AsyncExitStack()
         values = {**self._values, **secrets, "nats_url": self.servers.url, "nats_user": "learnloop"}
         api = await self._pod.enter_async_context(running(**values))

@@ -202,6 +202,6 @@ def _kill(product: Product) -> None:
 
 
 def _sent(recorder: Recorder) -> Counter[str]:
-    """How many different ids each run was told of by."""
+    """The number of different ids of each run's notifications."""
     ids = {(json.loads(body)["subject"], json.loads(body)["id"]) for body in recorder.bodies("/ops")}
     return Counter(subject for subject, _ in ids)

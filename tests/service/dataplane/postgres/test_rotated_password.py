@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
 
 
 async def user(dsn: str) -> str | None:
-    """Who is let in by this address; None: it is refused."""
+    """The user of this address; None: it is refused."""
     try:
         connection = await asyncpg.connect(dsn)
     except asyncpg.InvalidAuthorizationSpecificationError:

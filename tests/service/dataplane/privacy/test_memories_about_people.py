@@ -1,4 +1,4 @@
-"""Memories that say whom they are about go with that person."""
+"""Memories that name a person go with that person."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Feedback of people counts, once for each; whoever opted out leaves no trace."""
+"""Feedback of people counts, once for each; opting out leaves no trace."""
 
 import json
 import os

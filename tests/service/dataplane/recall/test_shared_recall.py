@@ -1,4 +1,4 @@
-"""Recall over a group or a namespace: one ranking, whoever remembers; and nothing of any other namespace."""
+"""Recall over a group or a namespace: one ranking for all agents, and nothing of any other namespace."""
 
 import json
 from pathlib import Path

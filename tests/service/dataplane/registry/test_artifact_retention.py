@@ -74,7 +74,7 @@ async def test_an_artifact_goes_after_its_time_unless_it_is_in_use(swift: Api, d
     assert await tell(swift, namespace, served) == {"artifacts_deleted": 1, "checkpoints_deleted": 0}
     assert [await there(swift, namespace, sha256) for sha256 in (served, idle, fresh)] == [True, False, True]
     assert await on_record(swift, namespace, "artifact.deleted") == [(f"artifact/{idle}", {"unused_days": 90})]
-    assert await tell(swift, namespace) == {"artifacts_deleted": 0, "checkpoints_deleted": 0}, "its time counts anew"
+    assert await tell(swift, namespace) == {"artifacts_deleted": 0, "checkpoints_deleted": 0}, "its time restarts"
     assert await there(swift, namespace, served)
 
 

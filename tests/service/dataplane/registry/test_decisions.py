@@ -1,4 +1,4 @@
-"""What people decide about rollouts, and who had an agent train, goes into the audit chain, once each."""
+"""People's decisions about rollouts and orders to train go into the audit chain, once each."""
 
 from typing import Any
 

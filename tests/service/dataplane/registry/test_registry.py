@@ -161,7 +161,7 @@ async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, s3: Any) -> Non
 async def test_a_checkpoint_that_was_begun_before_a_training_job_waited_for_the_run_is_not_kept(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever knows a job's name could plant what its gang goes on from: by bytes that are sent slowly."""
+    """Knowing a job's name must not let a caller plant its gang's checkpoint: by bytes that are sent slowly."""
     jobs: set[str] = set()
 
     async def request(_: KubeApi, method: str, path: str, **__: Any) -> Any:

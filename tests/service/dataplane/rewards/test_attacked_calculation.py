@@ -1,4 +1,4 @@
-"""POST /api/v1/rewards/calculate with what nobody honest sends: refused at once, with the field and the fix."""
+"""POST /api/v1/rewards/calculate with hostile bodies: refused immediately, with the field and the fix."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""What an agent that helped another one learns from: its part of the task's reward, once, and nobody else's."""
+"""An agent that helped another one learns from its own part of the task's reward, once."""
 
 from typing import Any
 
@@ -151,7 +151,7 @@ async def test_what_others_would_have_got_is_put_on_the_scale_of_the_stored_rewa
 
     [mate] = await eventually(divided)
     whole = mate["shaped_reward"]
-    # The winner's reward is (1 - 0.25)/0.433. Without the mate nobody wins, so the mate has the whole distance of the
+    # The winner's reward is (1 - 0.25)/0.433. Without the mate none wins, so the mate has the whole distance of the
     # scale from a loss to a win, 1/0.433, and half of what is missing to the reward.
     distance = 1 / 0.4330127
     assert whole == pytest.approx(0.75 * distance)

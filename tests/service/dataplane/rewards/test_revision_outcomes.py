@@ -1,4 +1,4 @@
-"""What each revision's episodes earn, counted by the data plane."""
+"""The earnings of each revision's episodes, counted by the data plane."""
 
 from typing import Any
 

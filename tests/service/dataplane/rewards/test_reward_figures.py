@@ -1,4 +1,4 @@
-"""What Prometheus reads of agents after their episodes were rewarded."""
+"""Prometheus' metrics of agents after their episodes were rewarded."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families

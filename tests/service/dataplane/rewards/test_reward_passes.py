@@ -22,7 +22,7 @@ SPACE = "team-a"
 
 
 def untold(namespace: str) -> None:
-    """No background work is told of anything: each test starts the passes itself."""
+    """Background work gets no wake-up: each test starts the passes itself."""
 
 
 FEEDBACK = """
@@ -76,7 +76,7 @@ async def _counts(dsn: str, agent: str) -> tuple[int, int, int, int]:
 
 
 async def _read(db: Database, whose: Weigher) -> tuple[Any, ...]:
-    """What a pass has in hand before it writes: statistics before and after, and the rewards."""
+    """The data of a pass before it writes: statistics before and after, and the rewards."""
     policy = await Policies(db, untold).get(SPACE, whose.policy, whose.revision)
     assert policy is not None
     rows, before = await pending(db, SPACE, whose, 100, with_steps=False)
@@ -163,7 +163,7 @@ async def test_a_backlog_is_written_by_key_also_where_statistics_know_of_none(db
         key = (SPACE, whose.agent, whose.policy, whose.revision)
         [plan] = await statement.explain(*key, True, before.count, *astuple(after), *columns)
     ways = {way for node in _nodes(plan["Plan"]) if (way := _read_by(node, "trajectories"))}
-    assert ways <= {"trajectories_pkey", "Seq Scan"}  # the table is a few pages, which are read at once
+    assert ways <= {"trajectories_pkey", "Seq Scan"}  # the table is a few pages, which are read in one go
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Outputs that evaluators score, and rewards that several agents share: asked at once, and of stored episodes."""
+"""Outputs that evaluators score, and rewards that several agents share: on request, and of stored episodes."""
 
 import asyncio
 import json
@@ -223,5 +223,5 @@ async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
 
         begin = time.monotonic()
         await eventually(rewarded, 15)
-        assert time.monotonic() - begin < 10, "the first four answers take 20 seconds until nobody waits for them"
+        assert time.monotonic() - begin < 10, "the first four answers take 20 seconds until their callers give up"
     server.close()

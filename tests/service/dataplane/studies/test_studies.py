@@ -1,4 +1,4 @@
-"""Studies on real PostgreSQL: no trial is lost or doubled, whoever dies; nobody sees another namespace's."""
+"""Studies on real PostgreSQL: no trial is lost or doubled, whatever dies, and no namespace sees another's."""
 
 import asyncio
 from pathlib import Path

@@ -136,7 +136,7 @@ async def test_what_the_server_acknowledged_is_on_disk(engine: str) -> None:
 
 
 async def test_a_server_that_is_not_there_is_unavailable_within_its_time() -> None:
-    warehouse = ClickHouse("clickhouse://nobody:secret@127.0.0.1:9/none", days=30, timeout=2)
+    warehouse = ClickHouse("clickhouse://absent:secret@127.0.0.1:9/none", days=30, timeout=2)
     with pytest.raises(Unavailable):
         await asyncio.wait_for(warehouse.insert([row("lost")]), 120)
     await warehouse.close()
@@ -280,7 +280,7 @@ async def test_old_episodes_stay_until_the_warehouse_has_them(dsn: str, tmp_path
                 "WHERE namespace = 'old' AND trajectory_id = 'long-ago'"
             )
 
-    dead = "clickhouse://nobody@127.0.0.1:9/none"
+    dead = "clickhouse://absent@127.0.0.1:9/none"
     async with running(**settings(dsn, tmp_path, warehouse=dead)) as api:
         await registered(api, "veteran", "old")
         await stored(api, "long-ago", "veteran", "old", episode_return=7.0)

@@ -60,7 +60,7 @@ def test_servers_that_keep_something_are_never_together_where_that_is_required(r
         for name in ("learnloop-nats-cluster", "learnloop-prometheus"):
             anti = pod(release, "StatefulSet", name)["affinity"]["podAntiAffinity"]
             assert list(anti) == [f"{rule}DuringSchedulingIgnoredDuringExecution"]
-        # A pod of the next version must find a place beside those of this one.
+        # A pod of the next version must find a place next to those of this one.
         anti = pod(release, "Deployment", "learnloop-data")["affinity"]["podAntiAffinity"]
         assert list(anti) == ["preferredDuringSchedulingIgnoredDuringExecution"]
 

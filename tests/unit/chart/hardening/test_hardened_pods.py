@@ -1,4 +1,4 @@
-"""What hardening guides ask of workloads, for every pod of the chart, however it is installed. See SECURITY.md."""
+"""The rules of hardening guides for workloads, for every pod of the chart, however it is installed. See SECURITY.md."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Traces: nothing is set where nobody asks for them."""
+"""Traces: nothing is set without a request."""
 
 from ..conftest import Render
 

@@ -1,4 +1,4 @@
-"""Who may report a run, and who is more than an agent; the API server is played."""
+"""The rights to report a run, and rights beyond an agent's; the API server is played."""
 
 from collections.abc import Mapping
 from typing import Any

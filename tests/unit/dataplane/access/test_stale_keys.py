@@ -1,4 +1,4 @@
-"""Keys that the cluster withdrew are not believed for ever where its API server is away."""
+"""Keys that the cluster withdrew are not believed forever where its API server is away."""
 
 from pathlib import Path
 from typing import Any

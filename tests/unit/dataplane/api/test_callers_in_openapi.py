@@ -1,4 +1,4 @@
-"""What OpenAPI says of who calls, which no route has as parameters of its own."""
+"""OpenAPI's description of the caller, which no route has as parameters of its own."""
 
 from learnloop_dataplane.api.app import create_app
 from learnloop_dataplane.api.route_input import IDENTITY_PARAMETERS

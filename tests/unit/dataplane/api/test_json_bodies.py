@@ -1,4 +1,4 @@
-"""What the data plane takes for a valid body, and what its document says about it."""
+"""Bodies that the data plane takes for valid, and its document about them."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a caller may send has an end: a number without one meets a column that has."""
+"""A caller's input is bounded: a number without one meets a column that has."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""A few places for all namespaces: who floods waits for itself, and a neighbour's first question is asked at once."""
+"""A few places for all namespaces: a flood waits for itself, and a neighbour's first question does not wait."""
 
 import asyncio
 from collections import Counter

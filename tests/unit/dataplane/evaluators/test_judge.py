@@ -21,7 +21,7 @@ Answer = Callable[[dict[str, Any], asyncio.StreamWriter], Any]
 
 @asynccontextmanager
 async def served(answer: Answer, seconds: float = 30.0) -> AsyncIterator[tuple[JudgeClient, list[dict[str, Any]]]]:
-    """A judge behind a real socket, that answers as it is told."""
+    """A judge behind a real socket, with a given answer."""
     bodies: list[dict[str, Any]] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

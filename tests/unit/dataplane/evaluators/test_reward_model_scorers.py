@@ -190,7 +190,7 @@ async def test_a_slow_moment_leaves_the_score_pending_and_no_score_for_ever(
         slow.setattr(scorers_module, "SCORE_SECONDS", 0.0)
         with pytest.raises(Unavailable):
             await score(spec(), Case(task="q", output="good"), tools)
-    # The next question is asked at once: what the model fails on holds up no other episode.
+    # The next question goes through immediately: what the model fails on holds up no other episode.
     assert (await score(spec(), Case(task="q", output="good"), tools)).value
     process_of(scorers).send_signal(signal.SIGSTOP)
     died = asyncio.create_task(score(spec(), Case(task="q", output="good"), tools))

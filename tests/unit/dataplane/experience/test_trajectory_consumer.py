@@ -1,4 +1,4 @@
-"""What becomes of a batch of which one message makes PostgreSQL fail."""
+"""The fate of a batch in which one message makes PostgreSQL fail."""
 
 import asyncio
 import json

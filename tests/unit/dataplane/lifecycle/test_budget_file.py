@@ -20,7 +20,7 @@ async def test_what_the_file_says_now_holds_for_its_namespace_alone(tmp_path: Pa
     metrics, path = Metrics(), tmp_path / "budgets.json"
     file = BudgetFile(path, metrics)
     path.write_text(GOOD)
-    assert not file.of("ns"), "nobody has looked"
+    assert not file.of("ns"), "before the first look"
     await file.look()
     assert file.of("ns") == {"a": ToldAgent(memories=3)}
     assert not file.of("other")

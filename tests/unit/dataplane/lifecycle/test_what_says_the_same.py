@@ -1,4 +1,4 @@
-"""What says the same, and what only looks like it."""
+"""Texts that say the same, and texts that only look like it."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""An episode of text is told in a few lines, whatever shape its steps have; one of numbers is not."""
+"""An episode of text becomes a few lines, whatever shape its steps have; one of numbers is not."""
 
 from typing import Any
 

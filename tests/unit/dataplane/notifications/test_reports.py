@@ -1,4 +1,4 @@
-"""What a report says, and when it is due."""
+"""The content of a report, and its time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

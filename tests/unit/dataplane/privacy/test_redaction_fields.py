@@ -1,4 +1,4 @@
-"""What may lie in the stream for a month is the same whoever published it: the SDK or the data plane."""
+"""The SDK and the data plane redact the same fields of messages, which lie in the stream for a month."""
 
 import json
 from typing import Any

@@ -47,7 +47,7 @@ def test_only_an_order_to_forget_everything_ends_everything() -> None:
 
 @pytest.mark.parametrize(("rule", "withdrawal", "other"), STATEMENTS["withdrawal"]["all"])
 def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdrawal: str, other: str) -> None:
-    for speaker in ("user", "", "Eve"):  # of nobody, it is everybody's
+    for speaker in ("user", "", "Eve"):  # without a speaker, it is everybody's
         contents = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
         kinds = in_force(contents, question_of("", ANALYZER).withdrawing).tolist()
         assert kinds[0] == (kind_of(rule) if speaker == "Eve" else Kind.STATEMENT)

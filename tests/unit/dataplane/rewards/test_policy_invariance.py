@@ -29,7 +29,7 @@ class World:
         return {"observation": [0.0, float(self.potentials[state])], "action": 0, "terminated": ends}
 
     def bonus(self, state: int, following: int | None) -> float:
-        """What the product adds to a step from one state to the next, None the end."""
+        """The product's addition to a step from one state to the next, None the end."""
         if following is None:
             return potential_terms(self.rule, [self.step(state, ends=True)])[0]
         return potential_terms(self.rule, [self.step(state), self.step(following)])[0]

@@ -1,4 +1,4 @@
-"""What a RewardPolicy makes of an episode: components, shaping, normalisation, bounds, constraints, credit."""
+"""A RewardPolicy's reward of an episode: components, shaping, normalisation, bounds, constraints, credit."""
 
 import math
 from typing import Any

@@ -46,7 +46,7 @@ FORGED = {
     "reads the environment and the input": "import os\ndef f(x): return [dict(os.environ), os.read(0, 10**6).decode()]",
     "writes to all that its runner has open": "import os\ndef f(x):\n    for pipe in range(12):\n        try: "
     f"os.write(os.open(f'/proc/{{os.getppid()}}/fd/{{pipe}}', 1), {PASSED!r})\n        except OSError: pass\n",
-    "returns what is no JSON": "def f(x): return float('nan')",
+    "returns another thing than JSON": "def f(x): return float('nan')",
 }
 WRITTEN: tuple[Any, ...] = (
     [0, {"passed": True}],

@@ -79,10 +79,10 @@ HOSTILE = {
     "writes without end": "def f(x):\n    while True: print('x' * 100000)",
     "reports without end": "import os\ndef f(x):\n    while 1:\n        for n in range(9): os.write(n, b'[0]' * 999)",
     "takes all memory": "def f(x): return len(bytearray(10**9))",
-    "ends at once": "import os\nos._exit(0)",
+    "ends immediately": "import os\nos._exit(0)",
     "ends politely": "raise SystemExit(0)",
     "signals everybody": "import os, signal\ndef f(x): os.kill(os.getppid(), signal.SIGKILL); return 0",
-    "is no Python": "def f(x: return",
+    "is not Python": "def f(x: return",
     "fills the disk": "def f(x):\n    with open('/tmp/learnloop-filled', 'w') as one:\n        one.write('x' * 10**8)",
     "dies": "import sys\nsys.setrecursionlimit(10**9)\ndef f(x): return f(x)",
 }

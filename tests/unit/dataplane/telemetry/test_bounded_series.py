@@ -63,7 +63,7 @@ def test_ten_thousand_agents_leave_a_bounded_number_of_series_of_every_metric(fi
         name, labels = getattr(collector, "_name", ""), set(getattr(collector, "_labelnames", ()))
         if FROM_USERS & labels and name not in names_:
             unfilled.add(name)
-    assert {name for name in unfilled if not name.startswith("learnloop_training_")} == set(), "told by nobody here"
+    assert {name for name in unfilled if not name.startswith("learnloop_training_")} == set(), "without a source here"
 
 
 def test_nothing_that_was_counted_is_lost_and_no_gauge_speaks_for_many(filled: Metrics) -> None:

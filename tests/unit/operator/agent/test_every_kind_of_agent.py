@@ -135,7 +135,7 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(
     assert job["spec"]["data"]["learningAgentRef"] == {"name": "la"}
     assert job["spec"]["data"]["filter"]["tasks"] == ["t"]
     assert model(plan) == spaces, "and it begins with chance"
-    assert not [item for item in plan.apply if item["kind"] == "Deployment"], "nobody plays for it"
+    assert not [item for item in plan.apply if item["kind"] == "Deployment"], "no actor plays for it"
 
 
 @pytest.mark.parametrize(

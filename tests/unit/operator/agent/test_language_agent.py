@@ -1,4 +1,4 @@
-"""An agent that speaks: its base model serves first, its runs learn it, and nothing of numbers is made beside it."""
+"""An agent that speaks: its base model serves first, its runs learn it, and nothing of numbers is made."""
 
 from typing import Any
 

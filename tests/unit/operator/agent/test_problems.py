@@ -1,4 +1,4 @@
-"""What an agent's status says about a spec that the API server had to let through."""
+"""An agent's status for a spec that the API server had to let through."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who had an agent train is told to the audit chain once, under one identity, whoever tells it."""
+"""An order to train reaches the audit chain once, under one identity, from every source."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +18,7 @@ def test_an_order_to_train_is_told_with_the_name_and_the_run_that_began() -> Non
     assert announcement.call.path == f"/api/v1/agents/la/training-orders/{announcement.identity}"
     assert announcement.call.body["by"] == "alice@example.com"
     assert announcement.call.body["job"] == "la-1"
-    assert announcement.call.body["verified"] is False, "nobody checks names here"
+    assert announcement.call.body["verified"] is False, "names are not checked here"
 
 
 def test_a_new_leader_tells_the_same_again_for_an_hour() -> None:

@@ -1,4 +1,4 @@
-"""What the operator's pods are told about TLS."""
+"""The TLS settings of the operator's pods."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What others wrote cannot act: not on a terminal, not in markdown, and not as a line of ours."""
+"""Foreign text cannot act: not on a terminal, not in markdown, and not as a line of ours."""
 
 import json
 import re

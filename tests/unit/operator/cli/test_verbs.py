@@ -70,7 +70,7 @@ def rollout(**fields: Any) -> Objects:
 
 
 def printed(cluster: Objects, verb: str) -> str:
-    """What the annotation says without its time; nothing else was written."""
+    """The annotation without its time; nothing else was written."""
     assert set(cluster.annotations) == {verb_annotation(verb)}
     what, _, rest = cluster.annotations[verb_annotation(verb)].partition(" at ")
     assert rest.partition(" by ")[0].endswith("Z")

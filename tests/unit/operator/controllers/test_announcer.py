@@ -1,4 +1,4 @@
-"""The data plane is told what serves and what was rolled back: each change once, in order, and nobody waits for it."""
+"""The data plane learns of served and rolled-back models: each change once, in order, without a wait."""
 
 import asyncio
 import json

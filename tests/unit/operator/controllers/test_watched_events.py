@@ -1,4 +1,4 @@
-"""Which objects an event marks, whether it is news, and how soon they are looked at."""
+"""The objects that an event marks, whether it is news, and how soon they are looked at."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is in use is told as it stands in the cluster, and when that cannot be seen nothing is told."""
+"""Artifacts in use are reported as the cluster has them, and not at all when that cannot be seen."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ async def test_each_namespace_is_told_and_one_that_cannot_be_seen_is_not(wire: A
         await keeper.tell("ns")
     running = asyncio.create_task(keeper.run(first=0.0, every=0.01))
     await asyncio.sleep(0.1)
-    assert not running.done(), "a refusal is no reason to stop"
+    assert not running.done(), "a refusal does not stop it"
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

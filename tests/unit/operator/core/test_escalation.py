@@ -1,4 +1,4 @@
-"""Hostile PodOptions, every field, get nobody anything by what the operator renders, and the attack itself can see."""
+"""Hostile PodOptions, every field, gain nothing by what the operator renders, and the attack itself can see."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A pod that cannot start says why, and so does whoever cannot make it."""
+"""A pod that cannot start says why, and so does a controller that cannot make it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -37,7 +37,7 @@ Manifests = Iterable[Any]
 
 
 def training(name: str = "t", network: WorkloadNetwork | None = USUAL, **changes: Any) -> Manifests:
-    """What begins an attempt."""
+    """The plan that begins an attempt."""
     snapshot = situation(object=resource(name=name), spec=spec(**changes))
     backends = Backends(defaults=replace(DEFAULTS, data_url=DATA_URL, network=network))
     return launch(snapshot, backends, 0, "").apply
@@ -128,7 +128,7 @@ def test_an_address_that_cannot_be_read_opens_nothing_and_ends_no_pass() -> None
 
 
 def test_a_rule_of_the_namespace_adds_to_ours() -> None:
-    """Who owns the namespace lets more through without us."""
+    """The owner of the namespace lets more through without us."""
     own = {
         "metadata": {"namespace": "ns"},
         "spec": {

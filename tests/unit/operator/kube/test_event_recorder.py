@@ -1,4 +1,4 @@
-"""Events: told beside the work, never in its way."""
+"""Events: sent next to the work, never in its way."""
 
 import asyncio
 from typing import Any

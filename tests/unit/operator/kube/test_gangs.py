@@ -1,4 +1,4 @@
-"""Which object runs a TrainingJob's gang: whichever is its own, on whichever backend the cluster has."""
+"""The object that runs a TrainingJob's gang: its own, on whichever backend the cluster has."""
 
 from typing import Any
 

@@ -43,7 +43,7 @@ async def test_a_webhook_that_is_down_is_no_api_server_that_is_down(wire: Any, k
     wire.answer(500, {"kind": "Status", "status": "Failure", "reason": "InternalError", "message": cause, "code": 500})
     with pytest.raises(WebhookUnavailable, match="vjobset"):
         await kube.get(POD, "ns", "t")
-    assert len(wire.requests) == 1, "neither tried again at once nor a reason to slow all other writes down"
+    assert len(wire.requests) == 1, "neither tried again immediately nor a reason to slow all other writes down"
 
 
 async def test_a_field_that_a_kinds_definition_lacks_is_no_fault_that_passes(wire: Any, kube: KubeClient) -> None:
@@ -244,7 +244,7 @@ async def test_a_field_that_is_no_longer_wanted_is_a_difference(wire: Any, kube:
     stored = json.loads(wire.requests[-1][2])
     stored["metadata"] |= {"uid": "u", "resourceVersion": "7"}
     await kube.apply(manifest, "m", live=stored)
-    assert len(wire.requests) == 1, "the same again is no write"
+    assert len(wire.requests) == 1, "the same again is not written"
     wire.answer(200, stored)
     await kube.apply({**manifest, "data": {"a": "1"}}, "m", live=stored)
     assert len(wire.requests) == 2

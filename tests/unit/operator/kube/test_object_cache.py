@@ -34,7 +34,7 @@ def version(cache: ObjectCache, name: str = "d") -> str | None:
 def test_an_entry_only_ever_moves_forward() -> None:
     cache = ObjectCache(CACHED)
     assert cache.put(DEPLOYMENT, deployment(5))
-    assert not cache.put(DEPLOYMENT, deployment(5)), "the echo of a write is no news"
+    assert not cache.put(DEPLOYMENT, deployment(5)), "the echo of a write changes nothing"
     assert not cache.put(DEPLOYMENT, deployment(4)), "a late event is older than our own write"
     assert version(cache) == "5"
 
@@ -235,6 +235,6 @@ async def test_a_router_that_cannot_be_told_holds_no_write_of_a_rollout_up() -> 
     errors: list[str] = []
     telling.recorder.note = lambda _, notice: errors.append(f"{notice.reason}: {notice.message}")  # type: ignore[method-assign]
     await telling.apply(MODEL_DEPLOYMENT, snapshot(), plan)
-    assert kube.wrote == ["md-routing", "md-routing"], "the table, and what the next router is told"
+    assert kube.wrote == ["md-routing", "md-routing"], "the table, and the next router's configuration"
     assert kube.statuses == ["3"], "the status is written"
     assert errors == ["RegistrationFailed: ConfigMap tensorzero: configmaps: no right"]

@@ -1,4 +1,4 @@
-"""What the operator counts of loops: once each, from what it writes, and bounded."""
+"""The operator's counts of loops: once each, from what it writes, and bounded."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def ended(reason: str) -> dict[str, Any]:
 
 
 def test_a_run_that_fails_its_gates_is_not_one_that_is_done() -> None:
-    """What the data plane counted as done was every run that had a manifest."""
+    """Runs that the data plane counted as done: every run that had a manifest."""
     job = situation("TrainingJob", RUNNING, **{"learnloop.dev/learning-agent": "pole"})
     counted = {reason: happenings("TrainingJob", job, Plan(ended(reason))) for reason in ("GatesFailed", "Validated")}
     assert counted["GatesFailed"] == (
@@ -96,7 +96,7 @@ def test_the_series_of_what_is_no_agents_exist_before_its_first_failure(kind: st
     registry = CollectorRegistry()
     LoopMetrics(registry).stands(kind, "team", "x", Plan({}))
     value = registry.get_sample_value(metric, {"namespace": "team", "agent": "_none", "result": result})
-    assert value == 0.0, "increase() sees no first one, and nobody would be alerted"
+    assert value == 0.0, "increase() misses a first one, and its alert"
 
 
 def test_the_series_of_an_object_go_with_it() -> None:

@@ -1,4 +1,4 @@
-"""What hardening guides ask of workloads, for every pod that the operator makes. SECURITY.md has the table."""
+"""The rules of hardening guides for workloads, for every pod that the operator makes. SECURITY.md has the table."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ ACCEPTED = {
     ("actor", "no startupProbe"): "actors listen on no port: they end when they cannot play, and start again",
     ("actor", "no livenessProbe"): "the same",
     ("actor", "no readinessProbe"): "the same",
-    ("model-server", "no startupProbe"): "it listens for its own pod alone; the gateway beside it answers for both",
+    ("model-server", "no startupProbe"): "it listens for its own pod alone; the gateway next to it answers for both",
     ("model-server", "no livenessProbe"): "the same",
     ("model-server", "no readinessProbe"): "the same",
 }
@@ -29,7 +29,7 @@ ACCEPTED = {
 
 
 def completed(item: dict[str, Any]) -> dict[str, Any]:
-    """A TrainJob as its runtime completes it: it names the image and the resources beside the patch of the pod."""
+    """A TrainJob as its runtime completes it: it names the image and the resources next to the patch of the pod."""
     if item["kind"] != "TrainJob":
         return item
     trainer = item["spec"]["trainer"]

@@ -1,4 +1,4 @@
-"""Rewards and opinions beside what Prometheus counts: asked once for each window, and missing for a reason."""
+"""Rewards and opinions next to Prometheus' counts: asked once for each window, and missing for a reason."""
 
 from typing import Any
 

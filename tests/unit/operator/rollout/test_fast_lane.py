@@ -1,4 +1,4 @@
-"""What a decision makes of the fast lane's evidence."""
+"""Decisions by the fast lane's evidence."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -98,7 +98,7 @@ def test_a_gross_breach_under_guard_swaps_back() -> None:
         replace(broken(), seen_at=None),
         watched(),
     ],
-    ids=["nobody asked", "old news", "another rollout", "never seen", "nothing happened"],
+    ids=["no request", "old news", "another rollout", "never seen", "nothing happened"],
 )
 def test_without_a_fresh_breach_of_this_rollout_the_canary_holds(direct: PodEvidence | None) -> None:
     plan = decide(snapshot(direct))

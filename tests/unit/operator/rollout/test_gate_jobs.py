@@ -1,4 +1,4 @@
-"""The Jobs of gates: what they may, what they see, and what they are told."""
+"""The Jobs of gates: their rights, their view, and their settings."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ DATA = "https://learnloop-data.learnloop-system.svc:8443"
 
 
 def objects(suite: dict[str, Any], **defaults: Any) -> dict[str, dict[str, Any]]:
-    """What the operator makes for a candidate at its gates, by kind, the first of each, and by name."""
+    """The operator's objects for a candidate at its gates, by kind, the first of each, and by name."""
     cluster = GatedCluster()
     del cluster.spec["gates"]
     cluster.run(4)

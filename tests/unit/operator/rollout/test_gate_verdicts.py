@@ -1,4 +1,4 @@
-"""What a suite's report proves: a whole and timely one whose bound holds passes, and nothing else does."""
+"""A suite's report as a proof: a whole and timely one whose bound holds passes, and nothing else does."""
 
 import random
 from dataclasses import replace

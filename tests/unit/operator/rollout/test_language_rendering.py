@@ -1,4 +1,4 @@
-"""Manifests of an arm that speaks: the gateway, the model server beside it, and what fetches its weights."""
+"""Manifests of an arm that speaks: the gateway, the model server next to it, and what fetches its weights."""
 
 import json
 from dataclasses import replace

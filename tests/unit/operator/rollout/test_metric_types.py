@@ -1,4 +1,4 @@
-"""What each type of metric claims: latency and queries as rates."""
+"""The claims of each type of metric: latency and queries as rates."""
 
 from math import inf
 from typing import get_args

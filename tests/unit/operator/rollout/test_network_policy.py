@@ -1,4 +1,4 @@
-"""Who reaches the policy servers, and whom they serve: what the installation decides, in manifests."""
+"""Callers of the policy servers, and clients that they serve: what the installation decides, in manifests."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is read out of Prometheus' answers: histograms, clocks, rates, and numbers that are none."""
+"""The content of Prometheus' answers: histograms, clocks, rates, and numbers that are none."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ async def test_a_latency_that_is_no_number_holds_and_says_that_it_is_none() -> N
 
 
 class Crowd(Prometheus):
-    """Counts how many of the user's queries are asked at once."""
+    """Counts how many of the user's queries are asked simultaneously."""
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:9")

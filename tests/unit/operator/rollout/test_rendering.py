@@ -167,10 +167,10 @@ def test_leaving_gateway_mode_removes_the_route_before_the_table_forgets_it() ->
 
 
 def test_an_unresolved_model_holds_and_names_the_field() -> None:
-    situation = snapshot({"model": {"learningAgentRef": {"name": "nobody"}}})
+    situation = snapshot({"model": {"learningAgentRef": {"name": "absent"}}})
     plan = decide(situation)
     assert plan.status["phase"] == "Pending"
-    assert plan.status["verdict"].startswith("spec.model.learningAgentRef: no LearningAgent 'nobody'")
+    assert plan.status["verdict"].startswith("spec.model.learningAgentRef: no LearningAgent 'absent'")
 
 
 @pytest.mark.parametrize(

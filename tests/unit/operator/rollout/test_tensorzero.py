@@ -22,7 +22,7 @@ def arms(canary: int = 10) -> list[Arm]:
 
 
 def registered(arms: list[Arm], **language: Any) -> dict[str, Any]:
-    """What is written, by kind."""
+    """The manifests, by kind."""
     return {item["kind"]: item for item in tensorzero.registered(situation(**language), arms)}
 
 

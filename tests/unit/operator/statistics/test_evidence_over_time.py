@@ -90,7 +90,7 @@ def test_the_bound_is_reached_on_the_edge_of_the_null() -> None:
 def test_fractions_of_a_success_never_claim_more_than_the_outcomes_themselves(
     outcomes: list[float], p_a: float, p_b: float
 ) -> None:
-    """What the sum alone says bounds from below the e-value that knows each outcome."""
+    """The sum alone bounds from below the e-value that knows each outcome."""
     n, none = float(len(outcomes)), Counts(5.0, 0.0)
     q, _ = nearest(n, none.n, p_a, p_b, 0.0)
     stable = log_e(Counts(n, 0.0), none, p_a, p_b, 0.0) - n * math.log((1 - p_a) / (1 - q))

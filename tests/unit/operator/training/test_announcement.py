@@ -1,4 +1,4 @@
-"""The data plane is told of a run what no heartbeat says: that it is queued, and how it was judged."""
+"""The data plane learns of a run what no heartbeat says: that it is queued, and how it was judged."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Gates: every verdict has numbers, and no episodes are no evidence."""
+"""Gates: every verdict has numbers, and a run without episodes has no evidence."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a TrainingJob must prove before its model counts: manifest, parity, gates."""
+"""The proof of a TrainingJob before its model counts: manifest, parity, gates."""
 
 import dataclasses
 from datetime import timedelta

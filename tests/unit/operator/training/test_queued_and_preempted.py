@@ -117,9 +117,7 @@ def test_one_that_a_person_held_back_says_so() -> None:
 
 
 def test_a_queue_that_nobody_keeps_begins_nothing() -> None:
-    made = plan(
-        situation(spec=spec(**QUEUE), queue_missing="spec.queue names LocalQueue team-a, and there is no Kueue")
-    )
+    made = plan(situation(spec=spec(**QUEUE), queue_missing="spec.queue names LocalQueue team-a, and Kueue is missing"))
     assert (made.apply, reason(made)) == ((), "QueueMissing")
 
 

@@ -1,4 +1,4 @@
-"""What the operator does next about a TrainingJob."""
+"""The operator's next act for a TrainingJob."""
 
 import dataclasses
 from datetime import timedelta

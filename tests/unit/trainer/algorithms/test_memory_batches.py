@@ -278,7 +278,7 @@ def test_losses_become_points_of_curves_and_part_of_the_line(make_order: Callabl
 def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(
     make_order: Callable[..., Order], tmp_path: Path
 ) -> None:
-    """Nobody finds the treasure of the deep sea by chance in so few steps: 1 dive in 16,384 does."""
+    """Chance does not find the treasure of the deep sea in so few steps: 1 dive in 16,384 does."""
     way = RIGHT
 
     def find(observation: Any) -> Any:

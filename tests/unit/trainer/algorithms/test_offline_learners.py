@@ -115,7 +115,7 @@ def recording(last: list[bool], terminated: list[bool]) -> Recording:
 
 def test_what_followed_a_cut_is_unknown_and_what_followed_an_end_is_worth_nothing() -> None:
     following = successors(recording([False, True, False, True], [False, True, False, False]))
-    assert following.rows.tolist() == [0, 1, 2], "step 3 was cut off: nobody saw what came then"
+    assert following.rows.tolist() == [0, 1, 2], "step 3 was cut off: its successor is unknown"
     assert following.observation[:, 0].tolist() == [1, 1, 3]
     assert following.alive.tolist() == [1, 0, 1]
 
@@ -198,7 +198,7 @@ def test_a_log_of_single_steps_that_were_cut_off_is_refused(make_order: Callable
 
 
 def test_values_are_held_down_where_nobody_tried_the_action() -> None:
-    """A log in which only action 0 was ever taken: without conservatism nothing says that action 1 is no better."""
+    """A log in which only action 0 was ever taken: without conservatism action 1 may seem better."""
     size = 64
     rows = np.random.default_rng(0).normal(size=(size, 4)).astype(np.float32)
     log = Recording(

@@ -1,4 +1,4 @@
-"""PPO with numbers for actions, with a choice beside them, and with normalised observations."""
+"""PPO with numbers for actions, with a choice next to them, and with normalised observations."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -109,7 +109,7 @@ def test_every_environment_has_a_space_and_takes_what_is_sampled_from_it(name: s
 
 
 class Declared(gymnasium.Env[Any, Any]):
-    """Remembers what it is told."""
+    """Records its inputs."""
 
     observation_space = Box(0, 1, (1,), np.float32)
     action_space = Tuple((Discrete(3, start=5), Box(-2.0, 2.0, (2,), np.float32)))

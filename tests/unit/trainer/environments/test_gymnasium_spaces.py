@@ -1,4 +1,4 @@
-"""Which of other libraries' environments can be played, and what is said of those that cannot."""
+"""Other libraries' environments that can be played, and the refusals of those that cannot."""
 
 import sys
 import types
@@ -168,7 +168,7 @@ WRONG: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("space", "value", "sentence"), WRONG, ids=lambda value: str(value)[:24])
-@pytest.mark.parametrize("when", [0, 2], ids=["at once", "later"])
+@pytest.mark.parametrize("when", [0, 2], ids=["immediately", "later"])
 def test_an_observation_that_is_not_in_its_space_is_refused_with_both(
     own: types.ModuleType, space: Any, value: Any, sentence: str, when: int
 ) -> None:

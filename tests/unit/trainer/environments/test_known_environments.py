@@ -1,4 +1,4 @@
-"""What the operator knows of environments is what they say of themselves."""
+"""The operator's table of environments agrees with the environments."""
 
 import pytest
 

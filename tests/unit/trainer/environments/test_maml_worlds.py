@@ -23,7 +23,7 @@ from learnloop_trainer.training_run.policy_training import begin
 CPU = torch.device("cpu")
 SMALL = {"environments": 12, "episodes": 4, "hidden": [8]}
 GAIN = [{"parameter": "gain", "low": 0.5, "high": 1.5}]
-# The tolerance and the arena make episodes end before their time, some of them at once.
+# The tolerance and the arena make episodes end before their time, some of them immediately.
 NAVIGATION = {"environment": "motion:Navigation", "randomise": [*GAIN, {"parameter": "size", "low": 1.2, "high": 1.6}]}
 MANIPULATION = {
     "environment": "motion:Manipulation",
@@ -62,7 +62,7 @@ class Counting(Simulation):
 def test_a_meta_update_ends_where_episodes_end_by_themselves(
     make_order: Callable[..., Order], data: dict[str, Any]
 ) -> None:
-    """Whoever waits for all environments to end in the same step waits for ever."""
+    """Waiting for all environments to end in the same step lasts forever."""
     learner = learner_of(make_order("maml", steps=10**6, hyperparameters=SMALL, data=data))
     limit = int(innermost(learner.environment).PARAMETERS["max_steps"])
     _, experiences = learner.iterate(learner.environment.reset())

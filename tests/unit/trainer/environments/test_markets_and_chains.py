@@ -88,7 +88,7 @@ def test_a_fixed_policy_earns_less_at_every_harder_level(name: str, policy: Poli
 
 
 def test_more_stores_make_demand_less_steady() -> None:
-    """Not steadier, as a sum of independent stores is: what a store wants at once does not shrink with its share."""
+    """Not steadier, as a sum of independent stores is: what a store wants in one step keeps its size."""
     spread = []
     for stores in (6.0, 30.0):
         conditions = Conditions(randomise=(("complexity", stores, stores), ("noise", 0.1, 0.1)))

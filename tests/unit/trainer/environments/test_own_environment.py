@@ -86,7 +86,7 @@ def test_no_file_of_the_directory_takes_the_place_of_another_module(directory: P
 def test_a_checkpoint_of_other_environment_code_is_not_taken_up(
     directory: Path, make_order: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was learned in a world that is no more would be finished, and proven, in another one."""
+    """Weights of a world that has changed would be finished, and proven, in another one."""
     data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
     order = make_order("ppo", steps=2000, hyperparameters=SMALL, data=data)
     own_code.use(os.environ)

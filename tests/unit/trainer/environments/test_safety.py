@@ -1,4 +1,4 @@
-"""What a constraint forbids is never executed, whatever the policy says, in training and in the exported graph."""
+"""A forbidden action is never executed, whatever the policy says, in training and in the exported graph."""
 
 import json
 import math

@@ -115,7 +115,7 @@ def test_the_native_vector_environment_is_the_single_one_many_times() -> None:
 def test_randomised_physics_change_with_each_episode_and_stay_within_their_range() -> None:
     environment = opened("motion:Manipulation", 64, randomise=(("gain", 0.5, 1.5), ("tolerance", 5.0, 5.0)))
     first = environment.state()["parameter.gain"]
-    environment.step(np.zeros((64, 7)))  # a tolerance of 5 m: every episode ends at once
+    environment.step(np.zeros((64, 7)))  # a tolerance of 5 m: every episode ends immediately
     second = environment.state()["parameter.gain"]
     assert ((first >= 0.5) & (first <= 1.5)).all()
     assert first.std() > 0.2

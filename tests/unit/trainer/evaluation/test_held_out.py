@@ -1,4 +1,4 @@
-"""Which episodes prove a run, and how its manifest names them."""
+"""The episodes that prove a run, and their names in its manifest."""
 
 from collections.abc import Callable
 from typing import Any

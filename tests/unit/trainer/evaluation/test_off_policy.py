@@ -82,7 +82,7 @@ def test_what_nobody_did_in_the_log_widens_the_interval_to_all_that_was_ever_to_
 
 
 def test_a_policy_that_does_worse_than_anybody_who_logged_is_within_the_interval() -> None:
-    """Whoever logged lost one reward of ten at most; the policy loses all of them, which nobody ever saw."""
+    """The log lost one reward of ten at most; the policy loses all of them, which no episode shows."""
     reward = np.zeros((200, 10))
     reward[np.arange(200), np.random.default_rng(0).integers(0, 10, 200)] = -1.0
     estimate = correct(terms(np.full((200, 10), 0.01), reward, model=-0.5), to_go(reward), 1.0, 0)

@@ -1,4 +1,4 @@
-"""What a trained language model is stored as: read again it says the same, and other readers know its names."""
+"""The stored form of a trained language model: read again it says the same, and other readers know its names."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_an_adapter_that_was_stored_says_the_same_beside_a_fresh_base(tiny: Any,
 
 
 def narrow(words: Any, folder: Path) -> tuple[Base, LanguageNetwork, Trained]:
-    """A base of bfloat16 and an adapter in float32 beside it, trained and as it was stored."""
+    """A base of bfloat16 and an adapter in float32 next to it, trained and as it was stored."""
     from testing.language.tiny_model import model
 
     model(len(words), 3, words.eos_token_id).save_pretrained(folder)

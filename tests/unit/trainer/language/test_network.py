@@ -196,7 +196,7 @@ def test_what_the_value_head_expects_needs_no_logits(tiny: Any) -> None:
     scored = network.score(batch).value
     assert scored is not None
     assert scored.abs().max() > 0
-    network.model.get_output_embeddings = None  # whoever asked for logits would fail
+    network.model.get_output_embeddings = None  # a request for logits would fail
     assert torch.equal(network.values(batch), scored.detach())
     with pytest.raises(RuntimeError, match="no value head"):
         LanguageNetwork(network.model).values(batch)

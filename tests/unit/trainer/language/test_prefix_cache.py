@@ -1,4 +1,4 @@
-"""What a model has read is not read again, and it says the same as if it had read everything anew."""
+"""A cached prefix is not read again, and the model says the same as after a full read."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ def reads(model: Any) -> Iterator[list[int]]:
 
 
 def talk(model: Any, turns: int, *, anew: bool) -> list[list[Sampled]]:
-    """Conversations of several turns of different lengths; with `anew` everything is read again in each turn."""
+    """Conversations of several turns of different lengths; `afresh`: everything is read again in each turn."""
     rng = np.random.default_rng(8)
     prompts = [SYSTEM + rng.integers(3, 40, 3 + number // 2).tolist() for number in range(12)]
     rounds: list[list[Sampled]] = [[] for _ in prompts]

@@ -1,4 +1,4 @@
-"""What was sampled is never encoded again, and turns share a row only where the ids continue."""
+"""A sampled token is never encoded again, and turns share a row only where the ids continue."""
 
 import json
 from typing import Any

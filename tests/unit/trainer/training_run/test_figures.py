@@ -1,4 +1,4 @@
-"""What learners and their process tell of themselves, in heartbeats and curves."""
+"""Figures of learners and their process, in heartbeats and curves."""
 
 from collections import deque
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_a_learner_tells_what_it_has(algorithm: str, make_order: Make) -> None:
     shares = tally.take()
     assert sum(shares.values()) == pytest.approx(1.0)
     assert set(shares) == {"action_share_0", "action_share_1"}
-    assert tally.take() == {}, "it begins anew"
+    assert tally.take() == {}, "it restarts"
 
 
 def test_what_is_told_comes_with_the_heartbeat_and_goes_to_the_curves(make_order: Make) -> None:

@@ -1,4 +1,4 @@
-"""SIGTERM to one of several ranks: nobody leaves before the checkpoint is durable, and what is said is true."""
+"""SIGTERM to one of several ranks: none leaves before the checkpoint is durable, and the message is true."""
 
 import os
 import signal
@@ -95,7 +95,7 @@ def test_rank_0_lets_the_others_go_only_when_the_checkpoint_is_durable(make_orde
 
 @pytest.fixture
 def listening() -> Iterator[None]:
-    """SIGTERM is Terminated at once, as it is before and after training."""
+    """SIGTERM is Terminated immediately, as it is before and after training."""
     before = signal.getsignal(signal.SIGTERM)
     Stopper().install()
     yield

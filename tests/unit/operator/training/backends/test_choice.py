@@ -1,4 +1,4 @@
-"""Which backend runs a TrainingJob, and what is said when none can."""
+"""The backend of a TrainingJob, and the sentence when none can run it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is the same on every backend: the pod, who it belongs to, and that no queue is ever overruled."""
+"""The common part of every backend: the pod, its owner, and that no queue is ever overruled."""
 
 import json
 from collections.abc import Iterator
@@ -127,7 +127,7 @@ def test_nothing_that_is_rendered_suspends_or_resumes(backend: Backend, queue: A
     named = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "high"}
     assert labels == (named if queue else {})
     for template in pods(backend, manifest):
-        assert not [key for key in template["metadata"]["labels"] if "kueue" in key], "pods are no jobs of their own"
+        assert not [key for key in template["metadata"]["labels"] if "kueue" in key], "pods are not jobs"
 
 
 def test_ranks_of_a_train_job_find_the_first_one_by_its_host_name() -> None:
