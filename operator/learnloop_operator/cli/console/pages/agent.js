@@ -13,21 +13,21 @@ const TABS = [["", "Loop"], ["runs", "Runs"], ["rewards", "Rewards"], ["memories
 const BUCKETS = 60;
 
 export function agent(redraw, namespace, name, [tab, ...more]) {
-  const found = get("learningagents", namespace, name);
-  if (!found) return [h("h1", null, name), h("p", { class: "problem" }, `No agent of this name in ${namespace}, or you may not read it.`)];
+  const item = get("learningagents", namespace, name);
+  if (!item) return [h("h1", null, name), h("p", { class: "problem" }, `No agent of this name in ${namespace}, or you may not read it.`)];
   const tabs = { runs, rewards, memories, episodes: episode };
   const body = Object.hasOwn(tabs, tab) ? tabs[tab] : loop;
   return [
-    h("h1", null, name, badge(status(found).phase)),
-    h("p", { class: "verdict" }, why(found)),
+    h("h1", null, name, badge(status(item).phase)),
+    h("p", { class: "verdict" }, why(item)),
     h("nav", { class: "tabs", "aria-label": "About this agent" }, TABS.map(([path, title]) =>
       h("a", { href: `#/${namespace}/agents/${name}${path ? "/" + path : ""}`, "aria-current": (tab || "") === path ? "page" : null }, title))),
-    body(redraw, namespace, name, found, more),
+    body(redraw, namespace, name, item, more),
   ];
 }
 
-function loop(redraw, namespace, name, found) {
-  const now = status(found), history = read("rewards", { namespace, agent: name });
+function loop(redraw, namespace, name, item) {
+  const now = status(item), history = read("rewards", { namespace, agent: name });
   const rollouts = every("modeldeployments", namespace).filter((item) => agentOf(item) === name || named(item) === name);
   return [
     h("div", { class: "cards" },
@@ -36,10 +36,10 @@ function loop(redraw, namespace, name, found) {
       card("episodes", now.trajectories, now.rewarded === undefined ? "" : `${now.rewarded} rewarded, ${now.rewardedSinceTraining ?? 0} since the last run`),
       card("runs", now.trainings ?? 0, now.lastTraining ? `${now.lastTraining.name}: ${now.lastTraining.phase || "new"}` : ""),
       card("canary's weight", share(now.weight) || "–", now.servingRevision ? `stable ${now.servingRevision}` : "")),
-    found.spec?.training ? buttons(["train"], namespace, name, why(found)) : null,
+    item.spec?.training ? buttons(["train"], namespace, name, why(item)) : null,
     h("h2", null, "The loop"),
     missing(history, "Rewards") || picture(history.value.rewards, marks(namespace, rollouts)),
-    history.error ? lines({ said: "Mean return since this page was opened", series: [{ name: "mean return of the newest episodes, since this page was opened", points: curve("learningagents", namespace, name).map((p) => ({ x: p.at, y: p.y })) }] }) : null,
+    history.error ? lines({ label: "Mean return since this page was opened", series: [{ name: "mean return of the newest episodes, since this page was opened", points: curve("learningagents", namespace, name).map((p) => ({ x: p.at, y: p.y })) }] }) : null,
     weeks(read("progress", { namespace, agent: name }, 600)),
     h("h2", null, "Rollouts"),
     table("Rollouts of this agent", [
@@ -49,29 +49,29 @@ function loop(redraw, namespace, name, found) {
   ];
 }
 
-function weeks(found) {
-  if (!found.value?.weeks?.length) return null;
+function weeks(answer) {
+  if (!answer.value?.weeks?.length) return null;
   return [h("h2", null, "Week by week"), table("What it got better at", [
     ["Week of", (item) => item.week, "name"], ["Episodes", (item) => item.episodes ?? "", "figure"], ["Success", (item) => percent(item.success_rate), "figure"],
     ["Reward", (item) => figure(item.raw_reward), "figure"], ["Seconds", (item) => figure(item.completion_seconds), "figure"], ["Rated", (item) => figure(item.satisfaction), "figure"],
     ["Trainings", (item) => item.trainings ?? "", "figure"], ["Gain", (item) => figure(item.gain_per_training), "figure"],
     ["Promotions", (item) => item.promotions ?? "", "figure"], ["Rolled back", (item) => item.rollbacks ?? "", "figure"],
-  ], [...found.value.weeks].reverse())];
+  ], [...answer.value.weeks].reverse())];
 }
 
 // Promotions and rollbacks: on record where that can be read, and in the status where not.
 function marks(namespace, rollouts) {
-  const found = [];
+  const events = [];
   for (const item of rollouts) {
     const record = read("deployed", { namespace, deployment: named(item) });
     for (const one of record.value?.deployed || [])
-      found.push({ x: Date.parse(one.deployed_at), revision: one.revision, what: one.event, why: one.verdict || one.reason });
+      events.push({ x: Date.parse(one.deployed_at), revision: one.revision, what: one.event, why: one.verdict || one.reason });
     if (record.value) continue;
     const now = status(item);
-    if (now.promotedAt) found.push({ x: Date.parse(now.promotedAt), revision: now.stable?.revision || "", what: "deployed", why: now.verdict || "" });
-    for (const one of now.blockedRevisions || []) found.push({ x: Date.parse(one.at), revision: one.revision, what: "rolled_back", why: one.message });
+    if (now.promotedAt) events.push({ x: Date.parse(now.promotedAt), revision: now.stable?.revision || "", what: "deployed", why: now.verdict || "" });
+    for (const one of now.blockedRevisions || []) events.push({ x: Date.parse(one.at), revision: one.revision, what: "rolled_back", why: one.message });
   }
-  return found.sort((a, b) => a.x - b.x);
+  return events.sort((a, b) => a.x - b.x);
 }
 
 function picture(rewards, happened) {
@@ -82,23 +82,23 @@ function picture(rewards, happened) {
   points.forEach((p) => { count[p.revision] = (count[p.revision] || 0) + 1; });
   const first = {};
   points.forEach((p) => { first[p.revision] ??= p.x; });
-  const known = Object.keys(count).sort((a, b) => count[b] - count[a]).slice(0, 4).sort((a, b) => first[a] - first[b]);
+  const top = Object.keys(count).sort((a, b) => count[b] - count[a]).slice(0, 4).sort((a, b) => first[a] - first[b]);
   const cells = Array.from({ length: BUCKETS }, (_, index) => ({ x: from + (index + 0.5) * wide, of: [] }));
   points.forEach((p) => cells[Math.min(BUCKETS - 1, Math.floor((p.x - from) / wide))].of.push(p));
-  const series = known.map((revision) => ({ name: revision, points: cells.flatMap((cell) => mean(cell.x, cell.of.filter((p) => p.revision === revision))) }));
-  const all = { items: cells.filter((cell) => cell.of.length).map((cell) => ({ x: cell.x, shares: Object.fromEntries(known.map((revision) => [revision, cell.of.filter((p) => p.revision === revision).length / cell.of.length])) })), count: BUCKETS };
-  const told = happened.map((item) => ({ x: item.x, tone: item.what === "deployed" ? "good" : "bad", label: `${item.what === "deployed" ? "serves" : "rolled back"} ${item.revision.slice(0, 8)}` }));
+  const series = top.map((revision) => ({ name: revision, points: cells.flatMap((cell) => mean(cell.x, cell.of.filter((p) => p.revision === revision))) }));
+  const all = { items: cells.filter((cell) => cell.of.length).map((cell) => ({ x: cell.x, shares: Object.fromEntries(top.map((revision) => [revision, cell.of.filter((p) => p.revision === revision).length / cell.of.length])) })), count: BUCKETS };
+  const changes = happened.map((item) => ({ x: item.x, tone: item.what === "deployed" ? "good" : "bad", label: `${item.what === "deployed" ? "serves" : "rolled back"} ${item.revision.slice(0, 8)}` }));
   const last = mean(0, points.slice(-100))[0];
   return [
     h("p", { class: "quiet" }, `Reward of the newest ${points.length} episodes by the model that played them, with 95 % intervals of each mean; below, which share of episodes each model was given.`),
-    lines({ said: `Mean reward over time by model, with ${told.length} promotions and rollbacks. The newest 100 episodes: ${figure(last.y)}.`, series, marks: told, from, to }),
-    shares(known, all, "Share of episodes by model over time", from, to),
+    lines({ label: `Mean reward over time by model, with ${changes.length} promotions and rollbacks. The newest 100 episodes: ${figure(last.y)}.`, series, marks: changes, from, to }),
+    shares(top, all, "Share of episodes by model over time", from, to),
     h("details", { id: "figures" }, h("summary", null, "The same as a table"),
       table("Models", [
         ["Model", (item) => h("code", null, item)], ["Episodes", (item) => count[item], "figure"],
         ["Mean reward", (item) => { const got = mean(0, points.filter((p) => p.revision === item))[0]; return `${figure(got.y)}${got.low === undefined ? "" : ` [${figure(got.low)}, ${figure(got.high)}]`}`; }, "figure"],
         ["First seen", (item) => clock(first[item])],
-      ], known),
+      ], top),
       table("Promotions and rollbacks", [
         ["At", (item) => clock(item.x)], ["Model", (item) => h("code", null, item.revision)],
         ["What", (item) => badge(item.what)], ["Why", (item) => item.why || "", "why"],
@@ -116,12 +116,12 @@ function mean(x, of) {
 }
 
 function runs(redraw, namespace, name) {
-  const mine = every("trainingjobs", namespace).filter((item) => runOf(item, name) || named(item).replace(/-\d+$/, "") === name);
-  mine.sort((a, b) => (status(b).startedAt || "~").localeCompare(status(a).startedAt || "~"));
+  const trainings = every("trainingjobs", namespace).filter((item) => runOf(item, name) || named(item).replace(/-\d+$/, "") === name);
+  trainings.sort((a, b) => (status(b).startedAt || "~").localeCompare(status(a).startedAt || "~"));
   return table("Runs, newest first", [
     ["Run", (item) => link(named(item), namespace, "runs", named(item)), "name"], ["Phase", (item) => badge(status(item).phase)],
     ["Algorithm", (item) => item.spec.algorithm], ["Done", (item) => share(status(item).progress), "figure"],
     ["Took", (item) => since(status(item).startedAt, status(item).finishedAt), "figure"],
     ["Held out", (item) => interval(status(item).evaluation), "figure"], ["Before", (item) => interval(status(item).baseline), "figure"], ["Why", why, "why"],
-  ], mine, "No run yet.");
+  ], trainings, "No run yet.");
 }

@@ -45,7 +45,7 @@ function draw() {
   }
 }
 
-// Drawing anew must not take the cursor, the scroll of a table or an open detail away.
+// Drawing again must not take the cursor, the scroll of a table or an open detail away.
 function keepFocus(work) {
   const active = document.activeElement, id = main.contains(active) && active.id;
   const range = id && active.selectionStart !== undefined ? [active.selectionStart, active.selectionEnd] : null;
@@ -72,7 +72,7 @@ function crumbs(namespace, kind, name, more) {
   of.replaceChildren(namespace ? link(`decisions in ${namespace}`, namespace, "decisions") : "");
 }
 
-// What was read must not stay on a screen that nobody may read any more; a stream that comes again begins with all.
+// Reads must not stay on a screen after the right to read has gone; a stream that comes again begins with all.
 function clear(sentence) {
   store.ready = false;
   store.objects.clear();
@@ -91,8 +91,8 @@ export function redraw() {
 
 function theme(next) {
   if (next) localStorage.setItem("theme", next);
-  const kept = localStorage.getItem("theme");
-  if (kept) document.documentElement.dataset.theme = kept;
+  const chosen = localStorage.getItem("theme");
+  if (chosen) document.documentElement.dataset.theme = chosen;
 }
 
 function otherTheme() {
@@ -159,7 +159,7 @@ async function about() {
     store.about = await ask("/about");
     const problems = Object.entries(store.about.problems || {});
     const notice = document.getElementById("notice");
-    notice.textContent = [store.about.message, ...problems.map(([where, said]) => `${where}: ${said}`)].filter(Boolean).join(" ");
+    notice.textContent = [store.about.message, ...problems.map(([where, problem]) => `${where}: ${problem}`)].filter(Boolean).join(" ");
     notice.hidden = !notice.textContent;
     tell("about");
   } catch (error) { say(error.message); }

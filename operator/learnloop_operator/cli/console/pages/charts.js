@@ -1,4 +1,4 @@
-// Pictures as SVG. Each has a sentence for ears, and its figures stand in a table beside it.
+// Pictures as SVG. Each has a sentence for ears, and its figures stand in a table next to it.
 import { h } from "./dom.js";
 import { figure } from "./format.js";
 
@@ -25,7 +25,7 @@ const moment = (value, span) => {
 
 // series: [{ name, points: [{ x, y, low?, high?, begins? }], step? }]; a line is broken before a point that begins another.
 // marks: [{ x, label, tone }].
-export function lines({ said, series, marks = [], time = true, height = 240, xName = "", from, to, zero = false }) {
+export function lines({ label, series, marks = [], time = true, height = 240, xName = "", from, to, zero = false }) {
   const all = series.flatMap((one) => one.points);
   if (!all.length) return h("p", { class: "quiet" }, "No figures yet.");
   const [x0, x1] = from !== undefined ? [from, to] : range(all.map((p) => p.x));
@@ -37,7 +37,7 @@ export function lines({ said, series, marks = [], time = true, height = 240, xNa
   const X = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (WIDE - LEFT - RIGHT);
   const Y = (y) => height - BELOW - ((y - y0) / (y1 - y0 || 1)) * (height - TOP - BELOW);
   const at = (x, y) => `${X(x).toFixed(1)},${Y(y).toFixed(1)}`;
-  const drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": said });
+  const drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": label });
   for (let y = y0; y <= y1 + gap / 1e6; y += gap)
     drawing.append(h("line", { class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: Y(y), y2: Y(y) }), h("text", { x: LEFT - 6, y: Y(y) + 4, "text-anchor": "end" }, figure(y, Math.abs(y1 - y0) < 0.5 ? 2 : Math.abs(y1 - y0) < 8 ? 1 : 0)));
   const count = 5;
@@ -69,8 +69,8 @@ export const legend = (names) => h("ul", { class: "legend" }, names.map((name, i
   h("svg", { class: "chart", viewBox: "0 0 12 12", "aria-hidden": "true" }, h("rect", { class: `a${index % 4}`, width: 12, height: 12, rx: 2 })), name)));
 
 // Shares of episodes by model over time: what users were really given. buckets: [{ x, shares: { name: 0..1 } }].
-export function shares(names, buckets, said, from, to) {
-  const height = 110, drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": said });
+export function shares(names, buckets, label, from, to) {
+  const height = 110, drawing = h("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img", "aria-label": label });
   const X = (x) => LEFT + ((x - from) / (to - from || 1)) * (WIDE - LEFT - RIGHT), wide = (WIDE - LEFT - RIGHT) / Math.max(1, buckets.count);
   for (const y of [0, 0.5, 1]) {
     const at = height - 8 - y * (height - 20);
@@ -100,6 +100,6 @@ export function weights(points) {
   if (held.length) held.push({ x: end, y: held.at(-1).y });
   const returns = ["canary", "stable"].map((role) => ({ name: `${role}'s mean return`, points: armReturns(points, role, end) }));
   return h("div", null,
-    lines({ said: `Canary's weight, now ${held.at(-1)?.y ?? 0} percent`, series: [{ name: "canary's weight, percent of new episodes", points: held, step: true }], height: 120, from: begin, to: end, zero: 100 }),
-    returns.some((one) => one.points.length) ? lines({ said: "Mean return of both arms", series: returns.filter((one) => one.points.length), height: 170, from: begin, to: end }) : null);
+    lines({ label: `Canary's weight, now ${held.at(-1)?.y ?? 0} percent`, series: [{ name: "canary's weight, percent of new episodes", points: held, step: true }], height: 120, from: begin, to: end, zero: 100 }),
+    returns.some((one) => one.points.length) ? lines({ label: "Mean return of both arms", series: returns.filter((one) => one.points.length), height: 170, from: begin, to: end }) : null);
 }

@@ -1,19 +1,19 @@
-// Who decided what: people's orders on every rollout of a namespace, and its audit chain.
+// Decisions: people's orders on every rollout of a namespace, and its audit chain.
 import { badge, h, link, table } from "./dom.js";
 import { clock, named, status, text } from "./format.js";
 import { missing, read } from "./reads.js";
 import { every } from "./store.js";
 
 export function decisions(redraw, namespace) {
-  const said = every("modeldeployments", namespace).flatMap((item) => (status(item).decisions || []).map((one) => ({ ...one, rollout: named(item) })));
-  said.sort((a, b) => b.at.localeCompare(a.at));
+  const orders = every("modeldeployments", namespace).flatMap((item) => (status(item).decisions || []).map((one) => ({ ...one, rollout: named(item) })));
+  orders.sort((a, b) => b.at.localeCompare(a.at));
   const chain = read("audit", { namespace });
   return [
     h("h1", null, `Decisions in ${namespace}`),
     table("Orders of people", [
       ["At", (item) => clock(item.at)], ["Rollout", (item) => link(item.rollout, namespace, "rollouts", item.rollout), "name"], ["Order", (item) => item.verb],
-      ["By", (item) => `${item.by || "nobody said"}${item.by && !item.verified ? " (as claimed)" : ""}`], ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
-    ], said, "Nobody has ordered anything."),
+      ["By", (item) => `${item.by || "not named"}${item.by && !item.verified ? " (as claimed)" : ""}`], ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
+    ], orders, "No orders yet."),
     h("h2", null, "Audit chain"),
     h("p", { class: "quiet" }, "The newest records. ", h("code", null, `kubectl learnloop audit verify -n ${namespace}`), " checks that none was changed."),
     missing(chain, "The audit chain") || table("Records, newest first", [

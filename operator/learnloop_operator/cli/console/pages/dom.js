@@ -26,17 +26,17 @@ export const link = (text, ...parts) =>
   h("a", { href: "#/" + parts.map(encodeURIComponent).join("/") }, text);
 
 // Columns: [head, cell(row), "figure" | "why" | "name"?]. A table that says what it is, to ears too.
-// With `kept` (a WeakMap) the row of an object that is the same as the last time is taken again.
-export function table(caption, columns, rows, empty, kept) {
+// With `cache` (a WeakMap) the row of an object that is the same as the last time is taken again.
+export function table(caption, columns, rows, empty, cache) {
   if (!rows.length) return h("p", { class: "quiet" }, empty || "Nothing yet.");
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h("table", null, h("caption", null, caption),
       h("thead", null, h("tr", null, columns.map(([head, , kind]) => h("th", { scope: "col", class: kind }, head)))),
       h("tbody", null, rows.map((row) => {
-        const old = kept?.get(row);
+        const old = cache?.get(row);
         if (old) return old;
         const made = h("tr", null, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))));
-        kept?.set(row, made);
+        cache?.set(row, made);
         return made;
       }))));
 }

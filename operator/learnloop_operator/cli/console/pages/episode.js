@@ -8,10 +8,10 @@ const PAGE = 100;
 const state = { at: 0, of: "" };
 
 export function episode(redraw, namespace, name, agent, [trajectory]) {
-  const found = read("episode", { namespace, agent: name, trajectory }, 3600);
-  const gone = missing(found, "The episode");
+  const answer = read("episode", { namespace, agent: name, trajectory }, 3600);
+  const gone = missing(answer, "The episode");
   if (gone) return [h("h2", null, `Episode ${trajectory}`), gone];
-  const { episode: it, credits } = found.value;
+  const { episode: it, credits } = answer.value;
   if (state.of !== trajectory) Object.assign(state, { of: trajectory, at: 0 });
   const go = (by) => () => { state.at = Math.max(0, Math.min(it.steps.length - 1, state.at + by)); redraw(); };
   const from = Math.floor(state.at / PAGE) * PAGE, step = it.steps[state.at];
@@ -19,7 +19,7 @@ export function episode(redraw, namespace, name, agent, [trajectory]) {
     h("h2", null, `Episode ${trajectory}`, badge(it.status)),
     h("div", { class: "cards" }, card("return", figure(it.episode_return)), card("steps", it.steps.length), card("success", it.success === null || it.success === undefined ? "–" : it.success ? "yes" : "no"),
       card("model", h("code", null, it.policy_revision)), credits ? card("reward", figure(credits.reward), "after normalisation") : null),
-    lines({ said: "Reward of each step, and what it is credited with", time: false, height: 180, xName: "step",
+    lines({ label: "Reward of each step, and what it is credited with", time: false, height: 180, xName: "step",
       marks: [{ x: state.at, label: `step ${state.at}`, tone: "now" }],
       series: [{ name: "environment's reward", points: it.steps.map((one, x) => ({ x, y: one.reward })) }, ...(credits ? [{ name: "credit", points: credits.credits.map((y, x) => ({ x, y })) }] : [])] }),
     h("div", { class: "tools", role: "group", "aria-label": "Step through the episode" },

@@ -1,18 +1,18 @@
-// What an agent remembers, and why it would recall what it would recall.
+// An agent's memories, and the reasons for a recall.
 import { badge, h, link, table } from "./dom.js";
 import { clock, figure, text } from "./format.js";
 import { missing, read } from "./reads.js";
 
-const state = { question: "", asked: "", agent: "" };
+const state = { question: "", submitted: "", agent: "" };
 
 export function memories(redraw, namespace, name) {
-  const found = read("memories", { namespace, agent: name });
-  const gone = missing(found, "Memories");
+  const answer = read("memories", { namespace, agent: name });
+  const gone = missing(answer, "Memories");
   if (gone) return gone;
-  const all = found.value.memories;
+  const all = answer.value.memories;
   const place = `${namespace}/${name}`;
-  if (state.agent !== place) Object.assign(state, { agent: place, question: "", asked: "" });
-  const ask = () => { state.asked = state.question.trim(); redraw(); };
+  if (state.agent !== place) Object.assign(state, { agent: place, question: "", submitted: "" });
+  const ask = () => { state.submitted = state.question.trim(); redraw(); };
   return [
     h("h2", null, "What would it recall, and why?"),
     h("div", { class: "tools" }, h("label", { for: "question" }, "What goes on"),
@@ -20,9 +20,9 @@ export function memories(redraw, namespace, name) {
         oninput: (event) => { state.question = event.target.value; }, onkeydown: (event) => { if (event.key === "Enter") ask(); } }),
       h("button", { type: "button", id: "ask", onclick: ask }, "Recall")),
     h("p", { class: "quiet" }, "Looking teaches nothing: the recall is not logged."),
-    state.asked ? recalled(read("recall", { namespace, agent: name, context: state.asked }, 3600)) : null,
+    state.submitted ? recalled(read("recall", { namespace, agent: name, context: state.submitted }, 3600)) : null,
     h("h2", null, "Memories"),
-    table(found.value.next ? `The first ${all.length} that were stored, of more` : `All ${all.length}`, [
+    table(answer.value.next ? `The first ${all.length} that were stored, of more` : `All ${all.length}`, [
       ["Stored", (item) => clock(item.created_at)], ["Kind", (item) => item.memory_type], ["What", (item) => what(item), "why"],
       ["Importance", (item) => figure(item.importance), "figure"], ["Recalled", (item) => item.access_count, "figure"],
       ["Helped / hurt", (item) => `${figure(item.helped)} / ${figure(item.hurt)}`, "figure"], ["From", (item) => from(item, namespace, name)], ["Kept", (item) => (item.pinned ? badge("pinned") : "")],
@@ -30,12 +30,12 @@ export function memories(redraw, namespace, name) {
   ];
 }
 
-function recalled(found) {
-  const gone = missing(found, "The recall");
+function recalled(answer) {
+  const gone = missing(answer, "The recall");
   if (gone) return gone;
   return table("Recalled, best first", [
     ["What", (item) => what(item), "why"], ["Score", (item) => figure(item.score), "figure"], ["Why", (item) => item.why],
-  ], found.value.memories || [], "Nothing comes to its mind.");
+  ], answer.value.memories || [], "Nothing comes to its mind.");
 }
 
 const from = (item, namespace, name) => {

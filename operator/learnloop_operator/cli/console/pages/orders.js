@@ -14,36 +14,36 @@ export function offered(rollout) {
   return verbs;
 }
 
-// What an order is about: the server refuses it where that is no longer so when the question is answered.
+// The models that an order is about: the server refuses it where that is no longer so when the question is answered.
 export function about(rollout) {
-  const now = status(rollout), arm = (found) => found?.revision ?? null;
+  const now = status(rollout), arm = (model) => model?.revision ?? null;
   return { canary: arm(now.canary), stable: arm(now.stable), blocked: arm(now.blockedRevision), step: now.step ?? null };
 }
 
-// Where undo leads: the model before the present one.
+// The target of undo: the model before the present one.
 export function undoes(rollout) {
   const to = status(rollout).previous ?? status(rollout).lastStable;
   return to ? `Goes back to ${to.uri}.` : "";
 }
 
-export function buttons(verbs, namespace, name, what, seen, undone = "") {
+export function buttons(verbs, namespace, name, what, shown, undone = "") {
   if (!store.rights[namespace]) { rights(namespace); return null; }
-  const mine = verbs.filter((verb) => store.rights[namespace][verb]);
+  const allowed = verbs.filter((verb) => store.rights[namespace][verb]);
   if (!verbs.length) return null;
-  if (!mine.length) return h("p", { class: "quiet" }, "You may look here and not steer: your account lacks the right to patch.");
+  if (!allowed.length) return h("p", { class: "quiet" }, "You may look here and not steer: your account lacks the right to patch.");
   if (!sessionStorage.getItem("key"))
     return h("p", { class: "quiet" }, "This tab may look only. Steer from the tab that the printed address opened.");
   return h("div", { class: "tools", role: "group", "aria-label": `Orders for ${name}` },
-    mine.map((verb) => h("button", { type: "button", class: GRAVE.has(verb) ? "grave" : "", id: `verb-${verb}`,
-      onclick: () => confirmed(verb, namespace, name, verb === "undo" ? undone : what, seen) }, verb)));
+    allowed.map((verb) => h("button", { type: "button", class: GRAVE.has(verb) ? "grave" : "", id: `verb-${verb}`,
+      onclick: () => confirmed(verb, namespace, name, verb === "undo" ? undone : what, shown) }, verb)));
 }
 
-function confirmed(verb, namespace, name, what, seen) {
+function confirmed(verb, namespace, name, what, shown) {
   const dialog = document.getElementById("dialog");
   const go = h("button", { type: "button", class: "first", id: "confirm" }, `${verb} ${name}`);
   go.addEventListener("click", async () => {
     go.disabled = true;
-    try { say(await order(verb, namespace, name, seen)); } catch (error) { say(`Refused: ${error.message}`); }
+    try { say(await order(verb, namespace, name, shown)); } catch (error) { say(`Refused: ${error.message}`); }
     dialog.close();
   });
   dialog.replaceChildren(

@@ -3,7 +3,7 @@ import { badge, card, h, link, table } from "./dom.js";
 import { figure, named, share, since, spaced, status, why } from "./format.js";
 import { every, store } from "./store.js";
 
-// Rows are made anew every half a minute, for their durations.
+// Rows are made again every half a minute, for their durations.
 const OLD = 30000;
 const state = { filter: "", agents: new WeakMap(), rollouts: new WeakMap(), since: 0 };
 const RANK = { RolledBack: 0, Failed: 0, Degraded: 0, Paused: 1, Progressing: 2, Training: 2 };

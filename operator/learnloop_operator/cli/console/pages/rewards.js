@@ -1,4 +1,4 @@
-// What episodes were worth, component by component; the worst ones lead to their steps.
+// The worth of episodes, component by component; the worst ones lead to their steps.
 import { lines } from "./charts.js";
 import { h, link, table } from "./dom.js";
 import { clock, condition, figure, percent } from "./format.js";
@@ -29,7 +29,7 @@ export function rewards(redraw, namespace, name, agent) {
   return [
     ...suspicions.map((one) => (one?.message ? h("p", { class: "verdict " + (one.status === "True" ? "bad" : "") }, one.message) : null)),
     h("h2", null, "Components over the newest episodes"),
-    lines({ said: `Means of ${names.join(", ")} over the newest ${all.length} episodes`, time: false, xName: "episodes",
+    lines({ label: `Means of ${names.join(", ")} over the newest ${all.length} episodes`, time: false, xName: "episodes",
       series: names.slice(0, 4).map((part) => ({ name: part, points: smoothed([...all].reverse().map((item) => item.components[part])) })) }),
     table("Each component", [
       ["Component", (part) => part], ["Weight", (part) => figure(all[0].weights?.[part]), "figure"],
@@ -43,15 +43,15 @@ export function rewards(redraw, namespace, name, agent) {
 }
 
 const average = (values) => {
-  const known = values.filter(Number.isFinite);
-  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : undefined;
+  const finite = values.filter(Number.isFinite);
+  return finite.length ? finite.reduce((sum, value) => sum + value, 0) / finite.length : undefined;
 };
 
 function smoothed(values) {
-  const wide = Math.max(1, Math.round(values.length / 50)), found = [];
+  const wide = Math.max(1, Math.round(values.length / 50)), points = [];
   for (let at = 0; at < values.length; at += wide) {
     const y = average(values.slice(at, at + wide));
-    if (y !== undefined) found.push({ x: at + wide / 2, y });
+    if (y !== undefined) points.push({ x: at + wide / 2, y });
   }
-  return found;
+  return points;
 }

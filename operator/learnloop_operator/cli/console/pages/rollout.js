@@ -1,4 +1,4 @@
-// One rollout, live: the sentence, the arms, what each test has found and still needs, and who decided what.
+// One rollout, live: the sentence, the arms, each test's result and need, and the decisions.
 import { weights } from "./charts.js";
 import { badge, card, h, link, table } from "./dom.js";
 import { agentOf, clock, figure, interval, percent, since, status, why } from "./format.js";
@@ -7,15 +7,15 @@ import { read } from "./reads.js";
 import { curve, get } from "./store.js";
 
 export function rollout(redraw, namespace, name) {
-  const found = get("modeldeployments", namespace, name);
-  if (!found) return [h("h1", null, name), h("p", { class: "problem" }, `No rollout of this name in ${namespace}, or you may not read it.`)];
-  const now = status(found), agent = agentOf(found);
+  const object = get("modeldeployments", namespace, name);
+  if (!object) return [h("h1", null, name), h("p", { class: "problem" }, `No rollout of this name in ${namespace}, or you may not read it.`)];
+  const now = status(object), agent = agentOf(object);
   const tone = now.phase === "RolledBack" ? "bad" : now.phase === "Healthy" ? "good" : "";
   return [
     h("h1", null, name, badge(now.phase)),
     agent ? h("p", { class: "quiet" }, "A rollout of ", link(agent, namespace, "agents", agent), ".") : null,
-    h("p", { class: "verdict " + tone }, why(found)),
-    buttons(offered(found), namespace, name, why(found), about(found), undoes(found)),
+    h("p", { class: "verdict " + tone }, why(object)),
+    buttons(offered(object), namespace, name, why(object), about(object), undoes(object)),
     h("div", { class: "cards" },
       card("canary's weight", now.weight === undefined ? "–" : `${now.weight} %`, now.stepText ? `step ${now.stepText}, for ${since(now.stepStartedAt)}` : ""),
       ["stable", "canary", "previous"].filter((role) => now[role]).map((role) => arm(role, now[role]))),
@@ -28,7 +28,7 @@ export function rollout(redraw, namespace, name) {
       ["Says", (item) => [badge(item.verdict), item.dryRun ? " dry run" : ""]],
       ["Worse", (item) => chance(item.chanceWorse, "bad"), "figure"],
       ["Not worse", (item) => chance(item.chanceFine, "good"), "figure"],
-      ["Mean of each arm", (item) => [mean("canary", found, item), mean("stable", found, item)], "name"],
+      ["Mean of each arm", (item) => [mean("canary", object, item), mean("stable", object, item)], "name"],
       ["Still needed", (item) => [item.neededEpisodes ? `${item.neededEpisodes} episodes` : "", item.estimatedAt ? h("div", null, `about ${clock(item.estimatedAt)}`) : null]],
     ], now.evidence || [], untested(now)),
     now.evidence?.length ? h("p", { class: "quiet" }, "Worse and Not worse are 1 minus an always-valid p-value: they hold whenever you look. ",
@@ -44,9 +44,9 @@ export function rollout(redraw, namespace, name) {
     h("h2", null, "Decisions of people"),
     table("Decisions", [
       ["At", (item) => clock(item.at)], ["Order", (item) => item.verb], ["About", (item) => h("code", null, item.revision || "")],
-      ["By", (item) => `${item.by || "nobody said"}${item.by && !item.verified ? " (as claimed)" : ""}`, "why"],
+      ["By", (item) => `${item.by || "not named"}${item.by && !item.verified ? " (as claimed)" : ""}`, "why"],
       ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
-    ], [...(now.decisions || [])].reverse(), "Nobody has ordered anything here."),
+    ], [...(now.decisions || [])].reverse(), "No orders here yet."),
   ];
 }
 
@@ -57,19 +57,19 @@ function untested(now) {
   return "No test runs now: they begin with the next canary.";
 }
 
-function happened(found) {
-  if (found.error) return h("p", { class: "problem" }, `Events cannot be read. ${found.error}`);
-  if (found.value === undefined) return h("p", { class: "quiet reading" }, "Reading events …");
+function happened(answer) {
+  if (answer.error) return h("p", { class: "problem" }, `Events cannot be read. ${answer.error}`);
+  if (answer.value === undefined) return h("p", { class: "quiet reading" }, "Reading events …");
   return table("Events, newest first", [
     ["At", (item) => clock(item.at)], ["What", (item) => item.reason, "name"], ["Why", (item) => item.note, "why"],
-  ], [...found.value].reverse(), "No event of the last hour, or you may not read events.");
+  ], [...answer.value].reverse(), "No event of the last hour, or you may not read events.");
 }
 
-function arm(role, found) {
-  const shown = found.meanReturn === undefined ? found.revision : `${figure(found.meanReturn)}`;
-  const more = [`${found.revision}, ${found.readyReplicas || 0}/${found.replicas || 0} pods ready`, found.episodes === undefined ? "" : `${found.episodes} episodes`,
-    found.successRate === undefined ? "" : `${percent(found.successRate)} succeed`, found.message || ""];
-  return card(found.meanReturn === undefined ? role : `${role}: mean return`, shown, more.filter(Boolean).join(" · "));
+function arm(role, state) {
+  const shown = state.meanReturn === undefined ? state.revision : `${figure(state.meanReturn)}`;
+  const more = [`${state.revision}, ${state.readyReplicas || 0}/${state.replicas || 0} pods ready`, state.episodes === undefined ? "" : `${state.episodes} episodes`,
+    state.successRate === undefined ? "" : `${percent(state.successRate)} succeed`, state.message || ""];
+  return card(state.meanReturn === undefined ? role : `${role}: mean return`, shown, more.filter(Boolean).join(" · "));
 }
 
 function chance(value, tone) {
@@ -97,10 +97,10 @@ function arms(experiment) {
     ], experiment.arms || [])];
 }
 
-function gates(found) {
-  if (!found) return null;
-  const rows = found.suites || [];
-  return [h("h2", null, "Gates before the first episode ", badge(found.phase)), found.message ? h("p", null, found.message) : null,
+function gates(result) {
+  if (!result) return null;
+  const rows = result.suites || [];
+  return [h("h2", null, "Gates before the first episode ", badge(result.phase)), result.message ? h("p", null, result.message) : null,
     table("Suites", [
       ["Suite", (item) => item.name], ["Says", (item) => badge(item.verdict)], ["Failures", (item) => (item.samples ? `${item.failures ?? 0} of ${item.samples}` : ""), "figure"],
       ["Upper bound / limit", (item) => (item.bound === undefined ? "" : `${figure(item.bound, 4)} / ${figure(item.limit, 4)}`), "figure"],

@@ -6,13 +6,13 @@ import { read } from "./reads.js";
 import { curve, get } from "./store.js";
 
 const ENDED = new Set(["Validated", "Failed"]);
-const told = new Map();
+const curvesOf = new Map();
 const MOST_POINTS = 2000;
 
 export function run(redraw, namespace, name) {
-  const found = get("trainingjobs", namespace, name);
-  if (!found) return [h("h1", null, name), h("p", { class: "problem" }, `No run of this name in ${namespace}, or you may not read it.`)];
-  const now = status(found), ended = ENDED.has(now.phase), agent = now.lineage?.learningAgent;
+  const job = get("trainingjobs", namespace, name);
+  if (!job) return [h("h1", null, name), h("p", { class: "problem" }, `No run of this name in ${namespace}, or you may not read it.`)];
+  const now = status(job), ended = ENDED.has(now.phase), agent = now.lineage?.learningAgent;
   const report = read("run", { namespace, job: name }, ended ? 600 : 2);
   if (!ended) setTimeout(() => location.hash.endsWith(`/runs/${name}`) && redraw(), 2100);
   const figures = keep(`${namespace}/${name}`, report.value?.heartbeat);
@@ -20,19 +20,19 @@ export function run(redraw, namespace, name) {
   return [
     h("h1", null, name, badge(now.phase)),
     agent ? h("p", { class: "quiet" }, "A run of ", link(agent, namespace, "agents", agent), ".") : null,
-    h("p", { class: "verdict " + (now.phase === "Validated" ? "good" : now.phase === "Failed" ? "bad" : "") }, why(found)),
+    h("p", { class: "verdict " + (now.phase === "Validated" ? "good" : now.phase === "Failed" ? "bad" : "") }, why(job)),
     h("div", { class: "cards" },
       card("done", share(now.progress) || (ended ? "" : "–"), now.step === undefined ? "" : `${now.step} of ${now.totalSteps} steps`),
       card(ended ? "took" : "left", ended ? since(now.startedAt, now.finishedAt) : now.eta || "–", now.stepsPerSecond ? `${figure(now.stepsPerSecond, 0)} steps a second, ${now.worldSize || 1} ranks` : ""),
       card("held out", interval(now.evaluation) || "–", now.evaluation ? `${now.evaluation.episodes} episodes, IQM ${figure(now.evaluation.iqm)}` : "proven when it ends"),
       card("the serving policy", interval(now.baseline) || "–", now.baseline ? "on the same episodes" : ""),
-      card("algorithm", found.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`)),
+      card("algorithm", job.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`)),
     h("h2", null, "Curves"),
     whileTraining(report.value?.manifest?.while_training),
-    points.length > 1 || (points.length && !ended) ? lines({ said: `Mean return of training episodes against steps; now ${figure(points.at(-1).y)}`, time: false, xName: "steps",
+    points.length > 1 || (points.length && !ended) ? lines({ label: `Mean return of training episodes against steps; now ${figure(points.at(-1).y)}`, time: false, xName: "steps",
       series: [{ name: "mean return of training episodes, with its 95 % interval, since this page was opened", points: points.map((p) => ({ x: p.step, y: p.y, low: p.low, high: p.high })) }] }) : ended ? null : h("p", { class: "quiet" }, "No training episode has ended yet."),
     h("div", { class: "cards" }, Object.entries(figures).map(([label, series]) => h("div", { class: "card" }, h("span", null, label.replaceAll("_", " ")), h("b", null, figure(series.at(-1).y)),
-      series.length > 1 ? lines({ said: `${label} over steps`, time: false, height: 150, series: [{ name: "", points: series }] }) : null))),
+      series.length > 1 ? lines({ label: `${label} over steps`, time: false, height: 150, series: [{ name: "", points: series }] }) : null))),
     report.error ? h("p", { class: "quiet" }, `The learner's own figures cannot be read: ${report.error}`) : null,
     h("h2", null, "Gates"),
     table("Each gate", [["Gate", (item) => item.name], ["Says", (item) => badge(item.passed ? "passed" : "failed")], ["Why", (item) => item.message, "why"]], now.gates || [], "Gates are judged when the run has ended."),
@@ -50,20 +50,20 @@ export function run(redraw, namespace, name) {
 
 // The data plane keeps the newest figures alone; the line since this page was opened is kept here.
 function keep(place, heartbeat) {
-  const known = told.get(place) || {};
-  told.set(place, known);
+  const curves = curvesOf.get(place) || {};
+  curvesOf.set(place, curves);
   for (const [label, value] of Object.entries(heartbeat?.figures || {})) {
-    const series = (known[label] ||= []);
+    const series = (curves[label] ||= []);
     if (series.at(-1)?.x !== heartbeat.step) series.push({ x: heartbeat.step, y: value });
     if (series.length > MOST_POINTS) series.shift();
   }
-  return known;
+  return curves;
 }
 
-function whileTraining(found) {
-  return found?.points?.length ? lines({ said: "Return of the same episodes at each evaluation while training", time: false, xName: "steps",
-    marks: found.best_step === null ? [] : [{ x: found.best_step, label: `best step, ${found.exported} exported`, tone: "good" }],
-    series: [{ name: `return of the same ${found.episodes} episodes, evaluated while training`, points: found.points.map((p) => ({ x: p.step, y: p.mean })) }] }) : null;
+function whileTraining(record) {
+  return record?.points?.length ? lines({ label: "Return of the same episodes at each evaluation while training", time: false, xName: "steps",
+    marks: record.best_step === null ? [] : [{ x: record.best_step, label: `best step, ${record.exported} exported`, tone: "good" }],
+    series: [{ name: `return of the same ${record.episodes} episodes, evaluated while training`, points: record.points.map((p) => ({ x: p.step, y: p.mean })) }] }) : null;
 }
 
 function proof(manifest) {

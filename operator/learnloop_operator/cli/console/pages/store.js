@@ -1,4 +1,4 @@
-// What the server tells: all objects by key, and what they were since this page was opened.
+// The server's news: all objects by key, and their history since this page was opened.
 export const store = { objects: new Map(), about: { orders: {} }, rights: Object.create(null), live: false, away: "", curves: new Map() };
 const listeners = new Set();
 const MOST_POINTS = 2000;
@@ -12,9 +12,9 @@ export const every = (plural, namespace) =>
 export const curve = (plural, namespace, name) => store.curves.get(key(plural, namespace, name)) || [];
 
 export async function ask(path, query) {
-  const found = await fetch(path + (query ? "?" + new URLSearchParams(query) : ""));
-  const body = await found.json();
-  if (!found.ok) throw new Error(body.error);
+  const response = await fetch(path + (query ? "?" + new URLSearchParams(query) : ""));
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error);
   return body;
 }
 
@@ -32,26 +32,26 @@ const KEYED = () => ({ "Content-Type": "application/json", "X-Learnloop-Key": se
 
 // The server goes with its last answer, so no answer is one, too.
 export async function end() {
-  const found = await fetch("/end", { method: "POST", headers: KEYED(), body: "{}" }).catch(() => null);
-  if (found && !found.ok) throw new Error((await found.json()).error);
+  const response = await fetch("/end", { method: "POST", headers: KEYED(), body: "{}" }).catch(() => null);
+  if (response && !response.ok) throw new Error((await response.json()).error);
   sessionStorage.clear();
 }
 
-export async function order(verb, namespace, name, seen) {
-  const found = await fetch("/orders", {
+export async function order(verb, namespace, name, shown) {
+  const response = await fetch("/orders", {
     method: "POST",
     headers: KEYED(),
-    body: JSON.stringify({ verb, namespace, name, seen }),
+    body: JSON.stringify({ verb, namespace, name, seen: shown }),
   });
-  const body = await found.json();
-  if (!found.ok) throw new Error(body.error);
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error);
   return body.said;
 }
 
 // EventSource connects again by itself, and then begins with a snapshot.
 export function follow() {
   let source;
-  const heard = (name, work) => source.addEventListener(name, (event) => {
+  const on = (name, work) => source.addEventListener(name, (event) => {
     work(JSON.parse(event.data));
     tell("objects");
   });
@@ -60,14 +60,14 @@ export function follow() {
     if (source && source.readyState !== EventSource.CLOSED) return;
     source = new EventSource("/events");
     source.addEventListener("open", () => { store.live = true; store.away = ""; tell("link"); });
-    heard("cluster", ({ away }) => { store.away = away; tell("link"); });
+    on("cluster", ({ away }) => { store.away = away; tell("link"); });
     source.addEventListener("error", lost);
-    heard("snapshot", (objects) => {
+    on("snapshot", (objects) => {
       store.objects.clear();
       objects.forEach(put);
       store.ready = true;
     });
-    heard("changes", (changes) => changes.forEach((change) => {
+    on("changes", (changes) => changes.forEach((change) => {
       if (change.object) put(change.object);
       else store.objects.delete(key(change.plural, change.namespace, change.name));
     }));
@@ -95,10 +95,10 @@ function resting(open, close) {
       return;
     }
     for (let place = 0; place < HIDDEN_STREAMS && document.hidden && !letGo; place++)
-      await new Promise((asked) => navigator.locks.request(`hidden-stream-${place}`, { ifAvailable: true }, (lock) => {
-        const kept = lock && new Promise((free) => { letGo = free; });
-        asked();
-        return kept;
+      await new Promise((decided) => navigator.locks.request(`hidden-stream-${place}`, { ifAvailable: true }, (lock) => {
+        const held = lock && new Promise((free) => { letGo = free; });
+        decided();
+        return held;
       }));
     if (document.hidden && !letGo) close();
     else if (!document.hidden) letGo?.();
@@ -118,7 +118,7 @@ function put(object) {
   store.curves.set(place, points);
 }
 
-const measuredArm = (found) => ({ revision: found?.revision, meanReturn: found?.meanReturn });
+const measuredArm = (arm) => ({ revision: arm?.revision, meanReturn: arm?.meanReturn });
 
 function measured(object) {
   const now = Date.now(), status = object.status || {};
