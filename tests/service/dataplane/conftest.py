@@ -1,6 +1,7 @@
 """Real NATS, a database for each test module, and the service on both."""
 
 import asyncio
+import inspect
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -145,13 +146,24 @@ async def register(api: Api, cluster: Cluster, namespace: str, agent: str) -> No
 
 
 async def eventually(check: Any, seconds: float = 200.0) -> Any:
-    """The first true value an async function returns."""
+    """The first true value that a function returns, or its coroutine."""
     deadline = time.monotonic() + seconds
     while True:
-        if value := await check():
+        value = check()
+        if value := await value if inspect.isawaitable(value) else value:
             return value
         assert time.monotonic() < deadline, f"still not true after {seconds} s"
         await asyncio.sleep(0.03)
+
+
+async def measured(api: Any, *samples: str) -> None:
+    """Waits until /metrics has them: what a transaction did is counted a moment after it."""
+
+    async def there() -> bool:
+        text = (await api.call("GET", "/metrics")).text
+        return all(sample in text for sample in samples)
+
+    await eventually(there)
 
 
 @asynccontextmanager

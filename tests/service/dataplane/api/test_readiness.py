@@ -22,10 +22,7 @@ async def test_a_server_that_has_no_room_for_the_streams_is_not_ready(tmp_path: 
     )
     bus.start()
 
-    async def refused() -> bool:
-        return "insufficient storage" in bus.problem
-
-    await eventually(refused)
+    await eventually(lambda: "insufficient storage" in bus.problem)
     assert await bus.js.account_info(), "JetStream itself answers"
     with pytest.raises(Unavailable):
         await bus.ping()

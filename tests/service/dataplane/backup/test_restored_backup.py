@@ -137,10 +137,7 @@ async def lived(installation: Installation) -> None:
     await eventually(all_of_them)
     plane.post("/api/v1/erasure", {"user_id": ANNA})
 
-    async def sealed() -> bool:
-        return bool(plane.get("/api/v1/audit/verify")["records"])
-
-    await eventually(sealed)
+    await eventually(lambda: plane.get("/api/v1/audit/verify")["records"])
     plane.kill()
 
 

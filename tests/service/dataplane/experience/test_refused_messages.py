@@ -115,10 +115,7 @@ async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(
         (SUBJECT, json.dumps(trajectory("nowhere")).encode()),
     )
 
-    async def refused() -> bool:
-        return len(_codes(log)) == 5
-
-    await eventually(refused)
+    await eventually(lambda: len(_codes(log)) == 5)
     text = "\n".join(record.message for record in log.records)
     assert "(agent): \"agent: the body says 'somebody-else', the subject says 'liar'; " in text
     assert "(schema): 'request_id: Field required; add it and publish it under a new Nats-Msg-Id; " in text

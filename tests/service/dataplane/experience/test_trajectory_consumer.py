@@ -220,10 +220,7 @@ async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(
         )
         publishing = asyncio.create_task(publish(0, total // 2))
 
-        async def some() -> bool:
-            return bool(await connection.fetchval("SELECT count(*) >= 20 FROM trajectories"))
-
-        await eventually(some)
+        await eventually(lambda: connection.fetchval("SELECT count(*) >= 20 FROM trajectories"))
         process.kill()
         await publishing
         await publish(total // 2, total)

@@ -55,10 +55,7 @@ class Load:
         """Returns when so many more are taken."""
         goal = len(self.taken) + count
 
-        async def enough() -> bool:
-            return len(self.taken) >= goal
-
-        await eventually(enough)
+        await eventually(lambda: len(self.taken) >= goal)
 
 
 async def all_are_there_once(server: Any, load: Load) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Api, eventually, running, settings
+from ..conftest import Api, eventually, measured, running, settings
 from ..recall.test_recall import store
 from .test_budgets import path, used
 
@@ -79,5 +79,4 @@ async def test_an_agent_over_its_own_budget_forgets_and_its_neighbour_does_not(s
 
     limits.budgets({"narrow": {"memories": 2}})
     assert (await used(swift, "narrow", 2))["forgotten"] == 7
-    metrics = (await swift.client.get("/metrics")).text
-    assert 'learnloop_memory_held{agent="narrow",namespace="team-a"} 2.0' in metrics
+    await measured(swift, 'learnloop_memory_held{agent="narrow",namespace="team-a"} 2.0')

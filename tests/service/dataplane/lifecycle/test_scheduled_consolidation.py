@@ -9,7 +9,7 @@ import pytest
 
 from learnloop_dataplane.lifecycle.consolidation import ENOUGH
 
-from ..conftest import Api, eventually, running, settings, superuser
+from ..conftest import Api, eventually, measured, running, settings, superuser
 from ..recall.test_recall import ask
 
 LOCK = "SELECT pg_advisory_lock(hashtextextended('team-a/' || $1, 7))"
@@ -65,27 +65,23 @@ async def test_episodes_become_facts_without_anybody_asking_and_newer_facts_when
     await live(eager, "pilot", ENOUGH, first=ENOUGH)
     assert await eventually(lambda: learned(2 * ENOUGH))
     assert len(await facts(eager, "pilot")) == 1
-    metrics = (await eager.call("GET", "/metrics")).text
-    assert 'learnloop_memory_consolidations_total{namespace="team-a"} 2.0' in metrics
-    assert 'learnloop_memory_consolidated_total{namespace="team-a",what="distilled"}' in metrics
-    assert 'learnloop_memory_consolidations_due{namespace="team-a"} 0.0' in metrics
+    await measured(
+        eager,
+        'learnloop_memory_consolidations_total{namespace="team-a"} 2.0',
+        'learnloop_memory_consolidated_total{namespace="team-a",what="distilled"}',
+        'learnloop_memory_consolidations_due{namespace="team-a"} 0.0',
+    )
 
 
 async def test_few_new_memories_are_left_until_there_are_enough(eager: Api, dsn: str) -> None:
     await live(eager, "novice", ENOUGH - 1)
     await live(eager, "expert", ENOUGH)
 
-    async def seen_to() -> bool:
-        return bool(await passes(dsn, "expert"))
-
-    assert await eventually(seen_to)
+    assert await eventually(lambda: passes(dsn, "expert"))
     assert await passes(dsn, "novice") == []
     await live(eager, "novice", 1, first=ENOUGH)
 
-    async def novice_too() -> bool:
-        return bool(await passes(dsn, "novice"))
-
-    assert await eventually(novice_too)
+    assert await eventually(lambda: passes(dsn, "novice"))
 
 
 async def test_a_pass_that_was_asked_for_counts(dsn: str, tmp_path: Path) -> None:
@@ -95,10 +91,7 @@ async def test_a_pass_that_was_asked_for_counts(dsn: str, tmp_path: Path) -> Non
     async with running(**settings(dsn, tmp_path, consolidate_seconds=0.1)) as api:
         await live(api, "another", ENOUGH)
 
-        async def seen_to() -> bool:
-            return bool(await passes(dsn, "another"))
-
-        assert await eventually(seen_to)
+        assert await eventually(lambda: passes(dsn, "another"))
         assert await passes(dsn, "asked") == []
 
 

@@ -61,10 +61,7 @@ async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_accoun
     own = await neighbour.subscribe(f"{names.nats_inbox('red', 'a')}.>")
     await neighbour.flush(90)
 
-    async def all_refused() -> bool:
-        return len(errors) == len(closed)
-
-    await eventually(all_refused)
+    await eventually(lambda: len(errors) == len(closed))
     assert all("permissions violation for subscription" in error.lower() for error in errors)
     for account in ("default", "a.b"):
         client = await connected(server.url, cluster.token("red", account), "red", [], account=account)
@@ -104,10 +101,7 @@ async def test_nobody_publishes_or_reads_what_is_not_theirs(guarded: tuple[Api, 
         await client.subscribe(subject)
     await client.flush(20)
 
-    async def all_refused() -> bool:
-        return len(errors) == len(publish) + len(read)
-
-    await eventually(all_refused)
+    await eventually(lambda: len(errors) == len(publish) + len(read))
     assert all("permissions violation" in error.lower() for error in errors)
     allowed = await client.subscribe(f"{names.SUBJECT_REWARD}.red.>")
     await client.flush(20)

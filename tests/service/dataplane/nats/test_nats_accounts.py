@@ -20,11 +20,7 @@ async def test_a_server_whose_tenants_would_reach_jetstream_is_refused(
     with cluster.served() as url:
         values = settings(dsn, tmp_path, auth="jwks", jwks_url=url, jwks_token_file=str(own))
         async with running(**values, **LOGIN, nats_url=server.url, wait_for_nats=False) as api:
-
-            async def refused() -> bool:
-                return "every tenant would" in api.bus.problem
-
-            await eventually(refused)
+            await eventually(lambda: "every tenant would" in api.bus.problem)
             assert not api.bus.ready.is_set()
             ready = await api.client.get("/readyz")
             assert ready.status_code == 503

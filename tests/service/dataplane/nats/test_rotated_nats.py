@@ -117,14 +117,11 @@ async def under_load(installation: Installation, dsn: str) -> AsyncIterator[None
     """Afterwards all that was sent is stored, and nothing twice."""
     over = asyncio.Event()
 
-    async def enough() -> bool:
-        return len(set(installation.sent)) > 50
-
     async with superuser(dsn) as connection:
         task = asyncio.create_task(installation.load(over))
         try:
             yield
-            await eventually(enough)
+            await eventually(lambda: len(set(installation.sent)) > 50)
         finally:
             over.set()
             await task

@@ -46,10 +46,7 @@ async def test_a_message_is_signed_and_tried_again_until_it_is_delivered(
         taken = {**DEPLOYED, "event": "rolled_back", "revision": "bad0bad0", "reason": "ReturnWorse"}
         await api.call("PUT", "/api/v1/models/walker/rolled-back", json=taken)
 
-        async def tried() -> bool:
-            return len(recorder.bodies("/ops")) >= 3
-
-        await eventually(tried)
+        await eventually(lambda: len(recorder.bodies("/ops")) >= 3)
         recorder.answers.pop("/ops")
 
         async def delivered() -> bool:
@@ -90,16 +87,10 @@ async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable
             for _ in range(2):
                 await api.call("PUT", path, 204, json={**body, "model_deployment": name})
 
-        async def first() -> bool:
-            return len(posted("approval.waiting")) == 2
-
-        await eventually(first)
+        await eventually(lambda: len(posted("approval.waiting")) == 2)
         await api.call("DELETE", awaited.replace("walker", "runner"), 204)
 
-        async def later() -> bool:
-            return len(posted("approval.escalated")) == 1
-
-        await eventually(later)
+        await eventually(lambda: len(posted("approval.escalated")) == 1)
         assert len(posted("approval.waiting")) == 2, "sent once"
         (escalated,) = posted("approval.escalated")
         data = escalated["data"]
@@ -158,10 +149,7 @@ async def test_a_report_is_sent_once_whichever_process_writes_it(
             if moment[0].year == 2000:  # the report is due once there is something to tell
                 moment[0] = datetime.now(UTC) + timedelta(seconds=1)
 
-            async def sent() -> bool:
-                return len(recorder.bodies("/ops")) == 1
-
-            await eventually(sent)
+            await eventually(lambda: len(recorder.bodies("/ops")) == 1)
     (body,) = recorder.bodies("/ops")
     assert json.loads(body)["type"] == "dev.learnloop.report.daily"
     assert "1 models were deployed" in json.loads(body)["data"]["text"]

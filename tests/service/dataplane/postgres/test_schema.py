@@ -32,10 +32,7 @@ async def test_a_version_before_that_of_the_database_says_so_and_changes_nothing
     db = Database(dsn)
     db.start()
 
-    async def noticed() -> bool:
-        return "schema 9999, and this version knows" in db.problem
-
-    await eventually(noticed)
+    await eventually(lambda: "schema 9999, and this version knows" in db.problem)
     assert not db.ready.is_set()
     await db.close()
 
@@ -45,10 +42,7 @@ async def test_a_database_that_comes_late_is_waited_for(postgres: Any) -> None:
     db = Database(str(postgres.get_uri(name)))
     db.start()
 
-    async def noticed() -> bool:
-        return name in db.problem
-
-    await eventually(noticed)
+    await eventually(lambda: name in db.problem)
     assert not db.ready.is_set()
     new_database(postgres, name)
     await asyncio.wait_for(db.ready.wait(), START_SECONDS)
@@ -65,10 +59,7 @@ async def test_a_login_above_the_rules_is_refused(postgres: Any) -> None:
     db = Database(dsn.replace("postgres:@", f"{name}:@"))
     db.start()
 
-    async def refused() -> bool:
-        return "bypasses row-level security" in db.problem
-
-    await eventually(refused)
+    await eventually(lambda: "bypasses row-level security" in db.problem)
     await db.close()
 
 

@@ -153,10 +153,7 @@ async def test_a_memory_services_agents_are_in_the_groups_that_the_operators_fil
         await store(api, "filed-a", ["the anchor is painted red"])
         await store(api, "filed-b", ["the anchor is heavy"])
 
-        async def read() -> bool:
-            return bool(api.memory.budgets._file.groups("team-a"))
-
-        await eventually(read)
+        await eventually(lambda: api.memory.budgets._file.groups("team-a"))
         assert {agent for agent, _ in hits(await ask(api, "filed-b", "anchor", scope="group"))} == {
             "filed-a",
             "filed-b",

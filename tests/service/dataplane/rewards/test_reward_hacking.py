@@ -31,11 +31,12 @@ async def test_the_signs_are_read_from_the_stored_rewards_of_one_tenant(api: Api
             body["outcome"] |= {"values": {"feedback": 1.0}}
             await api.call("POST", "/api/v1/trajectories", 202, namespace=namespace, json=body)
 
-    async def rewarded() -> bool:
-        stats = await api.call("GET", "/api/v1/agents/gamer/stats", namespace="team-b")
-        return stats["rewarded"] == FEWEST
+    async def rewarded(namespace: str, episodes: int) -> bool:
+        stats = await api.call("GET", "/api/v1/agents/gamer/stats", namespace=namespace)
+        return stats["rewarded"] == episodes
 
-    await eventually(rewarded)
+    await eventually(lambda: rewarded("team-a", 2))
+    await eventually(lambda: rewarded("team-b", FEWEST))
     foreign = await api.call("GET", f"{path}/signals", namespace="team-b")
     assert (foreign["suspected"], foreign["reason"], foreign["rewards"]) == (True, "DuplicateTrajectories", FEWEST)
     assert len(RewardSignals.model_validate(foreign).worst) == 3, "what the operator reads of it"

@@ -206,10 +206,7 @@ async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
         for number in range(30):
             await _play(api, f"slow-{number}", "slow", output="x", expected="y")
 
-        async def begun() -> bool:
-            return bool(times)
-
-        await eventually(begun)
+        await eventually(lambda: times)
         path, body = "/api/v1/rewards/policies/quick/revisions/r1", {"components": [ANSWER | {"weight": 1}]}
         await api.call("PUT", path, namespace="team-b", json=body)
         uses = {"reward_policy": "quick", "reward_policy_revision": "r1"}

@@ -15,7 +15,7 @@ from learnloop_dataplane.warehouse import COLUMNS, ClickHouse
 from testing.servers.clickhouse_server import START_SECONDS, ClickHouseServer
 from testing.servers.ports import held_port
 
-from ..conftest import Api, eventually, running, settings, superuser, trajectory
+from ..conftest import Api, eventually, measured, running, settings, superuser, trajectory
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 FOREVER = {"since": datetime(2000, 1, 1, tzinfo=UTC), "until": datetime(2100, 1, 1, tzinfo=UTC), "before": ""}
@@ -194,12 +194,7 @@ async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
             return episode is not None and "feedback" in episode["outcome_values"]
 
         await eventually(corrected)
-
-        async def counted() -> bool:
-            metrics = (await api.call("GET", "/metrics")).text
-            return 'learnloop_warehouse_episodes_total{namespace="ship"} 2.0' in metrics
-
-        await eventually(counted)
+        await measured(api, 'learnloop_warehouse_episodes_total{namespace="ship"} 2.0')
 
 
 async def test_a_namespace_with_much_to_ship_takes_turns_with_those_that_have_little(
