@@ -9,7 +9,6 @@ from demo.canary_watch import Watch
 from demo.narrator import Narrator, StoryFailedError
 from demo.settings import ROOT, Settings
 from demo.waiting import until
-from toolkit.work_groups import current
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,8 @@ def _make(api: Api, settings: Settings, model_uri: str, model_sha256: str) -> di
 def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> RolledBack:
     """Waits until the operator has rolled this model back; raises StoryFailedError where it does not."""
     watch = Watch(api, settings)
-    deadline = time.monotonic() + 420
-    while time.monotonic() < deadline:
-        current().check()
+
+    def look() -> RolledBack | None:
         status = (api.custom(settings.namespace, "modeldeployments", settings.agent) or {}).get("status") or {}
         if status.get("verdict"):
             narrator.on_change("bad", f"canary {status.get('weight') or 0:3d} %  {status['verdict']}")
@@ -71,10 +69,9 @@ def follow(api: Api, settings: Settings, narrator: Narrator, uri: str) -> Rolled
         if watch.first_bad is not None:
             narrator.on_change("first", "its first episode has ended")
         blocked = status.get("blockedRevision") or {}
-        if blocked.get("uri") == uri and watch.weight == 0:
-            return _verdict(narrator, watch, blocked)
-        time.sleep(0.5)
-    raise StoryFailedError("the bad model was not rolled back within 420 s")
+        return _verdict(narrator, watch, blocked) if blocked.get("uri") == uri and watch.weight == 0 else None
+
+    return until("the rollback of the bad model", look, 420, every=0.5)
 
 
 def _verdict(narrator: Narrator, watch: Watch, blocked: Json) -> RolledBack:

@@ -10,7 +10,13 @@ class StoryFailedError(Refusal):
 
 
 class Narrator:
-    """Says each thing once. Lines go to standard output immediately, so a pipe shows progress too."""
+    """Says each thing once. Lines go to standard output immediately, so a pipe shows progress too.
+
+    Attributes:
+        newest: the moment of the newest line of any narrator, by time.monotonic().
+    """
+
+    newest = 0.0
 
     def __init__(self) -> None:
         self.started = time.monotonic()
@@ -26,6 +32,7 @@ class Narrator:
 
     def say(self, sentence: str) -> None:
         """One line."""
+        Narrator.newest = time.monotonic()
         minutes, seconds = divmod(int(self.elapsed()), 60)
         print(f"  {minutes:2d}:{seconds:02d}  {sentence}", flush=True)
 

@@ -11,13 +11,13 @@ export function decisions(redraw, namespace) {
   return [
     h("h1", null, `Decisions in ${namespace}`),
     table("Orders of people", [
-      ["At", (item) => clock(item.at)], ["Rollout", (item) => link(item.rollout, namespace, "rollouts", item.rollout), "name"], ["Order", (item) => item.verb],
+      ["At", (item) => clock(item.at), "name"], ["Rollout", (item) => link(item.rollout, namespace, "rollouts", item.rollout), "name"], ["Order", (item) => item.verb],
       ["By", (item) => `${item.by || "not named"}${item.by && !item.verified ? " (as claimed)" : ""}`], ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
     ], orders, "No orders yet."),
     h("h2", null, "Audit chain"),
     h("p", { class: "quiet" }, "The newest records. ", h("code", null, `kubectl learnloop audit verify -n ${namespace}`), " checks that none was changed."),
     missing(chain, "The audit chain") || table("Records, newest first", [
-      ["No.", (item) => item.seq, "figure"], ["At", (item) => clock(item.at)], ["Action", (item) => item.action, "name"], ["About", (item) => item.subject],
+      ["No.", (item) => item.seq, "figure"], ["At", (item) => clock(item.at), "name"], ["Action", (item) => item.action, "name"], ["About", (item) => item.subject],
       ["By", (item) => item.actor, "why"], ["Outcome", (item) => badge(item.outcome)], ["Detail", (item) => detail(item.detail), "why"],
     ], [...chain.value.records].reverse()),
   ];

@@ -38,12 +38,12 @@ export function rollout(redraw, namespace, name) {
     h("h2", null, "What happened"), happened(read("happened", { namespace, plural: "modeldeployments", name }, 10)),
     h("h2", null, "Rolled back"),
     table("Blocked revisions", [
-      ["At", (item) => clock(item.at)], ["Revision", (item) => h("code", null, item.revision)],
+      ["At", (item) => clock(item.at), "name"], ["Revision", (item) => h("code", null, item.revision)],
       ["Reason", (item) => item.reason], ["Why", (item) => item.message, "why"],
     ], [...(now.blockedRevisions || [])].reverse(), "No model was rolled back here."),
     h("h2", null, "Decisions of people"),
     table("Decisions", [
-      ["At", (item) => clock(item.at)], ["Order", (item) => item.verb], ["About", (item) => h("code", null, item.revision || "")],
+      ["At", (item) => clock(item.at), "name"], ["Order", (item) => item.verb], ["About", (item) => h("code", null, item.revision || "")],
       ["By", (item) => `${item.by || "not named"}${item.by && !item.verified ? " (as claimed)" : ""}`, "why"],
       ["Outcome", (item) => badge(item.outcome)], ["Why", (item) => item.message, "why"],
     ], [...(now.decisions || [])].reverse(), "No orders here yet."),
@@ -61,13 +61,13 @@ function happened(answer) {
   if (answer.error) return h("p", { class: "problem" }, `Events cannot be read. ${answer.error}`);
   if (answer.value === undefined) return h("p", { class: "quiet reading" }, "Reading events …");
   return table("Events, newest first", [
-    ["At", (item) => clock(item.at)], ["What", (item) => item.reason, "name"], ["Why", (item) => item.note, "why"],
+    ["At", (item) => clock(item.at), "name"], ["What", (item) => item.reason, "name"], ["Why", (item) => item.note, "why"],
   ], [...answer.value].reverse(), "No event of the last hour, or you may not read events.");
 }
 
 function arm(role, state) {
   const shown = state.meanReturn === undefined ? state.revision : `${figure(state.meanReturn)}`;
-  const more = [`${state.revision}, ${state.readyReplicas || 0}/${state.replicas || 0} pods ready`, state.episodes === undefined ? "" : `${state.episodes} episodes`,
+  const more = [`${state.revision}, ${state.readyReplicas || 0}/${state.replicas || 0} pods ready`, state.episodes === undefined ? "" : `${state.episodes} episode${state.episodes === 1 ? "" : "s"}`,
     state.successRate === undefined ? "" : `${percent(state.successRate)} succeed`, state.message || ""];
   return card(state.meanReturn === undefined ? role : `${role}: mean return`, shown, more.filter(Boolean).join(" · "));
 }
