@@ -42,7 +42,7 @@ class Leadership:
     ) -> None:
         self._kube, self._namespace, self._name, self._clock = kube, namespace, name, clock
         self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
-        self.acquired = asyncio.Event()
+        self.answered, self.acquired = asyncio.Event(), asyncio.Event()
         self._held_until = float("-inf")
         self._observed = ("", "")
         """Holder and renewTime, as last seen."""
@@ -76,6 +76,7 @@ class Leadership:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 won = await self._try()
+            self.answered.set()
         except errors.Conflict:
             return False  # another process wrote in between: the next attempt reads what
         except (errors.KubeError, TimeoutError) as error:

@@ -179,9 +179,8 @@ class Operator:
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         code = 0 if self.stopping.is_set() else 1
-        for task in done:
-            if code:
-                _report_end(task)
+        for task in done if code else ():
+            _report_end(task)
         await self._stop({task.get_name(): task for task in tasks})
         return code
 
@@ -215,6 +214,7 @@ class Operator:
         self.runtime.mark(kinds.MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
 
     async def _watch(self) -> None:
+        await self.leadership.answered.wait()  # where the API server is away at its start Kopf soon gives up
         namespaces = self.settings.watch_namespaces
         await kopf.operator(
             registry=kopf_handlers.registry(

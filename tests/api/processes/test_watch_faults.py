@@ -5,10 +5,12 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from testing.operators.crash_rig import revision
 from testing.operators.operator_processes import live_rig
-from testing.proxies.stream_proxy import PASSING, StreamProxy
+from testing.proxies.stream_proxy import PASSING, Cut, StreamProxy
+from testing.waiting import until_true
 
 SILENT_SECONDS = 8.0
 """Kopf's limit for a watch without an event or bookmark, shortened."""
@@ -61,6 +63,18 @@ async def test_a_new_process_whose_reads_are_of_the_past_takes_nothing_back(api_
         assert raised == sorted(raised), weights
         generations = [table.generation for table in rig.tables]
         assert generations == sorted(set(generations)), "a routing table came back"
+
+
+async def test_a_process_waits_for_an_api_server_that_is_away_at_its_start(api_server: Path, tmp_path: Path) -> None:
+    async with live_rig(api_server, tmp_path) as rig:
+        operator = await rig.operator()
+        await rig.serves(0)
+        with patch.object(operator.proxy, "_answer", side_effect=Cut):
+            operator.kill()
+            await until_true(lambda: operator.said.count(": no answer from the API server") > 8)
+        await rig.wish(1)
+        await rig.serves(1)
+        assert operator.codes == [-9], operator.said[-2000:]
 
 
 async def test_a_silent_watch_is_opened_again_by_the_same_process(api_server: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from learnloop_operator.kube.errors import Conflict, NotFound, NotLeading, Unavailable
-from learnloop_operator.kube.kinds import LEASE
 from learnloop_operator.kube.leader_lease import DEADLINE_SECONDS, LEASE_SECONDS, Leadership
 
 
@@ -38,11 +37,14 @@ def lease_kube(wire_lease: dict[str, Any]) -> Any:
     return Fake()
 
 
+def candidates(*identities: str) -> Any:
+    """The store of the API server, the clock, and the candidates themselves."""
+    store, clock = dict[str, Any](), [0.0]
+    return store, clock, *(Leadership(lease_kube(store), "ns", "l", one, clock=lambda: clock[0]) for one in identities)
+
+
 async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_own_clock() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    first = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
-    second = Leadership(lease_kube(store), "ns", "l", "two", clock=lambda: clock[0])
+    _, clock, first, second = candidates("one", "two")
     assert await first.attempt()
     assert not await second.attempt()
     clock[0] = LEASE_SECONDS - 0.1
@@ -53,9 +55,7 @@ async def test_a_standby_takes_over_only_after_a_whole_lease_of_silence_by_its_o
 
 
 async def test_a_leader_that_cannot_renew_stops_writing_before_a_standby_may_start() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    store, clock, leader = candidates("one")
     await leader.attempt()
     store["broken"] = True
     clock[0] = DEADLINE_SECONDS - 0.1
@@ -68,9 +68,7 @@ async def test_a_leader_that_cannot_renew_stops_writing_before_a_standby_may_sta
 
 
 async def test_a_renewal_counts_from_its_request() -> None:
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    kube = lease_kube(store)
+    clock, kube = [0.0], lease_kube({})
     answer = kube.create
 
     async def late(manifest: Any) -> Any:
@@ -88,36 +86,30 @@ async def test_a_leader_that_was_replaced_ends_although_the_lease_may_be_free_ag
     monkeypatch: pytest.MonkeyPatch, holder: str
 ) -> None:
     monkeypatch.setattr("learnloop_operator.kube.leader_lease.RETRY_SECONDS", 0.0)
-    store: dict[str, Any] = {}
-    first = Leadership(lease_kube(store), "ns", "l", "one")
+    store, _, first = candidates("one")
     running = asyncio.create_task(first.run())
     await first.acquired.wait()
     before = store["lease"]
     metadata = {**before["metadata"], "resourceVersion": "77"}
     store["lease"] = {"metadata": metadata, "spec": {**before["spec"], "holderIdentity": holder}}
-    async with asyncio.timeout(60):
-        await running
+    await asyncio.wait_for(running, 60)
     assert not first.held
     assert store["lease"]["spec"]["holderIdentity"] == holder
 
 
 async def test_a_leader_that_could_not_renew_before_its_deadline_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("learnloop_operator.kube.leader_lease.RETRY_SECONDS", 0.0)
-    store: dict[str, Any] = {}
-    clock = [0.0]
-    leader = Leadership(lease_kube(store), "ns", "l", "one", clock=lambda: clock[0])
+    store, clock, leader = candidates("one")
     running = asyncio.create_task(leader.run())
     await leader.acquired.wait()
     store["broken"] = True
     clock[0] = DEADLINE_SECONDS
-    async with asyncio.timeout(60):
-        await running
+    await asyncio.wait_for(running, 60)
     assert not leader.held
 
 
 async def test_of_two_that_take_a_free_lease_one_wins() -> None:
-    store: dict[str, Any] = {}
-    first, second = Leadership(lease_kube(store), "ns", "l", "one"), Leadership(lease_kube(store), "ns", "l", "two")
+    _, _, first, second = candidates("one", "two")
     await first.attempt()
     await first.release()
     assert sorted(await asyncio.gather(first.attempt(), second.attempt())) == [False, True]
@@ -125,15 +117,9 @@ async def test_of_two_that_take_a_free_lease_one_wins() -> None:
 
 
 async def test_a_released_lease_is_taken_at_once() -> None:
-    store: dict[str, Any] = {}
-    first = Leadership(lease_kube(store), "ns", "l", "one")
-    second = Leadership(lease_kube(store), "ns", "l", "two")
+    _, _, first, second = candidates("one", "two")
     await first.attempt()
     await second.attempt()
     await first.release()
     assert not first.held
     assert await second.attempt()
-
-
-def test_the_lease_is_addressed_where_the_api_server_keeps_it() -> None:
-    assert LEASE.path("ns", "x") == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x"
