@@ -147,10 +147,12 @@ def _environment(pid: int) -> dict[str, str]:
 
 
 def _is_zombie(pid: int) -> bool:
+    """Whether all its threads have ended: those of a program that was killed may outlive its first, with its ports."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
+    return facts[0] == "Z" and facts[17] == "1"
 
 
 def _alive(pid: int) -> bool:
