@@ -95,7 +95,7 @@ class Cluster:
             "model": {"uri": "uniform://discrete/2?observations=4"},
             "serving": {"pod": {"env": [{"name": "RELEASE", "value": str(self._release)}]}},
             "rollout": {
-                "steps": [{"weight": step, "minEpisodes": 40} for step in STEPS[:-1]] + [{"weight": 100}],
+                "steps": [{"weight": step, "minEpisodes": 20} for step in STEPS[:-1]] + [{"weight": 100}],
                 "keepForSeconds": 0,
             },
             "analysis": {"intervalSeconds": 1, "metrics": [{"name": "errors", "type": "errors", "max": 0.05}]},
