@@ -4,7 +4,7 @@
 - broker: NATS frames from a grammar by a tenant's connection, with replies, headers and dedupe ids of others.
 - bodies: malformed, deep, wide and numerous JSON; memory at its peak over idle.
 - outcomes: forged outcomes at a policy server.
-- manifests: forged proofs, heartbeats and checkpoints of a run, next to a real API server.
+- proofs: forged proofs, heartbeats and checkpoints of a run, next to a real API server.
 - sockets: silent and dripping connections next to a neighbour.
 - floods: one namespace asks as fast as it can next to a neighbour.
 - escalation: custom resources with every field of PodOptions, through what the operator renders.
@@ -27,7 +27,7 @@ from bench.adversary import (
     broker_frames,
     escalation,
     floods,
-    forged_manifests,
+    forged_proofs,
     hostile_bodies,
     policy_servers,
     slow_sockets,
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as text, standing(Path(text)) as rig:
         findings = asyncio.run(at_the_servers(rig, options.frames, options.bodies, options.requests, options.sockets))
     findings["escalation"] = escalation.attack(options.specs, SEED)
-    findings["manifests"] = forged_manifests.attack(options.reports, SEED)
+    findings["proofs"] = forged_proofs.attack(options.reports, SEED)
     findings["tenants"] = tenants(options.statements, min(10_000, options.statements))
     breaches = [f"{name}: {text}" for name, one in findings.items() for text in one.breaches]
     for text in breaches[:50]:

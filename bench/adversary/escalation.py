@@ -14,7 +14,7 @@ from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryServiceSpec
 from learnloop_api.kinds.model_deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from learnloop_operator.core.allowed_pods import PodRules
-from learnloop_operator.core.plan import Manifest, Plan
+from learnloop_operator.core.plan import KubeObject, Plan
 from learnloop_operator.memory_services.decide_service import decide as decide_memory
 from learnloop_operator.memory_services.service_snapshot import MemoryServiceSnapshot, budgets_json
 from learnloop_operator.rollout.decide import decide as decide_rollout
@@ -76,7 +76,7 @@ def attack(tries: int, seed: int) -> Finding:
     return finding
 
 
-def flaws(pod: Manifest) -> Iterator[str]:
+def flaws(pod: KubeObject) -> Iterator[str]:
     """The properties of a pod that its author must not get."""
     for container in pod["containers"]:
         image = container["image"]
@@ -141,12 +141,12 @@ def _deployment(options: dict[str, Any]) -> Snapshot:
     )
 
 
-def _object(kind: str) -> Manifest:
+def _object(kind: str) -> KubeObject:
     metadata = {"name": "x", "namespace": "ns", "uid": "u", "generation": 1}
     return {"apiVersion": "learnloop.dev/v1alpha1", "kind": kind, "metadata": metadata}
 
 
-def _pods(plan: Plan) -> Iterator[Manifest]:
+def _pods(plan: Plan) -> Iterator[KubeObject]:
     """Pod specs anywhere in what would be applied."""
     waiting: list[Any] = [item for item in plan.apply if item["kind"] != "ConfigMap"]
     while waiting:

@@ -50,9 +50,9 @@ class Users:
         return result
 
     def read_by(self, job: str) -> int:
-        """Episodes of its agent's log that a run read, by its manifest; 0 where it made none."""
+        """Episodes of its agent's log that a run read, by its proof; 0 where it made none."""
         run: Any = self._access.ask("GET", f"/api/v1/training/runs/{job}", {}, seconds=60.0)
-        experience = (run["manifest"] or {}).get("experience") or {}
+        experience = (run["proof"] or {}).get("experience") or {}
         return int(experience.get("episodes", 0))
 
     def enough(self, agent: str, revision: str, since: datetime) -> Played:

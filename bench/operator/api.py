@@ -13,7 +13,7 @@ from learnloop_operator.kube.kinds import ResourceKind, kind_of
 from testing.operators.api_access import authorization, from_kubeconfig, tls_of
 
 T = TypeVar("T")
-Manifest = Mapping[str, Any]
+KubeObject = Mapping[str, Any]
 MERGE = "application/merge-patch+json"
 PARALLEL = 16
 TRIES = 10
@@ -65,13 +65,13 @@ class Api:
             await asyncio.sleep(1.0)  # the storage of a new kind is being initialised
         raise RuntimeError(f"{method} {path}: {response.status} {text[-2000:]}")
 
-    async def create(self, manifest: Manifest) -> Any:
+    async def create(self, manifest: KubeObject) -> Any:
         """POST of a namespaced object or of a Namespace."""
         if manifest["kind"] == "Namespace":
             return await self.call("POST", "/api/v1/namespaces", manifest)
         return await self.call("POST", kind_of(manifest).path(manifest["metadata"]["namespace"]), manifest)
 
-    async def merge(self, kind: ResourceKind, namespace: str, name: str, change: Manifest, sub: str = "") -> Any:
+    async def merge(self, kind: ResourceKind, namespace: str, name: str, change: KubeObject, sub: str = "") -> Any:
         """JSON merge patch, of a subresource if given."""
         return await self.call("PATCH", kind.path(namespace, name, sub or None), change, MERGE)
 

@@ -23,7 +23,7 @@ from bench.recall import peers
 from bench.recall.conversations import Conversation, read
 from bench.recall.measures import MEASURES, figures
 from bench.recall.service import gone, service
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.stems import Analyzer
 
 LARGE = {"EXACT_UP_TO": "1", "INDEX_CHECK_SECONDS": "0.5", "SWEEP_SECONDS": "0.5"}
 

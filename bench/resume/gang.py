@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.resume.cases import JOB
 from bench.resume.watch.sitecustomize import BEGUN, NOTE
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_trainer.store.run_store import DirectoryStore, unpack
 
 WATCH = Path(__file__).parent / "watch"
@@ -125,11 +125,11 @@ class Result:
 def result(gang: Gang) -> Result:
     """Of a run that has finished."""
     store = DirectoryStore(gang.directory / "store", JOB)
-    saved, manifest = store.checkpoint(), store.manifest()
-    if saved is None or not isinstance(manifest, Manifest):
-        raise SystemExit(f"the run in {gang.directory} ended without checkpoint and manifest")
+    saved, proof = store.checkpoint(), store.proof()
+    if saved is None or not isinstance(proof, Proof):
+        raise SystemExit(f"the run in {gang.directory} ended without checkpoint and proof")
     arrays, metadata = unpack(saved.body)
     state = hashlib.sha256()
     for name in sorted(arrays):
         state.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode() + arrays[name].tobytes())
-    return Result(metadata["weights"], state.hexdigest(), manifest.artifact_sha256)
+    return Result(metadata["weights"], state.hexdigest(), proof.artifact_sha256)

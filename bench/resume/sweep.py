@@ -66,7 +66,7 @@ def moment(notes: list[Note], strike: Strike, previous: float) -> tuple[str, flo
     if begun is None:
         return "start", 0.0
     trained = since[begun:]
-    if after is None:  # it never trained again: the manifest was as good as written
+    if after is None:  # it never trained again: the proof was as good as written
         return "proof", 0.0
     # On SIGTERM a state is captured after the signal: look as far as the next beginning.
     life = [note for note in notes if trained[0].at <= note.at < after.at]

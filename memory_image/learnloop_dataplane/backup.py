@@ -24,7 +24,7 @@ from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import HEAD, Database
 
 FORMAT = 2
-MANIFEST = "manifest.json"
+CONTENTS = "contents.json"
 DUMP, ARTIFACTS = "database.dump", "artifacts.ndjson"
 
 
@@ -33,7 +33,7 @@ class BackupError(Exception):
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Contents:
     """The content of a backup."""
 
     created_at: str
@@ -58,20 +58,20 @@ class Folder:
         return self.part
 
     def finish(self) -> Path:
-        """Writes the manifest, then renames the folder; raises BackupError without a dump."""
+        """Writes the table of contents, then renames the folder; raises BackupError without a dump."""
         if not (self.part / DUMP).is_file():
             raise BackupError(f"{self.part / DUMP} is missing: pg_dump writes it between the two steps")
         files = {
             path.name: {"sha256": digest(path), "bytes": path.stat().st_size} for path in sorted(self.part.iterdir())
         }
         now = datetime.now(UTC)
-        manifest = asdict(Manifest(now.isoformat(timespec="seconds"), files=files))
-        (self.part / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
+        contents = asdict(Contents(now.isoformat(timespec="seconds"), files=files))
+        (self.part / CONTENTS).write_text(json.dumps(contents, indent=1, sort_keys=True))
         return self.part.rename(self.root / f"learnloop-{now:%Y%m%dT%H%M%S%fZ}")
 
     def finished(self) -> list[Path]:
         """Complete backups, oldest first."""
-        return sorted(path for path in self.root.glob("learnloop-*") if (path / MANIFEST).is_file())
+        return sorted(path for path in self.root.glob("learnloop-*") if (path / CONTENTS).is_file())
 
     def chosen(self, name: str) -> Path:
         """The backup of this name, or the newest for an empty name; raises BackupError."""
@@ -97,28 +97,28 @@ class Folder:
         return len(old)
 
 
-def read_manifest(backup: Path) -> Manifest:
-    """The manifest, after every file was compared with its digest.
+def read_contents(backup: Path) -> Contents:
+    """The table of contents, after every file was compared with its digest.
 
     Raises:
         BackupError: a file is missing or changed, or the version is newer.
     """
     try:
-        manifest = Manifest(**json.loads((backup / MANIFEST).read_bytes()))
+        contents = Contents(**json.loads((backup / CONTENTS).read_bytes()))
     except (OSError, ValueError, TypeError) as error:
-        raise BackupError(f"{backup / MANIFEST} cannot be read: {error}") from None
-    if manifest.format != FORMAT or manifest.schema > HEAD:
+        raise BackupError(f"{backup / CONTENTS} cannot be read: {error}") from None
+    if contents.format != FORMAT or contents.schema > HEAD:
         raise BackupError(
-            f"{backup.name} has format {manifest.format} and schema {manifest.schema}, and this version reads "
+            f"{backup.name} has format {contents.format} and schema {contents.schema}, and this version reads "
             f"{FORMAT} and {HEAD}: install the version that made it"
         )
-    for name, expected in manifest.files.items():
+    for name, expected in contents.files.items():
         path = backup / name
         if not path.is_file():
             raise BackupError(f"{path} is missing: copy the whole folder again")
         if digest(path) != expected["sha256"]:
             raise BackupError(f"{path} was changed: its SHA-256 differs; restore an older backup")
-    return manifest
+    return contents
 
 
 def digest(path: Path) -> str:
@@ -223,7 +223,7 @@ async def check(db: Database, backup: Path) -> None:
         BackupError: it is not.
         Unavailable: the database does not answer.
     """
-    read_manifest(backup)
+    read_contents(backup)
     for namespace in await db.namespaces():
         async with db.tenant(namespace) as connection:
             for table in HELD:
@@ -240,7 +240,7 @@ async def restore(db: Database, blobs: Blobs, backup: Path, folder: Folder) -> d
         BackupError: something differs from the backup; names it.
         Unavailable: a store does not answer; this step may be repeated.
     """
-    read_manifest(backup)
+    read_contents(backup)
     count, keys, chains = await restore_artifacts(backup, folder, blobs), artifacts_of(backup), {}
     for namespace in await db.namespaces():
         async with db.tenant(namespace) as connection:

@@ -18,7 +18,7 @@ from learnloop_api.names import TOKEN_AUDIENCE
 from learnloop_api.wire import base, memory
 from learnloop_common import encryption, key_rotation, settings
 from learnloop_dataplane.errors import KeyMissing
-from learnloop_dataplane.text import LANGUAGES
+from learnloop_dataplane.stems import LANGUAGES
 
 
 class QuotaLimits(BaseModel):

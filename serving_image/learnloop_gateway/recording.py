@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from learnloop_api import names
-from learnloop_gateway.open_chat import Session
-from learnloop_gateway.open_chats_on_disk import Journal
+from learnloop_gateway.open_chat import Journal, Session
 from learnloop_sdk import errors, outbox
 from learnloop_sdk.trajectory import default_redactor, encoded, step
 from learnloop_serving.metrics import Families

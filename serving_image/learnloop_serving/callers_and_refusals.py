@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
 from learnloop_api.wire.routing import Override, Reason
-from learnloop_common.log_throttle import LogThrottle
+from learnloop_common.http_server import LogThrottle
 from learnloop_common.service_accounts import KeySource, KeysUnavailable, account_of
 
 if TYPE_CHECKING:

@@ -122,17 +122,17 @@ class ExampleLoop:
         deployed = [self._event("rolled_back", 2700), self._event("deployed", 3500)]
         week = {"week": "2026-01-26", "episodes": 4210, "success_rate": 0.95, "raw_reward": 402.1, "trainings": 4}
         parity = {"action_agreement": 1.0, "observations": 4096, "max_abs_difference": 2.4e-7}
-        manifest: Object = {"difference": {"value": 84.3, "low": 76.1, "high": 92.0}, "parity": parity}
+        proof: Object = {"difference": {"value": 84.3, "low": 76.1, "high": 92.0}, "parity": parity}
         points = [{"step": step, "mean": 22.4 + step / 900} for step in range(0, 400_001, 40_000)]
-        manifest |= {"while_training": {"episodes": 20, "points": points, "best_step": 400_000, "exported": "best"}}
+        proof |= {"while_training": {"episodes": 20, "points": points, "best_step": 400_000, "exported": "best"}}
         return {
             "/api/v1/rewards/history": {"rewards": rewards, "next": None},
             "/api/v1/rewards/credits/t-0003": credits,
             "/api/v1/experience/trajectories": {"trajectories": episodes, "next": None},
             "/api/v1/agents/walker/progress": {"weeks": [week]},
             "/api/v1/models/walker/deployed": {"deployed": deployed},
-            "/api/v1/training/runs/walker-5": {"heartbeat": {"step": 100_000, "figures": figures}, "manifest": None},
-            "/api/v1/training/runs/walker-4": {"heartbeat": None, "manifest": manifest},
+            "/api/v1/training/runs/walker-5": {"heartbeat": {"step": 100_000, "figures": figures}, "proof": None},
+            "/api/v1/training/runs/walker-4": {"heartbeat": None, "proof": proof},
             "/api/v1/memory/entries": {"memories": memories, "next": None},
             "/api/v1/memory/retrieve": {
                 "memories": [memory | {"score": 8.5, "why": "words"} for memory in memories[:3]]

@@ -17,7 +17,7 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy
 from learnloop_operator.agents.decide_agent import decide as decide_agent
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import KubeObject
 from learnloop_operator.core.times import stamp
 from learnloop_operator.core.workload_network import WorkloadNetwork
 from learnloop_operator.memory_services.decide_service import decide as decide_memory
@@ -49,7 +49,7 @@ ON_A_GPU = {"requests": {"cpu": "2", "memory": "8Gi"}, "limits": {"memory": "16G
 QUEUED = {"queue": {"name": "team"}, "pod": {"resources": ON_A_GPU}}
 
 
-def everything() -> dict[str, tuple[Manifest, ...]]:
+def everything() -> dict[str, tuple[KubeObject, ...]]:
     """Case → the objects that the operator applies for it."""
     return dict(
         [
@@ -63,7 +63,7 @@ def everything() -> dict[str, tuple[Manifest, ...]]:
     )
 
 
-def templates(tree: Any) -> Iterator[Manifest]:
+def templates(tree: Any) -> Iterator[KubeObject]:
     """Every core/v1 PodTemplateSpec of what was made, wherever a kind keeps it."""
     if isinstance(tree, dict):
         spec = tree.get("spec")
@@ -76,13 +76,13 @@ def templates(tree: Any) -> Iterator[Manifest]:
             yield from templates(item)
 
 
-def _object(kind: str, name: str) -> Manifest:
+def _object(kind: str, name: str) -> KubeObject:
     metadata = {"name": name, "namespace": NAMESPACE, "uid": "0a1b", "generation": 1, "annotations": {}}
     metadata["creationTimestamp"] = stamp(NOW - timedelta(days=1))
     return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata}
 
 
-def _training_jobs() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
+def _training_jobs() -> Iterator[tuple[str, tuple[KubeObject, ...]]]:
     defaults = RankDefaults(
         image=IMAGES["trainer"], pull_policy="IfNotPresent", data_url=DATA_URL, runtime="learnloop", network=NETWORK
     )
@@ -103,7 +103,7 @@ def _training_jobs() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
             yield f"training/{backend.name}/{shape}", Backends(defaults=defaults).render(backend, request)
 
 
-def _memory_services() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
+def _memory_services() -> Iterator[tuple[str, tuple[KubeObject, ...]]]:
     weaviate = {"url": "http://weaviate.vectors.svc:8080", "apiKeySecretRef": {"name": "vectors", "key": "api-key"}}
     own = {"dsnSecretRef": {"name": "db", "key": "dsn"}, "replicas": 2, "weaviate": weaviate}
     for shape, spec in (("own-database", own), ("embedded", {"storage": {"size": "1Gi"}})):
@@ -121,7 +121,7 @@ def _memory_services() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
         yield f"memory/{shape}", tuple(decide_memory(snapshot).apply)
 
 
-def _agents() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
+def _agents() -> Iterator[tuple[str, tuple[KubeObject, ...]]]:
     actors = {"replicas": 2, "maxStepsPerSecond": 900}
     played = {"name": "Own-v1", "successReturn": 195, "environmentConfigMap": {"name": "own"}, "actors": actors}
     numbers = {"observations": 4, "actions": 2, "environment": played}
@@ -148,7 +148,7 @@ def _agents() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
         yield f"agent/{shape}", tuple(decide_agent(snapshot).apply)
 
 
-def _model_deployments() -> Iterator[tuple[str, tuple[Manifest, ...]]]:
+def _model_deployments() -> Iterator[tuple[str, tuple[KubeObject, ...]]]:
     gateway = {"mode": "gateway", "gateway": {"name": "edge"}}
     server = {"resources": ON_A_GPU}
     for shape, model, more in (
@@ -186,10 +186,10 @@ def _defaults() -> Defaults:
     )
 
 
-def _routes() -> tuple[Manifest, ...]:
+def _routes() -> tuple[KubeObject, ...]:
     """mode: gateway, as a rollout begins: an arm alone, copies for an arm in shadow, weights."""
     cluster = ShadowCluster().by("gateway")
-    routes: list[Manifest] = []
+    routes: list[KubeObject] = []
 
     def play(seconds: int) -> None:
         for _ in range(seconds):
@@ -203,7 +203,7 @@ def _routes() -> tuple[Manifest, ...]:
     return tuple(routes)
 
 
-def _gates() -> tuple[Manifest, ...]:
+def _gates() -> tuple[KubeObject, ...]:
     """A candidate's suites, of a rollout that is played until they start."""
     cluster = GatedCluster()
     del cluster.spec["gates"]
@@ -219,7 +219,7 @@ def _gates() -> tuple[Manifest, ...]:
     refusal = {"name": "refusal", "builtin": "refusal", "data": {"configMap": "prompts"}}
     cluster.spec["gates"] = {"suites": [own, toxicity, refusal]}
     cluster.wish(1, BETTER)
-    gates: dict[tuple[str, str], Manifest] = {}
+    gates: dict[tuple[str, str], KubeObject] = {}
     for _ in range(40):
         for item in decide_rollout(replace(cluster.snapshot(), defaults=_defaults())).apply:
             if "gate" in item["metadata"]["name"]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import KubeObject
 
 # https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected"}
@@ -17,7 +17,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
-def flaws(template: Manifest, *, probed: bool) -> Iterator[str]:
+def flaws(template: KubeObject, *, probed: bool) -> Iterator[str]:
     """Sentences, one for each item that the pod misses: `WHERE: WHAT`, where WHERE is `pod` or a container's name.
 
     Args:
@@ -34,7 +34,7 @@ def flaws(template: Manifest, *, probed: bool) -> Iterator[str]:
             yield from (f"{container['name']}: no {probe}" for probe in PROBES if probe not in container)
 
 
-def _pod(pod: Manifest) -> Iterator[str]:
+def _pod(pod: KubeObject) -> Iterator[str]:
     yield from (field for field in HOST_FIELDS if pod.get(field))
     if pod.get("automountServiceAccountToken") is not False and not pod.get("serviceAccountName"):
         yield "a token of the account that everybody has"
@@ -49,7 +49,7 @@ def _pod(pod: Manifest) -> Iterator[str]:
                 yield "a projected token for the API server"
 
 
-def _container(container: Manifest, pod_security: Manifest) -> Iterator[str]:
+def _container(container: KubeObject, pod_security: KubeObject) -> Iterator[str]:
     security: dict[str, Any] = {**pod_security, **container.get("securityContext", {})}
     if security.get("runAsNonRoot") is not True:
         yield "runAsNonRoot is not set"
@@ -70,7 +70,7 @@ def _container(container: Manifest, pod_security: Manifest) -> Iterator[str]:
         yield flaw
 
 
-def _resources(resources: Manifest) -> Iterator[str]:
+def _resources(resources: KubeObject) -> Iterator[str]:
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
     yield from (f"no request of {name}" for name in ("cpu", "memory") if name not in {**limits, **requests})
     if "memory" not in limits:

@@ -44,7 +44,7 @@ LIMIT = 1_200.0
 """Seconds in which things happen, and never the one that is waited for."""
 TICK = 0.2
 STEPS = [{"weight": weight, "minEpisodes": 6} for weight in (10, 25, 50, 100)]
-EXACT_COUNTS = {"rollout.judging.watched_arms.SHORTEST": 2.0, "prometheus.queries.SHORTEST_DUE": 2}
+EXACT_COUNTS = {"rollout.judging.evidence_windows.SHORTEST": 2.0, "prometheus.queries.SHORTEST_DUE": 2}
 """Shortest windows of evidence: the Prometheus that is played here counts exactly and needs no two scrapes."""
 QUICK = {
     "rollout": {"steps": STEPS, "keepForSeconds": 2},

@@ -7,7 +7,7 @@ from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout.decide import current
 from learnloop_operator.rollout.fast_lane import UNREACHABLE, PodEvidence, at_weight, looked
 from learnloop_operator.rollout.judging.analysis import is_steady
-from learnloop_operator.rollout.judging.watched_arms import Subject, subjects
+from learnloop_operator.rollout.judging.fast_lane_arms import WatchedArm, watched_arms
 from learnloop_operator.rollout.metrics.hard_bound import Reading
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -61,10 +61,10 @@ class LanedCluster(Cluster):
         """With what the pods say now."""
         bare = super().snapshot()
         state = current(bare)
-        self.direct = {item.revision: self._looked(item, bare, state) for item in subjects(bare, state)}
+        self.direct = {item.revision: self._looked(item, bare, state) for item in watched_arms(bare, state)}
         return replace(bare, direct=dict(self.direct))
 
-    def _looked(self, subject: Subject, bare: Snapshot, state: State) -> PodEvidence:
+    def _looked(self, subject: WatchedArm, bare: Snapshot, state: State) -> PodEvidence:
         evidence = self.direct.get(subject.revision)
         if evidence is None or evidence.rollout != subject.rollout:
             evidence = PodEvidence(subject.revision, subject.rollout)

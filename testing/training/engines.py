@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop_api.wire.engine import ENV_DIRECTORY
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_operator.training.ranks import ENGINE_SCRIPT
 from learnloop_trainer.engines.engine_run import run
 from learnloop_trainer.store.run_store import DirectoryStore
@@ -34,12 +34,12 @@ def order(attempt: int = 0, steps: int = 300, **changes: Any) -> Order:
     return Order.model_validate({"job": "own-1", "attempt": attempt, "spec": spec})
 
 
-def trained(folder: Path, command: list[str] | None, **changes: Any) -> Manifest:
-    """The run's manifest; its store is `folder`/store, which LEARNLOOP_STORE names."""
+def trained(folder: Path, command: list[str] | None, **changes: Any) -> Proof:
+    """The run's proof; its store is `folder`/store, which LEARNLOOP_STORE names."""
     run(order(**changes), Place(), 1, command)
-    manifest = DirectoryStore(folder / "store", "own-1").manifest()
-    assert manifest is not None
-    return manifest
+    proof = DirectoryStore(folder / "store", "own-1").proof()
+    assert proof is not None
+    return proof
 
 
 def in_a_pod(folder: Path, command: list[str]) -> "subprocess.Popen[bytes]":

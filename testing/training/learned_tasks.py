@@ -18,7 +18,7 @@ from learnloop_trainer.algorithms import Learner, Occasion, learner
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.export.runtime import graph
+from learnloop_trainer.export.exported_policy import graph
 from learnloop_trainer.floating_point import settle
 
 

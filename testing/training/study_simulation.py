@@ -62,7 +62,7 @@ class Cluster:
     def _run(self, name: str) -> TrainingRun:
         sha256 = self.jobs[name]["status"]["artifact"]["sha256"]
         manifest = proof(job=name, artifact_sha256=sha256, artifact_uri=f"learnloop://ns/{sha256}")
-        return TrainingRun(job=name, manifest=manifest)
+        return TrainingRun(job=name, proof=manifest)
 
     def apply(self, plan: Plan, cut: int | None = None) -> None:
         """The plan's effects in order; with `cut` the operator dies after so many."""

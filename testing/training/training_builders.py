@@ -5,7 +5,7 @@ from typing import Any
 
 from learnloop_api.kinds.training.training_status import TrainingJobStatus
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.wire.training import Heartbeat, Manifest, Parity, ReturnEstimate, TrainingRun
+from learnloop_api.wire.training import Heartbeat, Parity, Proof, ReturnEstimate, TrainingRun
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.kube.kinds import PYTORCH_JOB, TRAINING_JOB
 from learnloop_operator.training.backends import Backends
@@ -75,8 +75,8 @@ def heartbeat(attempt: int = 0, step: int = 420, **changes: Any) -> Heartbeat:
     return Heartbeat.model_validate(base | changes)
 
 
-def run(age: float | None = 1.0, beat: Heartbeat | None = None, proof: Manifest | None = None) -> TrainingRun:
-    return TrainingRun(job="t", heartbeat=beat, heartbeat_age_seconds=age if beat else None, manifest=proof)
+def run(age: float | None = 1.0, beat: Heartbeat | None = None, proof: Proof | None = None) -> TrainingRun:
+    return TrainingRun(job="t", heartbeat=beat, heartbeat_age_seconds=age if beat else None, proof=proof)
 
 
 def returns(mean: float, low: float | None = None, episodes: int = 100) -> ReturnEstimate:
@@ -84,7 +84,7 @@ def returns(mean: float, low: float | None = None, episodes: int = 100) -> Retur
     return ReturnEstimate(episodes=episodes, mean=mean, iqm=mean, ci_low=bottom, ci_high=mean + 5)
 
 
-def proof(**changes: Any) -> Manifest:
+def proof(**changes: Any) -> Proof:
     base = {
         "job": "t",
         "algorithm": "ppo",
@@ -104,7 +104,7 @@ def proof(**changes: Any) -> Manifest:
         "wall_seconds": 9.0,
         "created_at": NOW,
     }
-    return Manifest.model_validate(base | changes)
+    return Proof.model_validate(base | changes)
 
 
 def plan(snapshot: TrainingSnapshot) -> Plan:

@@ -20,7 +20,7 @@ CRDS = sorted((REPOSITORY / "crds").glob("*.yaml"))
 CLUSTER = [sys.executable, str(REPOSITORY / "hack" / "cluster")]
 ESTABLISHED_SECONDS = 120.0
 
-Manifest = Mapping[str, Any]
+KubeObject = Mapping[str, Any]
 Kubectl = Callable[..., str]
 
 
@@ -44,7 +44,7 @@ class Kube:
 
     def apply(
         self,
-        manifest: Manifest,
+        manifest: KubeObject,
         *,
         manager: str = "test",
         force: bool = False,
@@ -58,21 +58,21 @@ class Kube:
         path = self.path(manifest, subresource)
         return self.call("PATCH", path, query, manifest, "application/apply-patch+yaml")
 
-    def create(self, manifest: Manifest, *, dry: bool = False) -> Any:
+    def create(self, manifest: KubeObject, *, dry: bool = False) -> Any:
         """Create, as `kubectl create` does. Raises Refused."""
         query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry else {})}
         return self.call("POST", self.path(manifest).rsplit("/", 1)[0], query, manifest)
 
-    def merge(self, manifest: Manifest, change: Manifest, subresource: str = "") -> Any:
+    def merge(self, manifest: KubeObject, change: KubeObject, subresource: str = "") -> Any:
         """JSON merge patch of the object that `manifest` names. Raises Refused."""
         path = self.path(manifest, subresource)
         return self.call("PATCH", path, {"fieldValidation": "Strict"}, change, "application/merge-patch+json")
 
-    def get(self, manifest: Manifest, subresource: str = "") -> Any:
+    def get(self, manifest: KubeObject, subresource: str = "") -> Any:
         """The object that `manifest` names, as it is stored. Raises Refused."""
         return self.call("GET", self.path(manifest, subresource))
 
-    def delete(self, manifest: Manifest) -> None:
+    def delete(self, manifest: KubeObject) -> None:
         """Delete the object that `manifest` names. Raises Refused."""
         self.call("DELETE", self.path(manifest))
 
@@ -82,7 +82,7 @@ class Kube:
             write()
         return str(caught.value.message)
 
-    def path(self, manifest: Manifest, subresource: str = "") -> str:
+    def path(self, manifest: KubeObject, subresource: str = "") -> str:
         """URL path of the object that `manifest` names."""
         version, metadata = str(manifest["apiVersion"]), manifest["metadata"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -95,7 +95,7 @@ class Kube:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: Manifest | None = None,
+        body: KubeObject | None = None,
         content_type: str = "application/json",
     ) -> Any:
         """One request; the answer's JSON. Raises Refused."""
@@ -190,6 +190,6 @@ def _install(kube: Kube) -> None:
         time.sleep(0.1)
 
 
-def _established(definition: Manifest) -> bool:
+def _established(definition: KubeObject) -> bool:
     conditions = definition.get("status", {}).get("conditions") or []
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)

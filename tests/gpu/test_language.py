@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from learnloop_api.kinds.training.algorithms import LANGUAGE
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_trainer.language.base_model import folder_digest
 from testing.language.imitating_model import base
 from testing.language.recorded_turns import preferences, turns
@@ -49,11 +49,11 @@ def ordered(base: Path, algorithm: str, block: dict[str, Any], steps: int) -> di
     return {"job": "small-1", "spec": spec}
 
 
-def finished(launch: Launch, order: dict[str, Any], tmp_path: Path, device: str) -> Manifest:
+def finished(launch: Launch, order: dict[str, Any], tmp_path: Path, device: str) -> Proof:
     code, output = launch(order).ended(500)
     assert code == 0, output
     assert f"thread(s), {device}, torch" in output
-    return Manifest.model_validate_json((tmp_path / "store/runs/small-1/manifest.json").read_text())
+    return Proof.model_validate_json((tmp_path / "store/runs/small-1/proof.json").read_text())
 
 
 def test_no_algorithm_is_left_out() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.training.algorithms import LANGUAGE, OWN
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
 from testing.servers.ports import held_port
 from testing.training.recordings import recorded
@@ -55,8 +55,8 @@ def order_of(
     return job
 
 
-def manifest(store: Path) -> Manifest:
-    return Manifest.model_validate_json((store / "runs/small-1/manifest.json").read_text())
+def finished(store: Path) -> Proof:
+    return Proof.model_validate_json((store / "runs/small-1/proof.json").read_text())
 
 
 def weights(store: Path) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_it_learns_on_the_device_and_what_it_exports_acts_like_its_network(
     code, output = rank.ended(500)
     assert code == 0, output
     assert f"thread(s), {device}, torch" in output
-    proof = manifest(tmp_path / "store")
+    proof = finished(tmp_path / "store")
     assert proof.parity.passed, proof.parity
     assert proof.evaluation.mean > least, proof.evaluation
 
@@ -100,7 +100,7 @@ def test_one_that_learns_from_a_log_does_so_on_the_device(
     code, output = launch(order_of(small, algorithm, "CartPole-v1", 4096, None, **logged)).ended(500)
     assert code == 0, output
     assert f"thread(s), {device}, torch" in output
-    assert manifest(tmp_path / "store").parity.passed
+    assert finished(tmp_path / "store").parity.passed
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_weights_of_one_undisturbed(
@@ -132,7 +132,7 @@ def test_two_ranks_share_one_gpu_by_gloo(launch: Launch, small: Small, tmp_path:
     ends = _two(launch, small(steps=STEPS), port, CUDA_VISIBLE_DEVICES="0")
     assert [code for code, _ in ends] == [0, 0], ends
     assert f"2 ranks meet by {'gloo' if device == 'cpu' else 'cpu:gloo,cuda:gloo'}" in ends[0][1]
-    proof = manifest(tmp_path / "store")
+    proof = finished(tmp_path / "store")
     assert (proof.world_size, proof.step, proof.parity.passed) == (2, STEPS, True)
 
 
@@ -141,4 +141,4 @@ def test_two_ranks_with_a_gpu_each_meet_by_nccl(launch: Launch, small: Small, tm
     ends = _two(launch, small(steps=STEPS), port)
     assert [code for code, _ in ends] == [0, 0], ends
     assert "2 ranks meet by cpu:gloo,cuda:nccl" in ends[0][1]
-    assert manifest(tmp_path / "store").parity.passed
+    assert finished(tmp_path / "store").parity.passed

@@ -30,8 +30,8 @@ def test_the_jobs_result_passes_its_own_gates(
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     order = Order.model_validate({"job": item["metadata"]["name"], "spec": item["spec"]})
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
-    results = proof_gates.evaluate(order.spec.gates, manifest)
+    proof = DirectoryStore(tmp_path, order.job).proof()
+    assert proof is not None
+    results = proof_gates.evaluate(order.spec.gates, proof)
     assert results
     assert all(result.passed for result in results), [result.message for result in results]

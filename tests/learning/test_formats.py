@@ -22,13 +22,13 @@ def test_a_runs_torchscript_passes_parity_and_loads_anywhere(tmp_path: Path, mon
     order = Order.model_validate({"job": "formats-1", "spec": spec})
     run(order, Place(), 1)
     store = DirectoryStore(tmp_path, order.job)
-    manifest = store.manifest()
-    assert manifest is not None
-    assert [item.format for item in manifest.exports] == ["torchscript"]
-    assert all(item.parity.passed and item.parity.observations >= 10_000 for item in manifest.exports)
-    script = torch.jit.load(io.BytesIO(store.artifact(f"learnloop://default/{manifest.exports[0].sha256}")))
+    proof = store.proof()
+    assert proof is not None
+    assert [item.format for item in proof.exports] == ["torchscript"]
+    assert all(item.parity.passed and item.parity.observations >= 10_000 for item in proof.exports)
+    script = torch.jit.load(io.BytesIO(store.artifact(f"learnloop://default/{proof.exports[0].sha256}")))
     observations = np.zeros((5, 3), dtype=np.float32)
-    greedy = OnnxPolicy(store.artifact(f"learnloop://default/{manifest.artifact_sha256}"), 3, 1, continuous=True).act(
+    greedy = OnnxPolicy(store.artifact(f"learnloop://default/{proof.artifact_sha256}"), 3, 1, continuous=True).act(
         observations
     )
     assert np.allclose(script(torch.from_numpy(observations)).numpy(), greedy, atol=1e-5)

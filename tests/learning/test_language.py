@@ -37,7 +37,7 @@ def test_trl_teaches_it_too(base: Path, make_order: Any, tmp_path: Path, monkeyp
     data = {"environment": "ToolLookup-v1", "languageModel": spoken}
     more = {"engine": "trl", "hyperparameters": {"learningRate": 2e-3}, "evaluation": {"episodes": 128}}
     run(make_order("grpo", 14 * 128, data=data, **more), Place(), 1)
-    manifest = DirectoryStore(tmp_path, "small-1").manifest()
-    assert manifest is not None
-    assert manifest.difference is not None
-    assert manifest.difference.low > 0
+    proof = DirectoryStore(tmp_path, "small-1").proof()
+    assert proof is not None
+    assert proof.difference is not None
+    assert proof.difference.low > 0

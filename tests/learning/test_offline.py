@@ -65,10 +65,10 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_a
     }
     order = Order.model_validate({"job": "log-2", "spec": spec})
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
     assert behaviour > 450
-    assert manifest.evaluation.ci_low > 0.9 * behaviour, "at random it falls after 22 steps"
+    assert proof.evaluation.ci_low > 0.9 * behaviour, "at random it falls after 22 steps"
 
 
 def draw(file: Path, episodes: int) -> float:
@@ -105,10 +105,10 @@ def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
     }
     order = Order.model_validate({"job": "log-4", "spec": spec})
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
     assert behaviour < 30
-    assert manifest.evaluation.ci_low > 4 * behaviour
+    assert proof.evaluation.ci_low > 4 * behaviour
 
 
 def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
@@ -124,7 +124,7 @@ def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
     }
     order = Order.model_validate({"job": "log-5", "spec": spec})
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
     assert behaviour < -14, "as who stands still, 0.7 from the goal"
-    assert manifest.evaluation.ci_low > 0.7 * behaviour
+    assert proof.evaluation.ci_low > 0.7 * behaviour

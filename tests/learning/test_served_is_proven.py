@@ -1,4 +1,4 @@
-"""A policy server does with an artifact as the run's manifest says: every algorithm, every action."""
+"""A policy server does with an artifact as the run's proof says: every algorithm, every action."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +12,14 @@ import grids
 from grids import SIZE
 from learnloop_api.kinds.behaviour import Behaviour
 from learnloop_api.kinds.training.algorithms import ALGORITHMS, LANGUAGE, OWN
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_environments.randomness import Purpose, generator
 from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.engines import engine_run
 from learnloop_trainer.evaluation import difference, play
 from learnloop_trainer.evaluation.held_out_episodes import held_out
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.export.runtime import graph
+from learnloop_trainer.export.exported_policy import graph
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
@@ -82,7 +82,7 @@ def alike(order: Order, served: ServedPolicy) -> ServedPolicy:
     return served
 
 
-def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tuple[Order, Manifest, bytes]:
+def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tuple[Order, Proof, bytes]:
     algorithm, environment, parameters, behaviour = case
     block = dict(parameters)
     data: dict[str, Any] = {"environment": environment}
@@ -96,9 +96,9 @@ def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tup
     changes: dict[str, Any] = {"hyperparameters": block, "data": data, "export": export}
     order = make_order(algorithm, steps=512, seed=3, evaluation=evaluation, **changes)
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
-    return order, manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
+    return order, proof, Path(urlsplit(proof.artifact_uri).path).read_bytes()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -110,13 +110,13 @@ def test_the_served_return_is_the_proven_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
-    order, manifest, body = trained(CASES[name], make_order, tmp_path)
+    order, proof, body = trained(CASES[name], make_order, tmp_path)
     options = CASES[name][3]
-    assert manifest.behaviour is not None
-    assert options is None or manifest.behaviour.kind == options["kind"]
-    assert (manifest.greedy is None) == (manifest.behaviour.kind == "greedy")
+    assert proof.behaviour is not None
+    assert options is None or proof.behaviour.kind == options["kind"]
+    assert (proof.greedy is None) == (proof.behaviour.kind == "greedy")
     returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
-    assert float(returns.mean()) == pytest.approx(manifest.evaluation.mean, rel=1e-9)
+    assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-9)
 
 
 SB3: list[tuple[str, str, dict[str, Any]]] = [(name, "CartPole-v1", {}) for name in ("a2c", "dqn", "qr-dqn", "ars")]
@@ -142,10 +142,10 @@ def test_what_stable_baselines3_has_trained_is_served_as_it_is_proven(
     more = {"engine": "sb3", "settings": settings | {"normalize": True}, "hyperparameters": {}}
     order = make_order(name, steps=150, data={"environment": world}, evaluation={"episodes": EPISODES}, **more)
     engine_run.run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    body = Path(urlsplit(manifest.artifact_uri).path).read_bytes()  # type: ignore[union-attr]
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    body = Path(urlsplit(proof.artifact_uri).path).read_bytes()  # type: ignore[union-attr]
     returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
-    assert float(returns.mean()) == pytest.approx(manifest.evaluation.mean, rel=1e-6)  # type: ignore[union-attr]
+    assert float(returns.mean()) == pytest.approx(proof.evaluation.mean, rel=1e-6)  # type: ignore[union-attr]
 
 
 FAST = {"n_envs": 8, "n_steps": 32, "batch_size": 64, "learning_rate": 3e-3}
@@ -165,8 +165,8 @@ def test_memory_and_masks_are_learned_and_served(
     more = {"engine": "sb3", "settings": settings, "hyperparameters": {}, "export": {"behaviour": {"kind": "greedy"}}}
     order = make_order(name, steps=steps, data={"environment": f"{SIGHT}{world}"}, evaluation={"episodes": 32}, **more)
     engine_run.run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    returns, _ = play(held_out(order), serve(Path(urlsplit(manifest.artifact_uri).path).read_bytes()), 0, 32, print)  # type: ignore[union-attr]
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    returns, _ = play(held_out(order), serve(Path(urlsplit(proof.artifact_uri).path).read_bytes()), 0, 32, print)  # type: ignore[union-attr]
     assert returns.min() >= 0
     assert returns.mean() > 7
 

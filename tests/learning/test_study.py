@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_api.wire.training_request import StudyOrder, TrialResult
 from learnloop_dataplane.training.parameter_search import Studies
 from learnloop_dataplane.training.study_storage import open_storage
@@ -25,20 +25,20 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples/study/study.yaml"
 NAMESPACE = "default"
 
 
-def trained(job: str, spec: dict[str, Any], directory: Path) -> Manifest:
+def trained(job: str, spec: dict[str, Any], directory: Path) -> Proof:
     """A trial's whole life, in a process of its own."""
     settle(1)
     os.environ["LEARNLOOP_STORE"] = f"file://{directory}"
     run(Order.model_validate({"job": job, "spec": spec}), Place(), 1)
-    manifest = DirectoryStore(directory, job).manifest()
-    assert manifest is not None
-    return manifest
+    proof = DirectoryStore(directory, job).proof()
+    assert proof is not None
+    return proof
 
 
-def search(studies: Studies, job: str, spec: TrainingJobSpec, directory: Path) -> dict[int, Manifest]:
+def search(studies: Studies, job: str, spec: TrainingJobSpec, directory: Path) -> dict[int, Proof]:
     """Every trial trained to its end, as many at a time as the study allows; nothing is stopped early."""
     assert spec.study is not None
-    proofs, begun, running = dict[int, Manifest](), 0, dict[Future[Manifest], int]()
+    proofs, begun, running = dict[int, Proof](), 0, dict[Future[Proof], int]()
     with ProcessPoolExecutor(spec.study.parallelism, multiprocessing.get_context("spawn")) as pool:
         while len(proofs) < spec.study.trials:
             while begun < spec.study.trials and len(running) < spec.study.parallelism:

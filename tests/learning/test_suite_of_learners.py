@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.rank import run
@@ -16,12 +16,12 @@ SUITE = {"episodes": 8, "adaptationSteps": 256}
 FAMILY = [{"parameter": name, "low": -0.5, "high": 0.5} for name in ("goal_x", "goal_y")]
 
 
-def proven(order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+def proven(order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proof:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
-    return manifest
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
+    return proof
 
 
 @pytest.mark.parametrize("algorithm", ["bc", "iql-offline"])
@@ -47,12 +47,12 @@ def test_meta_learned_weights_are_adapted_before_they_are_judged_and_adapt_to_wh
     maml = {"environments": 20, "episodes": 10, "hidden": [16]}
     data = {"environment": "motion:PointGoals", "randomise": FAMILY}
     order = make_order("maml", steps=4000, hyperparameters=maml, data=data, evaluation={"episodes": 8, "suite": SUITE})
-    manifest = proven(order, tmp_path, monkeypatch)
-    assert manifest.suite is not None
-    results = {one.dimension: one for one in manifest.suite.results}
+    proof = proven(order, tmp_path, monkeypatch)
+    assert proof.suite is not None
+    results = {one.dimension: one for one in proof.suite.results}
     assert [dimension for dimension, one in results.items() if one.iqm is None] == ["coordination"]
     assert results["adaptability"].conditions == ["goal_x 0.6, 1 inner step on 10 episodes"]
     curve = results["sample-efficiency"]
     assert curve.conditions[-1] == "step 4000"
     assert curve.reference is not None
-    assert curve.reference.value == pytest.approx(manifest.evaluation.iqm)
+    assert curve.reference.value == pytest.approx(proof.evaluation.iqm)

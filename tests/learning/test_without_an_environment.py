@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_common.acting import onnx_policy
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.store.run_store import DirectoryStore
@@ -17,8 +17,8 @@ from testing.training.recordings import bandit
 SPACES = "uniform://discrete/3?observations=3"
 
 
-def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Manifest, bytes]:
-    """The manifest and the ONNX file of a run whose order names no environment."""
+def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Proof, bytes]:
+    """The proof and the ONNX file of a run whose order names no environment."""
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{store}")
     spec = {
         "algorithm": algorithm,
@@ -30,9 +30,9 @@ def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **chan
     order = Order.model_validate({"job": "alone-1", "spec": spec})
     run(order, Place(), 1)
     saved = DirectoryStore(store, order.job)
-    manifest = saved.manifest()
-    assert manifest is not None
-    return manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
+    proof = saved.proof()
+    assert proof is not None
+    return proof, Path(urlsplit(proof.artifact_uri).path).read_bytes()
 
 
 @pytest.mark.parametrize("algorithm", ["cql", "iql-offline", "bc"])
@@ -41,19 +41,19 @@ def test_a_run_without_an_environment_is_proven_by_its_log_and_acts_where_it_is_
 ) -> None:
     store = tmp_path / "store"
     real = bandit(store / "trajectories" / "la.jsonl", episodes=800, steps=4, right=0.7)
-    manifest, body = trained(store, algorithm, monkeypatch)
-    assert (manifest.environment, manifest.held_out, manifest.baseline_uri) == (SPACES, None, None)
-    assert manifest.experience is not None
-    assert manifest.off_policy is not None
-    judged = manifest.off_policy
+    proof, body = trained(store, algorithm, monkeypatch)
+    assert (proof.environment, proof.held_out, proof.baseline_uri) == (SPACES, None, None)
+    assert proof.experience is not None
+    assert proof.off_policy is not None
+    judged = proof.off_policy
     assert judged.verdict, judged.message
     assert 180 < judged.episodes < 300, "30 % of those logged"
-    assert manifest.experience.steps == 4 * (800 - judged.episodes), "and what proves is not learned from"
+    assert proof.experience.steps == 4 * (800 - judged.episodes), "and what proves is not learned from"
     served = onnx_policy.OnnxPolicy(body, 1)
     assert (served.observations, served.actions) == (3, 3)
     worth = real(Behaving(OnnxPolicy(body, 3, 3), 0), judged.discount)
-    assert manifest.evaluation.ci_low <= worth <= manifest.evaluation.ci_high
-    assert manifest.difference is not None
+    assert proof.evaluation.ci_low <= worth <= proof.evaluation.ci_high
+    assert proof.difference is not None
     if algorithm != "bc":
-        assert worth > 1.2 * manifest.baseline.mean
-        assert manifest.difference.low > 0
+        assert worth > 1.2 * proof.baseline.mean
+        assert proof.difference.low > 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_environments.conversations.tool_lookup import ToolLookup
 from learnloop_trainer.language.base_model import folder_digest
 from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
@@ -18,8 +18,8 @@ from testing.servers.ports import held_port
 TOLERANCE = 1e-4
 
 
-def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, size: int = 2) -> tuple[Manifest, Any]:
-    """The manifest of these ranks, and the weights of their checkpoint."""
+def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, size: int = 2) -> tuple[Proof, Any]:
+    """The proof of these ranks, and the weights of their checkpoint."""
     folder, words = tmp_path / "base", tokeniser(ToolLookup(), seed=0)
     model(len(words), 3, words.eos_token_id).save_pretrained(folder)
     words.save_pretrained(folder)
@@ -38,11 +38,11 @@ def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, s
         ends = [rank.ended() for rank in ranks]
     assert [code for code, _ in ends] == [0] * size, ends
     store_ = DirectoryStore(store, "lm-1")
-    manifest, saved = store_.manifest(), store_.checkpoint()
-    assert manifest is not None
+    proof, saved = store_.proof(), store_.checkpoint()
+    assert proof is not None
     assert saved is not None
-    assert manifest.parity.passed
-    return manifest, part(unpack(saved.body)[0], "shared")["vector"]
+    assert proof.parity.passed
+    return proof, part(unpack(saved.body)[0], "shared")["vector"]
 
 
 def test_two_ranks_hold_their_validation_together(launch: Callable[..., Any], tmp_path: Path) -> None:
@@ -53,16 +53,16 @@ def test_two_ranks_hold_their_validation_together(launch: Callable[..., Any], tm
         "evaluation": {"episodes": 7, "whileTraining": {"everySteps": 12, "episodes": 5}},
         "export": {"policy": "best"},
     }
-    manifest, _ = ended(changes, launch, tmp_path)
-    assert manifest.while_training is not None
-    assert [point.step for point in manifest.while_training.points] == [0, 12, 24]
-    assert (manifest.while_training.episodes, manifest.while_training.exported) == (5, "best")
+    proof, _ = ended(changes, launch, tmp_path)
+    assert proof.while_training is not None
+    assert [point.step for point in proof.while_training.points] == [0, 12, 24]
+    assert (proof.while_training.episodes, proof.while_training.exported) == (5, "best")
 
 
 def test_trl_holds_its_conversations_on_two_ranks(launch: Callable[..., Any], tmp_path: Path) -> None:
     rounds = {"batchEpisodes": 12, "groupSize": 3, "learningRate": 0.001}
-    manifest, _ = ended({"algorithm": "grpo", "engine": "trl", "hyperparameters": rounds}, launch, tmp_path)
-    assert (manifest.engine, manifest.world_size, manifest.step) == ("trl", 2, 24)
+    proof, _ = ended({"algorithm": "grpo", "engine": "trl", "hyperparameters": rounds}, launch, tmp_path)
+    assert (proof.engine, proof.world_size, proof.step) == ("trl", 2, 24)
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,11 @@ def test_sigterm_saves_a_checkpoint_exits_143_and_a_restart_finishes_the_run_onc
     assert code == 0, output
     assert f"resuming at step {pointer['step']}" in output
     code, output = launch(order).ended()
-    assert (code, output) == (0, "this run's manifest is already durable: nothing to do\n")
+    assert (code, output) == (0, "this run's proof is already durable: nothing to do\n")
     code, output = launch(order | {"attempt": 3}).ended()
-    assert (code, output) == (0, "this run's manifest is already durable: nothing to do\n")
-    manifest = json.loads((tmp_path / "store/runs/small-1/manifest.json").read_text())
-    assert manifest["attempts"] == 4, "the operator takes no proof of an attempt that failed"
+    assert (code, output) == (0, "this run's proof is already durable: nothing to do\n")
+    proof = json.loads((tmp_path / "store/runs/small-1/proof.json").read_text())
+    assert proof["attempts"] == 4, "the operator takes no proof of an attempt that failed"
 
 
 @pytest.mark.parametrize(

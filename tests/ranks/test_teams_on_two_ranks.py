@@ -1,4 +1,4 @@
-"""Team, hierarchical and climbing runs on two ranks: both see the same updates, and one manifest comes out."""
+"""Team, hierarchical and climbing runs on two ranks: both see the same updates, and one proof comes out."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +30,8 @@ def test_two_ranks_stay_equal_and_prove_one_result(
         both = [launch(order, RANK=str(rank), LEARNLOOP_STORE=f"file://{tmp_path}/s", **shared) for rank in range(2)]
         ends = [rank.ended() for rank in both]
     assert [code for code, _ in ends] == [0, 0], ends  # a checkpoint of unequal weights would have ended the group
-    manifest = DirectoryStore(tmp_path / "s", "small-1").manifest()
-    assert manifest is not None
-    assert (manifest.world_size, manifest.algorithm, manifest.parity.passed) == (2, algorithm, True)
+    proof = DirectoryStore(tmp_path / "s", "small-1").proof()
+    assert proof is not None
+    assert (proof.world_size, proof.algorithm, proof.parity.passed) == (2, algorithm, True)
     if "curriculum" in CASES[algorithm]:
         assert all("up to level intermediate" in output for _, output in ends)

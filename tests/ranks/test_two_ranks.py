@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.wire.training import Heartbeat, Manifest
+from learnloop_api.wire.training import Heartbeat, Proof
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.store.run_store import DirectoryStore, part, unpack
 from learnloop_trainer.training_order import Order
@@ -77,8 +77,8 @@ def test_two_ranks_end_with_the_weights_of_one_and_lost_workers_change_nothing(
         if name in together:
             assert np.allclose(array, together[name], atol=2e-2), name
 
-    manifest = Manifest.model_validate_json((rough / "runs/small-1/manifest.json").read_text())
-    assert (manifest.world_size, manifest.step, manifest.parity.passed) == (2, STEPS, True)
+    proof = Proof.model_validate_json((rough / "runs/small-1/proof.json").read_text())
+    assert (proof.world_size, proof.step, proof.parity.passed) == (2, STEPS, True)
     beat = Heartbeat.model_validate_json((rough / "runs/small-1/heartbeat.json").read_text())
     assert (beat.phase, beat.step) == ("done", STEPS)
 
@@ -103,10 +103,10 @@ def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
         alone.observation, _ = alone.learner.iterate(alone.observation)
     for name, array in alone.learner.network.arrays().items():
         assert np.allclose(array, together[name], atol=2e-2), name
-    manifest = Manifest.model_validate_json((store / "runs/small-1/manifest.json").read_text())
-    assert manifest.experience is not None
-    assert (manifest.experience.agent, manifest.experience.episodes) == ("la", 1)
-    assert manifest.experience.trajectory_ids == ["t"]
+    proof = Proof.model_validate_json((store / "runs/small-1/proof.json").read_text())
+    assert proof.experience is not None
+    assert (proof.experience.agent, proof.experience.episodes) == ("la", 1)
+    assert proof.experience.trajectory_ids == ["t"]
 
 
 @pytest.mark.parametrize("algorithm", ["cql", "iql-offline"])

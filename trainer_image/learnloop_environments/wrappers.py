@@ -150,6 +150,6 @@ class Shaped(Seeing):
 
     def _alignment(self, actions: NDArray[Any]) -> NDArray[np.float64]:
         """Cosine of every agent's direction and the best one [n, agents]; 0 for one who stands still."""
-        done, best = self._world.direction(actions), self._world.optimal()
-        length = np.linalg.norm(done, axis=2) * np.linalg.norm(best, axis=2)
-        return np.asarray((done * best).sum(axis=2) / np.maximum(length, 1e-9))
+        taken, best = self._world.direction(actions), self._world.optimal()
+        length = np.linalg.norm(taken, axis=2) * np.linalg.norm(best, axis=2)
+        return np.asarray((taken * best).sum(axis=2) / np.maximum(length, 1e-9))

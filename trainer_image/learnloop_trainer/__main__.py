@@ -2,7 +2,7 @@
 
 The exit code says what may be done about its end.
 
-0: the manifest is durable. 2: never try again. 70: this attempt is lost. 128 or more: a pod like this one may be made
+0: the proof is durable. 2: never try again. 70: this attempt is lost. 128 or more: a pod like this one may be made
 again, without end and without counting; 70 ends the whole gang, so that the operator counts the attempt.
 """
 

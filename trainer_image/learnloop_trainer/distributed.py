@@ -98,7 +98,7 @@ class Meeting:
         threading.Thread(target=run, name="rendezvous", daemon=True).start()
 
     def announce(self) -> None:
-        """Rank 0: the run is finished and its manifest durable. Waits a little for the others to take note."""
+        """Rank 0: the run is finished and its proof durable. Waits a little for the others to take note."""
         self._closing.set()
         with contextlib.suppress(RuntimeError):
             self.store.set("finished", "1")

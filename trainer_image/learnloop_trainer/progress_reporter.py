@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from learnloop_api.wire.training import FIGURES, Heartbeat, Manifest, ReturnEstimate
+from learnloop_api.wire.training import FIGURES, Heartbeat, Proof, ReturnEstimate
 from learnloop_environments.errors import TrainerError
 from learnloop_trainer import statistics, thread_limits, tracking, training_order
 from learnloop_trainer.store import Store
@@ -216,12 +216,12 @@ class Reporter:
             return str(error)
         return ""
 
-    def proven(self, manifest: Manifest) -> None:
+    def proven(self, proof: Proof) -> None:
         """The run's result, as the last points of its curves."""
-        both = {"evaluation": manifest.evaluation, "baseline": manifest.baseline}
+        both = {"evaluation": proof.evaluation, "baseline": proof.baseline}
         measured = {what: figures for what, figures in both.items() if figures.episodes}
         values = {name: value for what, figures in measured.items() for name, value in curves(what, figures).items()}
-        self._tracker.note(manifest.step, values | {"wall_seconds": manifest.wall_seconds})
+        self._tracker.note(proof.step, values | {"wall_seconds": proof.wall_seconds})
 
     def finish(self, phase: Literal["done", "failed"], message: str) -> None:
         """Send the last heartbeat, if it goes through at the first attempt."""

@@ -90,6 +90,6 @@ class ReadExperience:
     """Nothing at first, then the same to the run's end."""
 
     note: ExperienceRead | None = None
-    """For the manifest."""
+    """For the proof."""
     proof: Recording | None = None
     """Whole episodes that nothing is learned from: they prove a run that has no environment."""

@@ -91,8 +91,8 @@ TRAINING_JOB = Kind(
     short_name="tjob",
     description=(
         "A TrainingJob is one training run: a gang of one master and any number of workers. The "
-        "run has checkpoints, a held-out evaluation against the serving policy, and a manifest that "
-        "proves the exported model. It is Trained when the manifest is durable, and Validated when the "
+        "run has checkpoints, a held-out evaluation against the serving policy, and a proof of "
+        "the exported model. It is Trained when the proof is durable, and Validated when the "
         "gates passed. Its recipe is immutable."
     ),
     spec=training_job.TrainingJobSpec,

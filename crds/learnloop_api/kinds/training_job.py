@@ -106,7 +106,7 @@ class TrainingData(LoggedData):
         default=None,
         description="ConfigMap in this namespace whose keys are Python files, e.g. worlds.py for environment: "
         "worlds:Warehouse. Mounted read-only into the ranks, whose code it becomes: nothing else runs it. Make it "
-        "immutable, so that a restart trains on what the run began with; its digest goes into the manifest.",
+        "immutable, so that a restart trains on what the run began with; its digest goes into the proof.",
     )
     level: LevelName | None = Field(
         default=None, description="Level of difficulty, or where a curriculum begins; left out, the easiest."

@@ -62,7 +62,7 @@ class Witness(WireModel):
 
 
 class EngineResult(WireModel):
-    """result.json: the engine's part of the manifest, written last."""
+    """result.json: the engine's part of the proof, written last."""
 
     step: int = Field(ge=1, le=MOST)
     behaviour: Behaviour = Field(description="how the policy acts")

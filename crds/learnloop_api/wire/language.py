@@ -120,11 +120,11 @@ def turn_of(step: Step) -> LanguageTurn | None:
     if not isinstance(step.observation, dict) or not isinstance(step.action, dict):
         return None
     current: JsonValue = step.observation.get(KEY)
-    done: JsonValue = step.action.get(KEY)
-    if not isinstance(current, dict) or not isinstance(done, dict):
+    answer: JsonValue = step.action.get(KEY)
+    if not isinstance(current, dict) or not isinstance(answer, dict):
         return None
     try:
-        return LanguageTurn.model_validate(current | done)
+        return LanguageTurn.model_validate(current | answer)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

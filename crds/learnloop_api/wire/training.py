@@ -1,4 +1,4 @@
-"""Training runs: heartbeats and their figures, checkpoints, manifests and proofs."""
+"""Training runs: heartbeats and their figures, checkpoints and proofs."""
 
 import re
 from collections.abc import Mapping
@@ -265,8 +265,8 @@ class Validated(WireModel):
     ended_early: bool = Field(default=False, description="patience ended the run before totalSteps")
 
 
-class Manifest(WireModel):
-    """The proof of a finished run. Without it pods that succeeded count for nothing."""
+class Proof(WireModel):
+    """A finished run: its artifact, and what was measured of it. Without it pods that succeeded count for nothing."""
 
     job: Name
     agent: Name | None = None
@@ -359,4 +359,4 @@ class TrainingRun(WireModel):
     heartbeat: Heartbeat | None = None
     heartbeat_age_seconds: float | None = Field(default=None, ge=0, description="by the data plane's own clock")
     checkpoint: CheckpointInfo | None = None
-    manifest: Manifest | None = None
+    proof: Proof | None = None

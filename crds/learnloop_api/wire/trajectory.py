@@ -119,7 +119,7 @@ class Trajectory(WireModel):
 MOST_CHOICES = 16
 """Tasks or revisions that a selection may name."""
 MOST_NAMED = 100
-"""Ids of episodes that a manifest names itself; all of them stand in the list it points to."""
+"""Ids of episodes that a proof names itself; all of them stand in the list it points to."""
 OPTED_IN = "opted_in"
 """Of a trajectory's metadata, `"true"`: the person it belongs to agreed to learning from it."""
 

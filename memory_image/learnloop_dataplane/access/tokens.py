@@ -16,7 +16,7 @@ OPEN: dict[Bearer, tuple[tuple[str, str], ...]] = {
         # Its own run alone, where there is a cluster to ask: pod_owners.py.
         ("PUT", "/api/v1/training/runs/{}/heartbeat"),
         ("PUT", "/api/v1/training/runs/{}/checkpoint"),
-        ("PUT", "/api/v1/training/runs/{}/manifest"),
+        ("PUT", "/api/v1/training/runs/{}/proof"),
         ("GET", "/api/v1/training/runs/{}"),
         ("GET", "/api/v1/training/runs/{}/checkpoint"),
         ("PUT", "/api/v1/artifacts"),
@@ -36,14 +36,9 @@ _MATCHING = {
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(service_accounts.Account):
     """A caller that proved who it is."""
 
-    namespace: str
-    subject: str
-    pod: str | None = None
-    """The pod that the token was mounted into, and its uid; None where the token names none."""
-    pod_uid: str | None = None
     bearer: Bearer | None = None
     """rank, gate suite: the token opens what these do alone; None: an agent's, or an administrator's."""
 
@@ -94,7 +89,7 @@ class Authenticator:
             raise Unavailable(error.what, retry_after=error.retry_after) from error
         # Who has both is an agent: it could take the wider one.
         bearer = None if self._config.audience in account.audiences else bearer_of(account.audiences)
-        return Identity(account.namespace, account.subject, account.pod, account.pod_uid, bearer)
+        return Identity(**vars(account), bearer=bearer)
 
 
 def _tokens(config: Config) -> token_verification.Tokens:

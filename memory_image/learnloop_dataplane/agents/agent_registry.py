@@ -160,7 +160,7 @@ WHERE t.namespace = $1 AND t.agent_id = $2 AND t.status <> 'withdrawn' AND t.rec
 GROUP BY 1
 """
 # The operator tells how each run ended. That outlives the run, which goes with its TrainingJob. A run without
-# such an event names its agent in its manifest; without one its checkpoints or its own name do.
+# such an event names its agent in its proof; without one its checkpoints or its own name do.
 _TRAININGS = """
 WITH told AS (
     SELECT o.payload::jsonb AS run, o.created_at AS at FROM event_outbox o
@@ -169,12 +169,12 @@ WITH told AS (
 ), ended AS (
     SELECT at, run ->> 'phase' = 'validated' AS proven, run FROM told WHERE run ->> 'agent' = $2
     UNION ALL
-    SELECT coalesce(r.beat_at, r.created_at), r.manifest IS NOT NULL, r.manifest
+    SELECT coalesce(r.beat_at, r.created_at), r.proof IS NOT NULL, r.proof
     FROM training_runs r
-    WHERE r.namespace = $1 AND (r.manifest ->> 'agent' = $2 OR r.manifest IS NULL AND (
+    WHERE r.namespace = $1 AND (r.proof ->> 'agent' = $2 OR r.proof IS NULL AND (
             regexp_replace(r.job, '-[0-9]+$', '') = $2 AND r.job <> $2 OR EXISTS (SELECT 1 FROM model_checkpoints c
                 WHERE c.namespace = $1 AND c.job = r.job AND c.agent_id = $2)))
-        AND (r.manifest IS NOT NULL OR r.heartbeat ->> 'phase' = 'failed'
+        AND (r.proof IS NOT NULL OR r.heartbeat ->> 'phase' = 'failed'
             OR coalesce(r.beat_at, r.created_at) < now() - make_interval(hours => $4))
         AND coalesce(r.beat_at, r.created_at) >= $3
         AND NOT EXISTS (SELECT 1 FROM told WHERE told.run ->> 'job' = r.job AND told.at >= r.created_at)

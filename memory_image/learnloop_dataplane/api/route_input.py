@@ -18,7 +18,7 @@ from starlette.routing import Match
 
 from learnloop_api import names
 from learnloop_api.wire.base import Name as NameRule, Sha256
-from learnloop_common.log_throttle import LogThrottle
+from learnloop_common.http_server import LogThrottle
 from learnloop_common.service_accounts import NAMESPACE
 from learnloop_dataplane import privacy, strict_json
 from learnloop_dataplane.access import kubernetes_api, tokens

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from learnloop_api.wire.memory import MemoryBudget
-from learnloop_dataplane import model_servers, text
+from learnloop_dataplane import model_servers, stems
 from learnloop_dataplane.assembly.experience_parts import ExperienceParts, SharedParts, Step
 from learnloop_dataplane.concurrency.limits import FairPlaces, OneEach
 from learnloop_dataplane.config import Config
@@ -30,7 +30,7 @@ class MemoryParts:
     def __init__(self, shared: SharedParts) -> None:
         config, db = shared.config, shared.db
         self._shared = shared
-        analyzer = text.Analyzer(config.language)
+        analyzer = stems.Analyzer(config.language)
         embedder, before = _embedder(config, config.embedder), _embedder(config, config.embedder_before)
         self.vectors = open_vectors(config, db, embedder)
         self.following = Following(self.vectors, shared.metrics)

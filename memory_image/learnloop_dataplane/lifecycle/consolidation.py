@@ -15,7 +15,7 @@ from uuid import UUID
 import orjson
 
 from learnloop_common.redaction.redactor import safe_origin
-from learnloop_dataplane import errors, privacy, text
+from learnloop_dataplane import errors, privacy, stems
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.limits import OneEach
 from learnloop_dataplane.lifecycle import distillation, quarantine
@@ -101,7 +101,7 @@ class Consolidation:
         self,
         db: Database,
         distiller: distillation.CountingDistiller,
-        analyzer: text.Analyzer,
+        analyzer: stems.Analyzer,
         metrics: Metrics,
         recall_log: recall.RecallLog,
         every: float,

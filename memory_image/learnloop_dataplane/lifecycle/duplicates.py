@@ -19,7 +19,7 @@ from uuid import UUID
 
 import orjson
 
-from learnloop_dataplane.text import MAX_TEXT
+from learnloop_dataplane.stems import MAX_TEXT
 
 Kind = Literal["duplicate", "echo"]
 SHORTEST_ECHO = 6  # words; shorter texts repeat by chance

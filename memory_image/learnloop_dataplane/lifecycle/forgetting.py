@@ -20,7 +20,7 @@ from learnloop_dataplane.concurrency.background_loop import Work
 from learnloop_dataplane.lifecycle.quarantine import retire
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres import database, memory_tables
-from learnloop_dataplane.recall import kinds, memory_types
+from learnloop_dataplane.recall import memory_types, statements
 
 log = logging.getLogger(__name__)
 UNLIMITED = MemoryBudget()
@@ -36,17 +36,17 @@ _HALF_LIVES = " ".join(f"WHEN '{name}' THEN {policy.half_life_days}" for name, p
 # say it did. Freshness halves every half-life since it was stored or last recalled, and never below a tenth: an old
 # memory that earned its place outlives a new one that did not. A standing instruction does not age, and what ends one
 # goes last while there is an earlier one: the instruction would hold again.
-_STATED = ", ".join(f"{kind:d}" for kind in (kinds.Kind.PREFERENCE, kinds.Kind.INSTRUCTION, kinds.Kind.REPLACEMENT))
+_STATED = ", ".join(f"{statements.Kind[name]:d}" for name in ("PREFERENCE", "INSTRUCTION", "REPLACEMENT"))
 _SURPLUS = f"""
 WITH held AS (
-    SELECT m.id, m.pinned, (m.kind > {kinds.Kind.INSTRUCTION:d} AND m.created_at >=
+    SELECT m.id, m.pinned, (m.kind > {statements.Kind.INSTRUCTION:d} AND m.created_at >=
             min(m.created_at) FILTER (WHERE m.kind IN ({_STATED})) OVER ()) IS TRUE AS ends, {SIZE} AS size,
         (m.importance * (1 + 0.25 * ln(1 + coalesce(u.access_count, 0)) / ln(2)) + greatest(i.outcome, 0))
         * (1 + 0.9 * least(i.outcome, 0)) * (0.1 + 0.9 * power(0.5, least(i.half_lives, 100))) AS value
     FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
     CROSS JOIN LATERAL (SELECT coalesce((u.helped - u.hurt) / (u.helped + u.hurt + 1), 0) AS outcome,
         greatest(extract(epoch FROM now() - greatest(m.created_at, u.last_accessed))::float8 / 86400, 0)
-        / CASE m.memory_type {_HALF_LIVES} END * (m.kind < {kinds.Kind.INSTRUCTION:d})::int AS half_lives) i
+        / CASE m.memory_type {_HALF_LIVES} END * (m.kind < {statements.Kind.INSTRUCTION:d})::int AS half_lives) i
     WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
 ), ranked AS (
     SELECT id, pinned, ends, value, row_number() OVER best AS place, sum(size) OVER best AS total

@@ -14,7 +14,7 @@ import orjson
 from learnloop_dataplane.encryption import PLAIN, StepCipher, StepLog
 from learnloop_dataplane.memories.memory_store import USER, NewMemory, insert
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.stems import Analyzer
 
 BATCH = 200
 MOST = 2000  # characters in all: a memory is searched as a whole
@@ -109,15 +109,15 @@ def said_and_done(steps: Sequence[Any]) -> str:
 
 
 def _of_step(step: dict[str, Any]) -> Iterator[str]:
-    observation, done = step.get("observation"), step.get("action")
+    observation, action = step.get("observation"), step.get("action")
     if isinstance(observation, dict) and isinstance(observation.get("messages"), list):
         for message in observation["messages"]:
             yield from _of_message(message, "user")
     elif text := _text(observation):
         yield f"saw: {text}"
-    if isinstance(done, dict) and ("content" in done or "tool_calls" in done):
-        yield from _of_message(done, "assistant")
-    elif text := _text(done):
+    if isinstance(action, dict) and ("content" in action or "tool_calls" in action):
+        yield from _of_message(action, "assistant")
+    elif text := _text(action):
         yield f"did: {text}"
 
 

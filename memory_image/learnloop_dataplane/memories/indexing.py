@@ -14,7 +14,7 @@ import orjson
 from numpy.typing import NDArray
 from pgvector import HalfVector
 
-from learnloop_dataplane import errors, text
+from learnloop_dataplane import errors, stems
 from learnloop_dataplane.embedding.embedder import Embedder
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.recall.questions import index
@@ -92,7 +92,7 @@ class Indexing:
     def __init__(
         self,
         db: Database,
-        analyzer: text.Analyzer,
+        analyzer: stems.Analyzer,
         embedder: Embedder | None,
         before: Embedder | None = None,
     ) -> None:

@@ -11,11 +11,11 @@ import orjson
 from pydantic_core import to_json
 
 from learnloop_common.redaction.redactor import safe_origin
-from learnloop_dataplane import errors, privacy, text
+from learnloop_dataplane import errors, privacy, stems
 from learnloop_dataplane.audit.chain import note_stored
 from learnloop_dataplane.concurrency.limits import in_thread_if_large
 from learnloop_dataplane.postgres.database import Database, uuid7
-from learnloop_dataplane.recall import kinds, memory_types, questions
+from learnloop_dataplane.recall import memory_types, questions, statements
 
 Source = Literal["api", "episode", "consolidation", "import"]
 FOREVER = datetime.max.replace(tzinfo=UTC)  # asyncpg sends it as 'infinity'
@@ -44,7 +44,7 @@ INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, spe
     said_at, visible_from, visible_to, terms, named, analyzer, kind_due)
 SELECT $1, n.agent_id, n.id, u.type_code, u.kind, u.speaker_hash, u.person, u.session, u.position,
     least(n.created_at, (n.provenance ->> 'remembered_at')::timestamptz), greatest(n.created_at, n.valid_from),
-    n.ends_at, u.terms, u.named, $27, CASE WHEN $28 AND u.person AND u.kind <> {kinds.Kind.RESET:d} THEN now() END
+    n.ends_at, u.terms, u.named, $27, CASE WHEN $28 AND u.person AND u.kind <> {statements.Kind.RESET:d} THEN now() END
 FROM stored n JOIN given u ON u.id = n.id RETURNING memory_id
 """
 _BY_KEY = """
@@ -76,7 +76,7 @@ class NewMemory:
     id: UUID = field(default_factory=uuid7)
 
 
-def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[Any, ...]:
+def row_of(memory: NewMemory, now: datetime, analyzer: stems.Analyzer) -> tuple[Any, ...]:
     """The values of $2 to $26, after redaction."""
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
@@ -87,7 +87,7 @@ def row_of(memory: NewMemory, now: datetime, analyzer: text.Analyzer) -> tuple[A
         memory.agent,
         memory.memory_type,
         encoded,
-        text.text_of(content),
+        stems.text_of(content),
         memory.importance,
         memory.source,
         safe_origin(memory.origin, privacy.redact_text),
@@ -128,7 +128,7 @@ def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
 
 
 async def insert(
-    connection: Any, namespace: str, memories: Sequence[NewMemory], analyzer: text.Analyzer, *, asks: bool = False
+    connection: Any, namespace: str, memories: Sequence[NewMemory], analyzer: stems.Analyzer, *, asks: bool = False
 ) -> set[UUID]:
     """Writes what is not there yet (by id and by idempotency key); returns the ids that were new.
 
@@ -207,7 +207,7 @@ class MemoryWrites:
         self,
         db: Database,
         users: privacy.Users,
-        analyzer: text.Analyzer,
+        analyzer: stems.Analyzer,
         stored: Callable[[str], None],
         *,
         asks: bool = False,

@@ -16,7 +16,7 @@ import orjson
 from learnloop_dataplane import errors, model_servers
 from learnloop_dataplane.concurrency.background_loop import TURN
 from learnloop_dataplane.postgres.database import Database
-from learnloop_dataplane.recall.kinds import MOST_TEXT, Kind
+from learnloop_dataplane.recall.statements import MOST_TEXT, Kind
 
 log = logging.getLogger(__name__)
 TOGETHER = 8  # memories that are asked about at a time

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from learnloop_api.wire.base import Identifier, Name, Timestamp
-from learnloop_dataplane import privacy, text
+from learnloop_dataplane import privacy, stems
 from learnloop_dataplane.access import tokens
 from learnloop_dataplane.api.route_input import (
     NOTHING_NEW,
@@ -104,7 +104,7 @@ class Retrieve(Input):
         stored, and an embedder elsewhere gets to see it."""
         return recall.Ask(
             self.agent_id,
-            text.question_of(privacy.redact(self.context)),
+            stems.question_of(privacy.redact(self.context)),
             self.k,
             tuple(dict.fromkeys(self.memory_types)),
             self.as_of,

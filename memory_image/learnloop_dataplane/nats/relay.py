@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError, NoRespondersError
 
 from learnloop_api import names
-from learnloop_common.log_throttle import LogThrottle
+from learnloop_common.http_server import LogThrottle
 from learnloop_dataplane.concurrency.limits import EpisodeRate
 from learnloop_dataplane.config import Config
 from learnloop_dataplane.errors import ApiError, ConfigError

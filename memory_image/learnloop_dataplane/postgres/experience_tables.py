@@ -243,7 +243,7 @@ class Artifact(SQLModel, table=True):
 
 
 class TrainingRunRow(SQLModel, table=True):
-    """Reports of one TrainingJob: its newest heartbeat and, once, its manifest."""
+    """Reports of one TrainingJob: its newest heartbeat and, once, its proof."""
 
     __tablename__ = "training_runs"
     namespace: str = column(Text, key=True)
@@ -252,7 +252,7 @@ class TrainingRunRow(SQLModel, table=True):
     beat_at: datetime | None = time_column(null=True)
     heartbeat: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     received_at: datetime | None = time_column(null=True)
-    manifest: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
+    proof: dict[str, Any] | None = column(JSONB(none_as_null=True), null=True)
     created_at: datetime = time_column(default="now()")
 
 

@@ -17,7 +17,7 @@ from sqlmodel import SQLModel
 
 from learnloop_dataplane.postgres.experience_tables import column, time_column
 
-STANDING = 2  # the first of `recall.kinds.Kind` that stands: a rule, or what ends one
+STANDING = 2  # the first of `recall.statements.Kind` that stands: a rule, or what ends one
 
 
 class AgentMemory(SQLModel, table=True):

@@ -17,8 +17,8 @@ from pgvector import HalfVector
 
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_tables import STANDING
-from learnloop_dataplane.recall import kinds, memory_types
-from learnloop_dataplane.recall.ranking import Memories, Population, Question, in_force
+from learnloop_dataplane.recall import memory_types, statements
+from learnloop_dataplane.recall.ranking import Memories, Population, Question, standing_kinds
 from learnloop_dataplane.vectors.vector_store import Near, VectorStore
 
 ALL, STEMS = -1, -2  # words of `memory_word_counts` that stand for the number of memories, and of their stems
@@ -61,8 +61,8 @@ FROM (SELECT m.*, CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.
         AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) AND {which}
     ORDER BY m.agent_id, m.session, m.position, m.said_at, m.memory_id) v) x
 """
-_EVERYTHING = _READ.format(scope=SCOPE, ends=int(kinds.Kind.WITHDRAWAL), which="NOT m.listed AND NOT l.large")
-_NAMED = _READ.format(scope=SCOPE, ends=int(kinds.Kind.WITHDRAWAL), which="m.memory_id = ANY($7::uuid[])")
+_EVERYTHING = _READ.format(scope=SCOPE, ends=int(statements.Kind.WITHDRAWAL), which="NOT m.listed AND NOT l.large")
+_NAMED = _READ.format(scope=SCOPE, ends=int(statements.Kind.WITHDRAWAL), which="m.memory_id = ANY($7::uuid[])")
 _COUNTS = f"""
 SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
     WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) AND word = ANY($3::int[]) GROUP BY word) c
@@ -97,7 +97,7 @@ UNION SELECT v.memory_id FROM memory_index v
     WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND NOT v.listed
 UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
     AND v.kind >= {STANDING}
-    AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {kinds.Kind.WITHDRAWAL:d}) AND {_SEEN}
+    AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {statements.Kind.WITHDRAWAL:d}) AND {_SEEN}
     ORDER BY v.said_at DESC LIMIT {BY_WORDS})
 """
 _SIZES = f"""
@@ -248,7 +248,7 @@ async def _decided(row: Any, question: Question) -> Memories:
     """The columns of an answer; withdrawals of other types than wanted end what they end, and go."""
     memories, wanted = _columns(row)
     given = memories, question.withdrawing
-    kinds = await asyncio.to_thread(in_force, *given) if len(memories) > FEW else in_force(*given)
+    kinds = await asyncio.to_thread(standing_kinds, *given) if len(memories) > FEW else standing_kinds(*given)
     memories = replace(memories, kinds=kinds)
     return memories if wanted.all() else memories.only(wanted)
 

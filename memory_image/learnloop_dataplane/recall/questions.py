@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_dataplane.recall import kinds, ranking
-from learnloop_dataplane.text import Analyzer, pack, term_hash, text_of, thread_of, words
+from learnloop_dataplane.recall import ranking, statements
+from learnloop_dataplane.stems import Analyzer, pack, term_hash, text_of, thread_of, words
 
 MOST_STEMS = 64  # of a question: those at its beginning and those at its end
 MOST_NAME = 64
@@ -26,7 +26,7 @@ class Indexed:
     session: int
     speaker: int
     person: bool
-    kind: kinds.Kind
+    kind: statements.Kind
 
 
 def speaker_of(content: dict[str, object], given: str | None, *, prefixed: bool = True) -> str:
@@ -55,8 +55,8 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
         len(set(name)) if terms[: len(name)] == name else 0,
         thread_of(session),
         name_hash(speaker),
-        kinds.is_person(speaker),
-        kinds.kind_of(spoken, speaker),
+        statements.is_person(speaker),
+        statements.kind_of(spoken, speaker),
     )
 
 
@@ -68,8 +68,9 @@ def name_hash(name: str) -> int:
 
 def question_of(text: str, analyzer: Analyzer) -> ranking.Question:
     """Analyses a question."""
-    form = kinds.form_of(text)
-    stems = list(dict.fromkeys(analyzer.terms(kinds.about(text, form)))) or list(dict.fromkeys(analyzer.terms(text)))
+    form = statements.form_of(text)
+    about = statements.about(text, form)
+    stems = list(dict.fromkeys(analyzer.terms(about))) or list(dict.fromkeys(analyzer.terms(text)))
     if len(stems) > MOST_STEMS:
         stems = stems[: MOST_STEMS // 2] + stems[-MOST_STEMS // 2 :]
     names = {name_hash(word) for word in words(text) if len(word) > 1}
@@ -77,15 +78,15 @@ def question_of(text: str, analyzer: Analyzer) -> ranking.Question:
     names -= roles
     for run in _UNSPACED.findall(text):
         names |= {name_hash(run[i : i + n]) for n in (2, 3, 4) for i in range(len(run) - n + 1)}
-    speakers = [*roles, *([name_hash("user")] if kinds.asks("first_person", text) else [])]
-    if asks_assistant := kinds.asks("assistant", text):
+    speakers = [*roles, *([name_hash("user")] if statements.asks("first_person", text) else [])]
+    if asks_assistant := statements.asks("assistant", text):
         speakers.append(name_hash("assistant"))
     return ranking.Question(
         np.array(list(dict.fromkeys(map(term_hash, stems))), np.uint32),
         np.array(sorted(names), np.int64),
         np.array(speakers, np.int64),
-        _stems(kinds.vocabulary("amounts"), analyzer) if kinds.asks("amount", text) else np.zeros(0, np.uint32),
-        _stems(kinds.vocabulary("withdrawing"), analyzer),
+        _stems(statements.vocabulary("amounts") if statements.asks("amount", text) else "", analyzer),
+        _stems(statements.vocabulary("withdrawing"), analyzer),
         form,
         of_all=asks_assistant,
     )
@@ -98,4 +99,4 @@ def _stems(text: str, analyzer: Analyzer) -> NDArray[np.uint32]:
 
 @cache
 def _roles() -> frozenset[int]:
-    return frozenset(map(name_hash, ("user", "human", *kinds.ASSISTANTS)))
+    return frozenset(map(name_hash, ("user", "human", *statements.ASSISTANTS)))

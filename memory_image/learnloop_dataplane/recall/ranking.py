@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_dataplane.recall.kinds import Form, Kind
+from learnloop_dataplane.recall.statements import Form, Kind
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -64,7 +64,7 @@ class Memories:
         sessions: int64 [n]; 0 where a memory belongs to no session.
         said: seconds since 1970, float64 [n].
         speakers: hash of the speaker's name, int64 [n].
-        kinds: codes of `Kind`, int64 [n]; of what is ranked, after `in_force`.
+        kinds: codes of `Kind`, int64 [n]; of what is ranked, after `standing_kinds`.
         persons: whether a person and not an assistant speaks, bool [n].
         outcomes: from -1 to 1, float64 [n].
         cosines: with the question's vector, float64 [n]; NaN for a memory without a vector of the same embedder.
@@ -324,7 +324,7 @@ def _best_of_session(scores: Floats, sessions: NDArray[np.int64]) -> Floats:
     return best
 
 
-def in_force(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArray[np.int64]:
+def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArray[np.int64]:
     """The kinds, without instructions and preferences that were withdrawn later.
 
     A withdrawal ends those before it, of its speaker or of no named one, that share most with it: half of the stems at
@@ -337,22 +337,22 @@ def in_force(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArray[np.
     kinds[rows[:-MOST_STATED]] = Kind.STATEMENT
     rows, places = rows[-MOST_STATED:], np.full(len(memories), -1)
     places[rows] = np.arange(len(rows))
-    ends = np.flatnonzero(memories.kinds[rows] >= Kind.WITHDRAWAL)
-    if not len(ends):
+    withdrawals = np.flatnonzero(memories.kinds[rows] >= Kind.WITHDRAWAL)
+    if not len(withdrawals):
         return kinds
     stated = (kinds[rows] == Kind.PREFERENCE) | (kinds[rows] == Kind.INSTRUCTION)
-    owners, stems = _subjects(memories, places, withdrawing)
+    owners, stems = _stems_about(memories, places, withdrawing)
     sizes = np.bincount(owners, minlength=len(rows))
-    subjects = np.split(stems, np.cumsum(sizes)[:-1])
+    about = np.split(stems, np.cumsum(sizes)[:-1])
     by_stem = np.argsort(stems[stated[owners]], kind="stable")
     holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
-    for place in ends.tolist():
+    for place in withdrawals.tolist():
         before = rows[:place]
         same = memories.speakers[before] == memories.speakers[rows[place]]
         if memories.kinds[rows[place]] == Kind.RESET:
             kinds[before[same & (kinds[before] == Kind.INSTRUCTION)]] = Kind.STATEMENT
             continue
-        firsts, lasts = np.searchsorted(index, subjects[place]), np.searchsorted(index, subjects[place], "right")
+        firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
         runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
         shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
         shared = np.where(same | (memories.speakers[before] == NOBODY), shared, 0)
@@ -362,7 +362,7 @@ def in_force(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArray[np.
     return kinds
 
 
-def _subjects(memories: Memories, places: Rows, withdrawing: NDArray[np.uint32]) -> tuple[Rows, NDArray[np.uint32]]:
+def _stems_about(memories: Memories, places: Rows, withdrawing: NDArray[np.uint32]) -> tuple[Rows, NDArray[np.uint32]]:
     """The stems that memories with a place are about, place by place: not their speaker's name, which comes first."""
     few, place = memories.only(places >= 0), places[places >= 0]
     stems, owners = few.words >> np.uint32(8), np.repeat(place, few.distinct)

@@ -18,7 +18,7 @@ from learnloop_dataplane.errors import StoreAway, Unavailable
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.recall import memory_groups, memory_types, questions, ranking
 from learnloop_dataplane.recall.candidates import FEW, MOST_TOGETHER, SCOPE, Candidates, Wanted
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.stems import Analyzer
 
 FLUSH_SECONDS = 1.0
 MAX_WAITING = 20_000  # recalls of a namespace while the database is away for long

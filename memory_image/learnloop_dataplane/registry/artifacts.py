@@ -123,7 +123,7 @@ BATCH = 200  # of each kind in one pass: the next one goes on
 # The lists of episodes that runs learned from stay as long as the runs do.
 _USED = """
 UPDATE artifacts SET used_at = now() WHERE namespace = $1 AND (sha256 = ANY($2) OR sha256 IN (
-    SELECT manifest #>> '{experience,ids_sha256}' FROM training_runs WHERE namespace = $1 AND job = ANY($3)))
+    SELECT proof #>> '{experience,ids_sha256}' FROM training_runs WHERE namespace = $1 AND job = ANY($3)))
 """
 _IS_OLD = "namespace = $1 AND greatest(created_at, used_at) < now() - make_interval(days => $2::int)"
 _OLD = f"SELECT sha256 FROM artifacts WHERE {_IS_OLD} ORDER BY created_at LIMIT {BATCH}"

@@ -133,12 +133,12 @@ async def _validation(session: database.Session, namespace: str, sha256: str | N
     """The proof of the artifact's own training run, as long as the run is on record."""
     if not sha256:
         return None
-    made_it = col(experience_tables.TrainingRunRow.manifest)["artifact_sha256"].astext == sha256
+    made_it = col(experience_tables.TrainingRunRow.proof)["artifact_sha256"].astext == sha256
     runs = select(experience_tables.TrainingRunRow).filter_by(namespace=namespace).where(made_it)
     run = (await session.exec(runs.order_by(col(experience_tables.TrainingRunRow.created_at).desc()).limit(1))).first()
-    if run is None or run.manifest is None:
+    if run is None or run.proof is None:
         return None
-    proof = {name: run.manifest.get(name) for name in ("evaluation", "baseline", "difference")}
+    proof = {name: run.proof.get(name) for name in ("evaluation", "baseline", "difference")}
     return Validation.model_validate({"job": run.job, **proof})
 
 

@@ -15,8 +15,8 @@ from learnloop_api.kinds.reward_policy import Normalisation, RewardComponent, Re
 from learnloop_api.wire.trajectory import MAX_STEPS, Step, TaskResult
 from learnloop_common.reward_rules.components import Episode, evaluate
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.all_evaluators import score, score_or_say
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
-from learnloop_dataplane.evaluators.registry import score, score_or_say
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.rewards import reward_tables, reward_worker, team_credit
 

@@ -17,7 +17,7 @@ from learnloop_api.wire.reward import KeptReward, Reward
 from learnloop_common.reward_rules import components, step_rewards
 from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.audit.chain import note
-from learnloop_dataplane.evaluators.registry import EVALUATORS
+from learnloop_dataplane.evaluators.all_evaluators import EVALUATORS
 from learnloop_dataplane.postgres import database, experience_tables
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.base import Identifier, Name
-from learnloop_api.wire.training import Heartbeat, Manifest, TrainingRun
+from learnloop_api.wire.training import Heartbeat, Proof, TrainingRun
 from learnloop_api.wire.training_request import (
     StudyOrder,
     StudyState,
@@ -43,7 +43,7 @@ class Start(Input):
     """A TrainingJob to create."""
 
     name: JobName | None = Field(default=None, description="left out: made from the agent and the Idempotency-Key")
-    spec: TrainingJobSpec = Field(description="as in a manifest of kind TrainingJob")
+    spec: TrainingJobSpec = Field(description="as in a proof of kind TrainingJob")
 
 
 class Stop(Input):
@@ -147,20 +147,20 @@ async def get_checkpoint(
     return send(content, {"x-learnloop-step": str(info.step)})
 
 
-@runs.put("/{job}/manifest")
-async def put_manifest(
-    job: NamePath, body: Annotated[Manifest, json_body(Manifest)], training: Training, callers: Callers, caller: Caller
+@runs.put("/{job}/proof")
+async def put_proof(
+    job: NamePath, body: Annotated[Proof, json_body(Proof)], training: Training, callers: Callers, caller: Caller
 ) -> Response:
     """Writes the proof of a finished run: once for each attempt of its gang."""
     same("job", job, body.job)
     await callers.require_rank(caller, job, body.attempts - 1, fresh=True)
-    await training.runs.put_manifest(caller.namespace, body)
+    await training.runs.put_proof(caller.namespace, body)
     return answer({"job": job})
 
 
 @runs.get("/{job}", response_model=TrainingRun)
 async def get_run(job: NamePath, training: Training, caller: Caller) -> Response:
-    """A run's heartbeat, checkpoint and manifest; 404 when nothing was reported."""
+    """A run's heartbeat, checkpoint and proof; 404 when nothing was reported."""
     return answer(await training.runs.get(caller.namespace, job))
 
 

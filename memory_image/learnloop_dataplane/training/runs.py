@@ -1,4 +1,4 @@
-"""Training runs: the newest heartbeat, the newest two checkpoints, and one manifest that never changes."""
+"""Training runs: the newest heartbeat, the newest two checkpoints, and one proof that never changes."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import col, func, or_, select, tuple_
 
 from learnloop_api import names
-from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Manifest, TrainingRun
+from learnloop_api.wire.training import CheckpointInfo, Heartbeat, Proof, TrainingRun
 from learnloop_api.wire.training_request import TrainingStatus, of_heartbeat
 from learnloop_dataplane.audit.chain import note
 from learnloop_dataplane.blobs import Blobs, Spooled
@@ -166,29 +166,29 @@ class Runs:
                 return _info(row), Content(row.sha256, row.size_bytes, chunks)
         raise ApiError(404, "this run has no checkpoint yet; start from the beginning", field="job", value=job)
 
-    async def put_manifest(self, namespace: str, manifest: Manifest) -> None:
-        """Writes the manifest once for each attempt: that of a later attempt takes the place of one whose gang failed
-        after it had written it. The same manifest again is fine.
+    async def put_proof(self, namespace: str, proof: Proof) -> None:
+        """Writes the proof once for each attempt: that of a later attempt takes the place of one whose gang failed
+        after it had written it. The same proof again is fine.
 
         Raises:
             ApiError: 409, another one is there.
         """
         async with self._db.session(namespace) as session:
-            run = await session.locked(TrainingRunRow(namespace=namespace, job=manifest.job))
-            earlier = Manifest.model_validate(run.manifest) if run.manifest else None
-            if earlier is None or earlier.attempts < manifest.attempts:
-                run.manifest = manifest.model_dump(mode="json")
-                await _note(session.raw, namespace, manifest)
-            elif earlier != manifest:
+            run = await session.locked(TrainingRunRow(namespace=namespace, job=proof.job))
+            earlier = Proof.model_validate(run.proof) if run.proof else None
+            if earlier is None or earlier.attempts < proof.attempts:
+                run.proof = proof.model_dump(mode="json")
+                await _note(session.raw, namespace, proof)
+            elif earlier != proof:
                 raise ApiError(
                     409,
-                    "this attempt of the run already has another manifest, which never changes; use a new TrainingJob",
+                    "this attempt of the run already has another proof, which never changes; use a new TrainingJob",
                     field="job",
-                    value=manifest.job,
+                    value=proof.job,
                 )
 
     async def get(self, namespace: str, job: str) -> TrainingRun:
-        """A run's heartbeat, checkpoint and manifest.
+        """A run's heartbeat, checkpoint and proof.
 
         Raises:
             ApiError: 404, nothing was ever reported.
@@ -204,7 +204,7 @@ class Runs:
             heartbeat=Heartbeat.model_validate(run.heartbeat) if run.heartbeat else None,
             heartbeat_age_seconds=max(0.0, (now - run.received_at).total_seconds()) if run.received_at else None,
             checkpoint=_info(checkpoint) if checkpoint else None,
-            manifest=Manifest.model_validate(run.manifest) if run.manifest else None,
+            proof=Proof.model_validate(run.proof) if run.proof else None,
         )
 
     async def delete(self, namespace: str, job: str) -> bool:
@@ -239,13 +239,13 @@ def _no_newer(job: str, attempt: int | None, heard: int | None) -> None:
         raise ApiError(409, message, field="x-learnloop-attempt", value=str(attempt))
 
 
-async def _note(connection: Any, namespace: str, manifest: Manifest) -> None:
+async def _note(connection: Any, namespace: str, proof: Proof) -> None:
     """Notes a run's proof and, with a shield, the number of its interventions."""
-    subject = f"training-job/{manifest.job}"
-    proof = {"step": manifest.step, "artifact_sha256": manifest.artifact_sha256, "agent": manifest.agent}
-    await note(connection, namespace, "training.manifest", subject, proof)
-    if manifest.interventions is not None:
-        shield = {"actions": manifest.actions, "interventions": manifest.interventions, "record": manifest.audit_uri}
+    subject = f"training-job/{proof.job}"
+    detail = {"step": proof.step, "artifact_sha256": proof.artifact_sha256, "agent": proof.agent}
+    await note(connection, namespace, "training.proof", subject, detail)
+    if proof.interventions is not None:
+        shield = {"actions": proof.actions, "interventions": proof.interventions, "record": proof.audit_uri}
         await note(connection, namespace, "safety.interventions", subject, shield)
 
 

@@ -20,7 +20,7 @@ def of_run(uid: str, number: int) -> int:
     return (_start(uid, "training") + number) % SEEDS
 
 
-def seeded(template: TrainingTemplate, uid: str, number: int) -> plan.Manifest:
+def seeded(template: TrainingTemplate, uid: str, number: int) -> plan.KubeObject:
     """The template of run `number` with all seeds set; those that the user set stay."""
     evaluation = template.evaluation
     chosen = {
@@ -54,7 +54,7 @@ ENV_ENDPOINT = "LEARNLOOP_ENDPOINT"
 ENV_MEMORY_URL = "LEARNLOOP_MEMORY_URL"
 
 
-def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: triggers.Trigger) -> plan.Manifest:
+def training_job(snapshot: agent_snapshot.AgentSnapshot, number: int, trigger: triggers.Trigger) -> plan.KubeObject:
     training, task = snapshot.spec.training, snapshot.spec.task
     assert training is not None
     wish = snapshot.stats.training_wish if snapshot.stats else None
@@ -102,7 +102,7 @@ def granted(snapshot: agent_snapshot.AgentSnapshot, trigger: triggers.Trigger) -
     return None if other else stats.training_request
 
 
-def _world(task: Task) -> plan.Manifest:
+def _world(task: Task) -> plan.KubeObject:
     """The environment that is played; where there is none, what is seen and done."""
     environment = model_to_serve.world_of(task)
     if environment is not None:
@@ -112,7 +112,7 @@ def _world(task: Task) -> plan.Manifest:
     return {"spaces": text.uri()}
 
 
-def model_deployment(snapshot: agent_snapshot.AgentSnapshot) -> plan.Manifest:
+def model_deployment(snapshot: agent_snapshot.AgentSnapshot) -> plan.KubeObject:
     """The ModelDeployment that follows this agent's status.model."""
     spec = snapshot.spec.deployment.template.to_kube()
     spec["model"] = {"learningAgentRef": {"name": snapshot.name}}
@@ -130,7 +130,7 @@ def model_deployment(snapshot: agent_snapshot.AgentSnapshot) -> plan.Manifest:
     )
 
 
-def actors(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask, replicas: int) -> plan.Manifest:
+def actors(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask, replicas: int) -> plan.KubeObject:
     """The pods that play the environment against the served policy."""
     marks = plan.standard_labels(ACTOR, {names.LABEL_AGENT: snapshot.name})
     selector = {names.LABEL_AGENT: snapshot.name, names.LABEL_COMPONENT: ACTOR}
@@ -160,7 +160,7 @@ def actors(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask,
 
 
 def _actor(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask) -> pod_templates.Main:
-    env: dict[str, str | plan.Manifest] = {
+    env: dict[str, str | plan.KubeObject] = {
         names.ENV_NAMESPACE: snapshot.namespace,
         names.ENV_DATA_URL: snapshot.defaults.data_url,
         names.ENV_TOKEN_FILE: names.TOKEN_FILE,
@@ -202,7 +202,7 @@ def _actor(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask)
     )
 
 
-def actor_network(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask) -> tuple[plan.Manifest, ...]:
+def actor_network(snapshot: agent_snapshot.AgentSnapshot, environment: EnvironmentTask) -> tuple[plan.KubeObject, ...]:
     """The NetworkPolicy of the actors; none where the installation wants none.
 
     They ask the policy servers of the ModelDeployment, and call the data plane, the MemoryServices of their namespace

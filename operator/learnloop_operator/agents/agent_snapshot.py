@@ -78,7 +78,7 @@ class AgentSnapshot(plan.BaseSnapshot):
     jobs: tuple[TrainingRun, ...] = ()
     """Sorted by number, oldest first."""
     deployment: model_deployment.ModelDeploymentStatus | None = None
-    actors: plan.Manifest | None = None
+    actors: plan.KubeObject | None = None
     """Status of the actors' Deployment."""
     actors_trouble: str = ""
     """The obstacle that keeps the actors from playing; "" while they play or are on their way."""

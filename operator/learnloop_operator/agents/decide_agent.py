@@ -11,7 +11,7 @@ from learnloop_operator.agents import agent_children, agent_status, narrowing, p
 from learnloop_operator.agents.agent_snapshot import AgentSnapshot, TrainingRun
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core import allowed_pods, anomalies, plan, times
-from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, Manifest, Notice, ObjectRef, Plan
+from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, KubeObject, Notice, ObjectRef, Plan
 
 BUSY, IDLE, RESTING = 2.0, 20.0, 60.0
 """Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
@@ -115,7 +115,7 @@ def _told(refusal: str) -> tuple[Notice, ...]:
 
 def _train(
     snapshot: AgentSnapshot, before: LearningAgentStatus, fire: triggers.Trigger | None
-) -> tuple[tuple[Manifest, ...], LearningAgentStatus]:
+) -> tuple[tuple[KubeObject, ...], LearningAgentStatus]:
     if fire is None:
         return (), before
     number = (before.trainings or 0) + 1
@@ -139,7 +139,7 @@ def _train(
     return (job,), after
 
 
-def _actors(snapshot: AgentSnapshot, registered: str | None) -> tuple[Manifest, ...]:
+def _actors(snapshot: AgentSnapshot, registered: str | None) -> tuple[KubeObject, ...]:
     environment = snapshot.spec.task.environment
     if environment is None:
         return ()

@@ -137,7 +137,7 @@ def judged(
     return [{**new, "message": old.get("message", message)} if same else new]
 
 
-def news(before: Mapping[str, Any], after: plan.Manifest) -> tuple[plan.Notice, ...]:
+def news(before: Mapping[str, Any], after: plan.KubeObject) -> tuple[plan.Notice, ...]:
     """An event when an anomaly was found, and when it is over."""
     old, new = conditions.find(before, TYPE), conditions.find(after, TYPE)
     if new.get("status") == conditions.TRUE and old.get("reason") != new["reason"]:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from learnloop_operator.core.plan import Call, Manifest
+from learnloop_operator.core.plan import Call, KubeObject
 
 SCHEME = "learnloop://"
 
@@ -26,7 +26,7 @@ _DIGEST = "[0-9a-f]{64}"
 MOST = 20_000
 
 
-def in_use(objects: Iterable[Manifest], jobs: Iterable[Manifest]) -> Call:
+def in_use(objects: Iterable[KubeObject], jobs: Iterable[KubeObject]) -> Call:
     """The data plane's list of one namespace.
 
     An artifact is in use while a ModelDeployment, LearningAgent or RewardPolicy names it anywhere, by address or

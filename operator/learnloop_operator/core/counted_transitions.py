@@ -11,7 +11,7 @@ from typing import Any, Literal
 from learnloop_api import names
 from learnloop_common.telemetry import trace_id
 from learnloop_operator.core.conditions import FALSE, TRUE, find
-from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, Plan, parse_time
+from learnloop_operator.core.plan import BaseSnapshot, KubeObject, Notice, Plan, parse_time
 
 NOBODY = "_none"
 """The agent of an object that belongs to none."""
@@ -52,7 +52,7 @@ def happenings(kind: str, snapshot: BaseSnapshot, plan: Plan) -> tuple[Happening
     return tuple(result)
 
 
-def agent_of(body: Manifest, status: Mapping[str, Any]) -> str:
+def agent_of(body: KubeObject, status: Mapping[str, Any]) -> str:
     """The LearningAgent an object belongs to; for an agent and its own ModelDeployment, the name."""
     if body.get("kind") == "LearningAgent":
         return str(body["metadata"]["name"])

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from learnloop_api import names
 
-Manifest = Mapping[str, Any]
+KubeObject = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Plan:
     `status_first`: the status permits what `apply` does (a canary's weight rises), so it must be on record before.
     """
 
-    status: Manifest
-    apply: tuple[Manifest, ...] = ()
+    status: KubeObject
+    apply: tuple[KubeObject, ...] = ()
     delete: tuple[ObjectRef, ...] = ()
     calls: tuple["Call", ...] = ()
     announcements: tuple["Announcement", ...] = ()
     """News for the data plane when it answers; no pass waits for it."""
     events: tuple[Notice, ...] = ()
-    outside: tuple[Manifest, ...] = ()
+    outside: tuple[KubeObject, ...] = ()
     """Registrations at other routers, written last: a failure delays nothing."""
     figures: Mapping[str, float] = field(default_factory=dict)
     """Figures for metrics besides the status."""
@@ -66,7 +66,7 @@ class Call:
 
     method: Literal["PUT", "DELETE"]
     path: str
-    body: Manifest | None = None
+    body: KubeObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class BaseSnapshot:
     """Base of every kind's snapshot. `now` is the only clock a decision knows."""
 
     now: datetime
-    object: Manifest
+    object: KubeObject
     """The custom resource as the API server has it."""
-    children: tuple[Manifest, ...] = ()
+    children: tuple[KubeObject, ...] = ()
     """Live objects of the same pass; the runner compares what the plan applies with them."""
 
     @property
@@ -117,7 +117,7 @@ class BaseSnapshot:
         return rfc3339(self.now)
 
 
-def obeyed(live: Manifest) -> dict[str, str]:
+def obeyed(live: KubeObject) -> dict[str, str]:
     """Annotations, each cut to what a field of a status may hold: what was obeyed is remembered there."""
     notes = live["metadata"].get("annotations") or {}
     return {key: str(value)[:LONGEST_NOTE] for key, value in notes.items()}
@@ -138,7 +138,7 @@ def parse_time(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def owner_reference(owner: Manifest) -> dict[str, Any]:
+def owner_reference(owner: KubeObject) -> dict[str, Any]:
     """metav1.OwnerReference of a live custom resource."""
     metadata = owner["metadata"]
     return {
@@ -162,7 +162,7 @@ def standard_labels(component: str, extra: Mapping[str, str] | None = None) -> d
 
 
 def child(
-    owner: Manifest,
+    owner: KubeObject,
     api_version: str,
     kind: str,
     name: str,
@@ -182,7 +182,7 @@ def child(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
-def controller_uid(manifest: Manifest) -> str | None:
+def controller_uid(manifest: KubeObject) -> str | None:
     references = manifest["metadata"].get("ownerReferences") or ()
     return next((str(item["uid"]) for item in references if item.get("controller")), None)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from learnloop_common import termination_message, untrusted_text
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import KubeObject
 
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 """Waiting reasons that pass by themselves."""
@@ -19,13 +19,13 @@ _FRAME = re.compile(r"^ +(?:\| ?|\+.*)")
 Status = Mapping[str, Any]
 
 
-def trouble(pod: Manifest) -> str:
+def trouble(pod: KubeObject) -> str:
     """Message of a failed container, else why the pod cannot start; "" for one that runs or starts."""
     status = pod.get("status") or {}
     return last_words(status) or held_up(status)
 
 
-def first_trouble(pods: Iterable[Manifest]) -> str:
+def first_trouble(pods: Iterable[KubeObject]) -> str:
     """The trouble of the newest pod that has any, with the pod's name in front."""
     newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
     for pod in newest_first:
@@ -34,7 +34,7 @@ def first_trouble(pods: Iterable[Manifest]) -> str:
     return ""
 
 
-def complaint_of(pod: Manifest) -> str | None:
+def complaint_of(pod: KubeObject) -> str | None:
     """Reason why a pod is not ready, in one sentence; None when it runs without having failed."""
     status, name = pod.get("status") or {}, pod["metadata"]["name"]
     if text := last_words(status):
@@ -45,7 +45,7 @@ def complaint_of(pod: Manifest) -> str | None:
     return f"pod {name} waits: {step_of(status)}" if status.get("phase") == "Pending" and not running else None
 
 
-def creation_trouble(deployment: Manifest) -> str:
+def creation_trouble(deployment: KubeObject) -> str:
     """Reason why a Deployment's pods cannot be made (quota, pod security, priority class…); "" when they can."""
     for condition in (deployment.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
 
-from learnloop_operator.core.plan import Manifest, parse_time, rfc3339 as stamp
+from learnloop_operator.core.plan import KubeObject, parse_time, rfc3339 as stamp
 
 __all__ = ["parse", "seconds_since", "stamp"]
 
@@ -73,7 +73,7 @@ def next_look(since: str | None, now: datetime, latest: float = LATEST) -> float
     return ever_later(seconds_since(since, now), SOONEST, latest)
 
 
-def unready_since(deployment: Manifest | None) -> str | None:
+def unready_since(deployment: KubeObject | None) -> str | None:
     """Time since which a Deployment has had too few ready pods, by its condition Available (apps/v1
     DeploymentCondition), or since it was made where the condition is missing. None where it has enough, or unknown."""
     if deployment is None:

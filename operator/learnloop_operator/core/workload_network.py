@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt
 
 from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
-from learnloop_operator.core.plan import Manifest, child, standard_labels
+from learnloop_operator.core.plan import KubeObject, child, standard_labels
 
 Rule = Mapping[str, Any]
 Port = Annotated[StrictInt, Field(gt=0, lt=65536)]
@@ -91,7 +91,7 @@ def ports(*numbers: int, peers: Sequence[Mapping[str, Any]], key: str) -> Rule:
 
 
 def policy(
-    owner: Manifest,
+    owner: KubeObject,
     *,
     name: str,
     component: str,

@@ -23,7 +23,7 @@ REMEMBERED = 5000
 
 
 class _Noted(NamedTuple):
-    regarding: plan.Manifest
+    regarding: plan.KubeObject
     notice: plan.Notice
     at: str
 
@@ -38,7 +38,7 @@ class EventRecorder:
         self._queue: asyncio.Queue[_Noted] = asyncio.Queue(PENDING)
         self._sent: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
-    def note(self, regarding: plan.Manifest, notice: plan.Notice) -> None:
+    def note(self, regarding: plan.KubeObject, notice: plan.Notice) -> None:
         """Record one event about an object; dropped when too many are pending."""
         try:
             self._queue.put_nowait(_Noted(regarding, notice, _micro_time()))

@@ -9,7 +9,7 @@ import orjson
 from kubernetes_asyncio.client import Configuration
 
 from learnloop_api import names
-from learnloop_operator.core.plan import Manifest, ObjectRef, quantity
+from learnloop_operator.core.plan import KubeObject, ObjectRef, quantity
 from learnloop_operator.kube import errors, http_transport, kinds, object_cache
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
@@ -97,7 +97,7 @@ class KubeClient:
                 return [item async for items, _ in pages for item in items]
         raise errors.Gone(f"list {kind.plural}: the list changed faster than its {RESTARTS} readings", status=410)
 
-    async def apply(self, manifest: Manifest, manager: str, *, live: Manifest | None) -> object_cache.Object:
+    async def apply(self, manifest: KubeObject, manager: str, *, live: KubeObject | None) -> object_cache.Object:
         """Server-side apply with force, unless `live` (the object as it was just read; None: there is none) already
         says the same.
 
@@ -111,7 +111,7 @@ class KubeClient:
             return dict(live)
         return await self._write_apply(wanted, manager, live)
 
-    async def apply_status(self, status: Manifest, manager: str, *, live: Manifest) -> object_cache.Object:
+    async def apply_status(self, status: KubeObject, manager: str, *, live: KubeObject) -> object_cache.Object:
         """Server-side apply on /status of an object read as `live`; None values are left out.
 
         Raises:
@@ -124,7 +124,7 @@ class KubeClient:
             return dict(live)
         return await self._write_apply(body, manager, live, "status")
 
-    async def create(self, manifest: Manifest) -> object_cache.Object:
+    async def create(self, manifest: KubeObject) -> object_cache.Object:
         """Create.
 
         Raises:
@@ -135,14 +135,14 @@ class KubeClient:
         path = kind.path(manifest["metadata"].get("namespace"))
         return await self.http.request("POST", path, body=manifest)
 
-    async def replace(self, manifest: Manifest) -> object_cache.Object:
+    async def replace(self, manifest: KubeObject) -> object_cache.Object:
         """PUT; with metadata.resourceVersion it only succeeds without a write in between (else Conflict)."""
         kind = kinds.kind_of(manifest)
         self._set_out("update", kind.kind)
         path = kind.path(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         return await self.http.request("PUT", path, body=manifest)
 
-    async def delete(self, ref: ObjectRef, *, live: Manifest | None = None) -> bool:
+    async def delete(self, ref: ObjectRef, *, live: KubeObject | None = None) -> bool:
         """Delete; False when it was not there. With `live`, only if it has not changed since it was read as such.
 
         Raises:
@@ -175,7 +175,7 @@ class KubeClient:
         self._written(verb, kind)
 
     async def _write_apply(
-        self, manifest: Manifest, manager: str, live: Manifest | None, subresource: str | None = None
+        self, manifest: KubeObject, manager: str, live: KubeObject | None, subresource: str | None = None
     ) -> object_cache.Object:
         kind, namespace, name = kinds.kind_of(manifest), manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         self._set_out("apply_status" if subresource else "apply", kind.kind)
@@ -203,12 +203,12 @@ def without_none(value: Any) -> Any:
     return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _precondition(live: Manifest) -> dict[str, str]:
+def _precondition(live: KubeObject) -> dict[str, str]:
     """The uid alone does not do: server-side apply to a status answers 200 where it differs."""
     return {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
 
 
-def _marked(manifest: Manifest) -> object_cache.Object:
+def _marked(manifest: KubeObject) -> object_cache.Object:
     """The manifest with the digest of its content: one that drops a field has another digest."""
     text = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS, default=str)
     digest = hashlib.blake2b(text, digest_size=12).hexdigest()

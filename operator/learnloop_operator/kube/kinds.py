@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from learnloop_api import names
-from learnloop_operator.core.plan import Manifest, ObjectRef
+from learnloop_operator.core.plan import KubeObject, ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ ALL_KINDS = tuple(kind for kind in tuple(globals().values()) if isinstance(kind,
 _BY_TYPE = {(kind.api_version, kind.kind): kind for kind in ALL_KINDS}
 
 
-def kind_of(item: Manifest | ObjectRef) -> ResourceKind:
+def kind_of(item: KubeObject | ObjectRef) -> ResourceKind:
     """The table's row for a manifest or a reference.
 
     Raises:
@@ -73,7 +73,7 @@ def kind_of(item: Manifest | ObjectRef) -> ResourceKind:
     return _BY_TYPE[item["apiVersion"], item["kind"]]
 
 
-def ref_of(manifest: Manifest) -> ObjectRef:
+def ref_of(manifest: KubeObject) -> ObjectRef:
     """Address of the object a complete manifest describes."""
     metadata = manifest["metadata"]
     return ObjectRef(manifest["apiVersion"], manifest["kind"], metadata["namespace"], metadata["name"])

@@ -15,7 +15,7 @@ def decide(view: MemoryServiceSnapshot) -> plan.Plan:
     stray = _not_allowed(view)
     if stray:
         return _hold(view, allowed_pods.REASON, stray)
-    children: list[plan.Manifest] = [
+    children: list[plan.KubeObject] = [
         service_children.budgets(view),
         *service_children.network_policies(view),
         service_children.account(view),
@@ -28,7 +28,7 @@ def decide(view: MemoryServiceSnapshot) -> plan.Plan:
     return _report(view, tuple(children))
 
 
-def _report(view: MemoryServiceSnapshot, children: tuple[plan.Manifest, ...]) -> plan.Plan:
+def _report(view: MemoryServiceSnapshot, children: tuple[plan.KubeObject, ...]) -> plan.Plan:
     ready = _ready(view.server)
     credentials = {"name": view.credentials_name} if view.spec.storage is not None else None
     fields: dict[str, Any] = {"url": view.url, "credentials": credentials}
@@ -100,11 +100,11 @@ def _news(view: MemoryServiceSnapshot, reason: str, message: str, type_: Any = "
     return () if live == reason else (plan.Notice(type_, reason, message),)
 
 
-def _ready(deployment: plan.Manifest | None) -> int:
+def _ready(deployment: plan.KubeObject | None) -> int:
     return int(((deployment or {}).get("status") or {}).get("readyReplicas") or 0)
 
 
-def _settled(deployment: plan.Manifest | None) -> bool:
+def _settled(deployment: plan.KubeObject | None) -> bool:
     """The rollout of the newest template is over."""
     if deployment is None:
         return False

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from learnloop_api import names
 from learnloop_api.kinds.memory_service import MemoryLimit, MemoryServiceSpec, SecretKeyRef, Storage, Weaviate
 from learnloop_api.wire.memory import BUDGETS_KEY
-from learnloop_operator.core.plan import Manifest, child
+from learnloop_operator.core.plan import KubeObject, child
 from learnloop_operator.core.pod_templates import (
     CERTIFICATE_DIRECTORY,
     CERTIFICATE_ENV,
@@ -102,22 +102,22 @@ BUDGETS_DIRECTORY, BUDGETS_VOLUME = "/etc/learnloop/budgets", "learnloop-budgets
 
 def _child(
     view: MemoryServiceSnapshot, api_version: str, kind: str, name: str, component: str, **body: Any
-) -> Manifest:
+) -> KubeObject:
     return child(view.object, api_version, kind, name, view.labels(component), **body)
 
 
-def credentials(view: MemoryServiceSnapshot) -> Manifest:
+def credentials(view: MemoryServiceSnapshot) -> KubeObject:
     """The Secret with the password, made once. A rotation writes a line before it."""
     text = {PASSWORD_KEY: view.fresh_password}
     return _child(view, "v1", "Secret", view.credentials_name, POSTGRES, type="Opaque", stringData=text)
 
 
-def budgets(view: MemoryServiceSnapshot) -> Manifest:
+def budgets(view: MemoryServiceSnapshot) -> KubeObject:
     """The ConfigMap with the budgets of its agents. Nothing of it is in the pods' template: they read it again."""
     return _child(view, "v1", "ConfigMap", view.budgets_name, SERVER, data={BUDGETS_KEY: view.budgets})
 
 
-def database(view: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, ...]:
+def database(view: MemoryServiceSnapshot, storage: Storage) -> tuple[KubeObject, ...]:
     """Service and StatefulSet of PostgreSQL on one volume, which goes when the MemoryService goes; with TLS its
     configuration before them."""
     service = _service(view, view.database_name, POSTGRES, "postgres", POSTGRES_PORT)
@@ -142,12 +142,12 @@ def database(view: MemoryServiceSnapshot, storage: Storage) -> tuple[Manifest, .
     return (*config, service, pods)
 
 
-def account(view: MemoryServiceSnapshot) -> Manifest:
+def account(view: MemoryServiceSnapshot) -> KubeObject:
     """The ServiceAccount of all pods, which may ask the API server nothing."""
     return _child(view, "v1", "ServiceAccount", view.server_name, SERVER, automountServiceAccountToken=False)
 
 
-def server(view: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
+def server(view: MemoryServiceSnapshot) -> tuple[KubeObject, KubeObject]:
     """Service and Deployment of the memory service itself."""
     spec = {
         "replicas": view.replicas,
@@ -159,7 +159,7 @@ def server(view: MemoryServiceSnapshot) -> tuple[Manifest, Manifest]:
     return service, _child(view, "apps/v1", "Deployment", view.server_name, SERVER, spec=spec)
 
 
-def _service(view: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> Manifest:
+def _service(view: MemoryServiceSnapshot, name: str, component: str, port_name: str, port: int) -> KubeObject:
     ports = [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}]
     return _child(view, "v1", "Service", name, component, spec={"selector": view.selector(component), "ports": ports})
 
@@ -311,7 +311,7 @@ WEAVIATE_GRPC = 50051
 """Default of a Weaviate without a gRPC address."""
 
 
-def network_policies(view: MemoryServiceSnapshot) -> tuple[Manifest, ...]:
+def network_policies(view: MemoryServiceSnapshot) -> tuple[KubeObject, ...]:
     """NetworkPolicies of the service and of its PostgreSQL; none where the installation wants none."""
     network = view.network
     if network is None:

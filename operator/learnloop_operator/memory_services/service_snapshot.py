@@ -11,7 +11,7 @@ from learnloop_api.wire.memory import ToldAgent, budgets_config_map
 from learnloop_operator.core import allowed_pods, plan, workload_network
 
 
-def budgets_of(service: str, agents: Iterable[plan.Manifest]) -> dict[str, ToldAgent]:
+def budgets_of(service: str, agents: Iterable[plan.KubeObject]) -> dict[str, ToldAgent]:
     """Of these LearningAgents the budgets and groups of those that name the MemoryService, by name.
 
     One that this version cannot read is left out, which makes no agent forget more; its own status says what is wrong.
@@ -20,7 +20,7 @@ def budgets_of(service: str, agents: Iterable[plan.Manifest]) -> dict[str, ToldA
     return {name: budget for name, budget in result.items() if budget is not None}
 
 
-def _budget(service: str, agent: plan.Manifest) -> ToldAgent | None:
+def _budget(service: str, agent: plan.KubeObject) -> ToldAgent | None:
     text = (agent.get("spec") or {}).get("memory") or {}
     if not (text.get("budget") or text.get("group")) or (text.get("serviceRef") or {}).get("name") != service:
         return None
@@ -61,9 +61,9 @@ class MemoryServiceSnapshot(plan.BaseSnapshot):
     """Destinations that its pods may call; None: the installation wants no NetworkPolicy."""
     fresh_password: str = ""
     """Newly drawn by gather for a database that does not exist yet; never the password in use."""
-    server: plan.Manifest | None = None
+    server: plan.KubeObject | None = None
     """Live Deployment."""
-    database: plan.Manifest | None = None
+    database: plan.KubeObject | None = None
     """Live StatefulSet."""
     complaint: str | None = None
     """The message of the first pod that is not ready."""

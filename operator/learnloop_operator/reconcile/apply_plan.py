@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from learnloop_operator.core import conditions, counted_transitions
-from learnloop_operator.core.plan import BaseSnapshot, Manifest, Notice, ObjectRef, Plan, controller_uid
+from learnloop_operator.core.plan import BaseSnapshot, KubeObject, Notice, ObjectRef, Plan, controller_uid
 from learnloop_operator.data_plane import DataPlane, DataPlaneRefused, DataPlaneUnavailable
 from learnloop_operator.kube import cached_reads, errors, events, fenced_client
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, SECRET, ResourceKind, kind_of, ref_of
@@ -104,7 +104,7 @@ class Applier:
                 log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, message)
                 self.recorder.note(snapshot.object, Notice("Warning", REGISTRATION_FAILED, message))
 
-    async def _present(self, manifest: Manifest, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
+    async def _present(self, manifest: KubeObject, live: Mapping[ObjectRef, KubeObject]) -> KubeObject | None:
         """The child as it is now.
 
         Raises:
@@ -121,7 +121,7 @@ class Applier:
             check_ownership(manifest, present)
         return present
 
-    async def _find(self, ref: ObjectRef, live: Mapping[ObjectRef, Manifest]) -> Manifest | None:
+    async def _find(self, ref: ObjectRef, live: Mapping[ObjectRef, KubeObject]) -> KubeObject | None:
         """The object. One that neither snapshot nor cache has is read live: creating it has no precondition."""
         if result := live.get(ref):
             return result
@@ -129,7 +129,7 @@ class Applier:
         result = await self.reads.find(kind, ref.namespace, ref.name) if self.reads else None
         return result or await self.kube.find(kind, ref.namespace, ref.name)
 
-    async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: Manifest, manager: str) -> Manifest:
+    async def _status(self, kind: ResourceKind, snapshot: BaseSnapshot, status: KubeObject, manager: str) -> KubeObject:
         live = {"apiVersion": kind.api_version, "kind": kind.kind, **snapshot.object}
         return await self.kube.apply_status({**status, "brief": conditions.brief(status)}, manager, live=live)
 
@@ -179,7 +179,7 @@ def told(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
     return {"phase": "Pending", **status, **verdict}
 
 
-def check_ownership(manifest: Manifest, live: Manifest) -> None:
+def check_ownership(manifest: KubeObject, live: KubeObject) -> None:
     """Never take over what belongs to somebody else.
 
     Raises:

@@ -25,7 +25,7 @@ from learnloop_operator.rollout.fast_lane import (
     looked,
     trouble,
 )
-from learnloop_operator.rollout.judging.watched_arms import Subject
+from learnloop_operator.rollout.judging.fast_lane_arms import WatchedArm
 
 log = logging.getLogger(__name__)
 
@@ -67,15 +67,15 @@ class FastLaneReader:
         metrics.lane_arms.set_function(lambda: float(sum(len(item.arms) for item in self._on_trial.values())))
 
     async def follow(
-        self, name: Name, subjects: tuple[Subject, ...], pods: Mapping[str, tuple[Target, ...]]
+        self, name: Name, watched: tuple[WatchedArm, ...], pods: Mapping[str, tuple[Target, ...]]
     ) -> Mapping[str, PodEvidence]:
         """Readings of the arms on trial, by revision; from now on they are read each second, and no other arm of
         this object is. A new one is read immediately, so that the counters' beginning is known before it gets an
         episode. `pods`: those of each arm."""
         on_trial = self._on_trial.setdefault(name, OnTrial())
-        for revision in on_trial.arms.keys() - {subject.revision for subject in subjects}:
+        for revision in on_trial.arms.keys() - {one.revision for one in watched}:
             self._over(on_trial.arms.pop(revision))
-        fresh = [arm for subject in subjects if (arm := _followed(on_trial, subject, pods.get(subject.revision, ())))]
+        fresh = [arm for one in watched if (arm := _followed(on_trial, one, pods.get(one.revision, ())))]
         await asyncio.gather(*(self._look(name, arm) for arm in fresh))
         _raise_alarm(on_trial)
         return self.known(name)
@@ -169,15 +169,13 @@ def _result(answers: Answers, silent: Mapping[str, str]) -> str:
     return "some" if answers.readings else trouble(silent)
 
 
-def _followed(on_trial: OnTrial, subject: Subject, pods: tuple[Target, ...]) -> ArmOnTrial | None:
+def _followed(on_trial: OnTrial, one: WatchedArm, pods: tuple[Target, ...]) -> ArmOnTrial | None:
     """Brings what is known of the arm up to date; returns it where its pods have not been read yet."""
-    arm = on_trial.arms.get(subject.revision)
-    if arm is None or arm.direct.rollout != subject.rollout:
-        arm = on_trial.arms[subject.revision] = ArmOnTrial(
-            subject.questions, PodEvidence(subject.revision, subject.rollout)
-        )
-    unread, arm.pods, arm.questions = not arm.pods, pods, subject.questions
-    arm.direct = at_weight(arm.direct, subject.weight)
+    arm = on_trial.arms.get(one.revision)
+    if arm is None or arm.direct.rollout != one.rollout:
+        arm = on_trial.arms[one.revision] = ArmOnTrial(one.questions, PodEvidence(one.revision, one.rollout))
+    unread, arm.pods, arm.questions = not arm.pods, pods, one.questions
+    arm.direct = at_weight(arm.direct, one.weight)
     return arm if unread else None
 
 

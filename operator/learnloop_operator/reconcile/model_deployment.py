@@ -27,11 +27,11 @@ from learnloop_operator.kube.kinds import (
 from learnloop_operator.prometheus.pod_counters import targets
 from learnloop_operator.reconcile.work_queue import Services, read_spec, read_status
 from learnloop_operator.rollout.children import gate_jobs, http_route, routing_table, tensorzero
-from learnloop_operator.rollout.children.manifests import COMPONENT, arms, pods_of_arms, revision_label
+from learnloop_operator.rollout.children.serving_arms import COMPONENT, arms, pods_of_arms, revision_label
 from learnloop_operator.rollout.decide import current, decide
 from learnloop_operator.rollout.evidence import Evidence, EvidenceRequest
 from learnloop_operator.rollout.fast_lane import PodEvidence
-from learnloop_operator.rollout.judging import analysis, watched_arms
+from learnloop_operator.rollout.judging import analysis, evidence_windows, fast_lane_arms
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Callers, Defaults, Snapshot, agent_status, resolve
 
@@ -108,13 +108,13 @@ class ModelDeploymentController:
         snapshot = replace(snapshot, children=(*snapshot.children, *await self._registered(body, spec)))
         state = current(snapshot)
         snapshot = replace(snapshot, direct=await self._direct(snapshot, state), now=self._clock())
-        if watched_arms.breached(snapshot, state):
+        if fast_lane_arms.breached(snapshot, state):
             return snapshot  # The source has nothing to add, and may be as broken as the arm
         key = (namespace, name)
         evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
         # The clock is read again: a slow answer must not make evidence look younger than it is.
         snapshot = replace(snapshot, direct=self._lane.known(key), now=self._clock())
-        if evidence is None and not watched_arms.breached(snapshot, state):
+        if evidence is None and not fast_lane_arms.breached(snapshot, state):
             evidence = await self._evidence(snapshot, state)
         if evidence is None:
             return snapshot
@@ -125,17 +125,17 @@ class ModelDeploymentController:
     async def _evidence(self, snapshot: Snapshot, state: State) -> Evidence:
         """Window of the copies while the canary is in shadow, of the arms' episodes otherwise."""
         spec, where = snapshot.spec, (snapshot.namespace, snapshot.name)
-        shadowed = watched_arms.shadow_window(snapshot, state)
+        shadowed = evidence_windows.shadow_window(snapshot, state)
         if shadowed is not None:
             return await self._source.of_copies(*where, shadowed)
         times = spec.rollout.progress_deadline_seconds, spec.analysis.episode_deadline_seconds
         return await self._source.of_episodes(
-            EvidenceRequest(*where, watched_arms.windows(snapshot, state), tuple(spec.analysis.metrics), *times)
+            EvidenceRequest(*where, evidence_windows.windows(snapshot, state), tuple(spec.analysis.metrics), *times)
         )
 
     async def _direct(self, snapshot: Snapshot, state: State) -> Mapping[str, PodEvidence]:
         """The fast lane's readings of the arms on trial; the lane follows them as long as this is asked."""
-        key, wanted = (snapshot.namespace, snapshot.name), watched_arms.subjects(snapshot, state)
+        key, wanted = (snapshot.namespace, snapshot.name), fast_lane_arms.watched_arms(snapshot, state)
         if not wanted:
             self._lane.forget(key)
             return {}

@@ -46,7 +46,7 @@ class Tracer:
     def decided(
         self,
         kind: str,
-        body: plan.Manifest,
+        body: plan.KubeObject,
         after: counted_transitions.Status,
         events: Sequence[plan.Notice],
         began: datetime,
@@ -111,7 +111,7 @@ def _root(trace_of_it: str) -> SpanContext:
     return SpanContext(int(trace_of_it, 16), span, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _about(kind: str, body: plan.Manifest, status: counted_transitions.Status) -> dict[str, Any]:
+def _about(kind: str, body: plan.KubeObject, status: counted_transitions.Status) -> dict[str, Any]:
     metadata, arm = body["metadata"], status.get("canary") or status.get("stable") or {}
     return {
         named.PIPELINE_NAME: PIPELINES[kind],

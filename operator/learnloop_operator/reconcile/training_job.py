@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from learnloop_api import names
 from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire.training import TrainingRun
-from learnloop_operator.core.plan import Call, Manifest, Plan, controller_uid
+from learnloop_operator.core.plan import Call, KubeObject, Plan, controller_uid
 from learnloop_operator.kube import cached_reads, errors, events, kinds, object_cache
 from learnloop_operator.reconcile.work_queue import Services, answer, read_spec
 from learnloop_operator.training import attempts, decide_run, gang_pods, ranks, run_snapshot, study_trials
@@ -20,7 +20,7 @@ LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
 """Names the gang that a Workload was made of."""
 
 
-def queue_sentence(workload: Manifest | None) -> str:
+def queue_sentence(workload: KubeObject | None) -> str:
     """Reason why the gang waits, in Kueue's own words; "" where it has said nothing.
 
     An admission check (e.g. of a ProvisioningRequest) speaks once the quota is reserved, and may tell when nodes come.

@@ -6,9 +6,9 @@ from learnloop_api.names import LABEL_REVISION
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core import allowed_pods, plan, times
 from learnloop_operator.rollout import experiments, status, transitions
-from learnloop_operator.rollout.children import gate_jobs, manifests, routing_table, serving_announcement, tensorzero
+from learnloop_operator.rollout.arm_pods import DRAIN_SECONDS, replicas
+from learnloop_operator.rollout.children import gate_jobs, routing_table, serving_announcement, serving_arms, tensorzero
 from learnloop_operator.rollout.children.http_route import http_route, network_policy
-from learnloop_operator.rollout.judging.watched_arms import DRAIN_SECONDS, replicas
 from learnloop_operator.rollout.model import experiment_state, orders_and_overrides
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, load, of_revision
 from learnloop_operator.rollout.model.snapshot import Snapshot, spoken_by, stray_image
@@ -111,11 +111,11 @@ def _leaves_gateway(snapshot: Snapshot) -> bool:
     return snapshot.routing.route is not None and snapshot.spec.routing.mode == "service"
 
 
-def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[plan.Manifest, ...]:
+def _routes(snapshot: Snapshot, state: State, table: RoutingTable, shown: State) -> tuple[plan.KubeObject, ...]:
     arms, by_gateway = routing_table.drawn_arms(snapshot, shown), snapshot.spec.routing.mode == "gateway"
     drawn = table.model_copy(update={"arms": arms})
     route = http_route(snapshot, drawn, state.blocked) if by_gateway else None
-    config_map = manifests.routing(snapshot, state, table)
+    config_map = serving_arms.routing(snapshot, state, table)
     if route is None:
         return (config_map,)
     # Servers that the table does not list refuse, and its `expires_at` ends a raise without an operator: so it
@@ -135,16 +135,17 @@ def _allowed(snapshot: Snapshot, arm: ArmState) -> bool:
     )
 
 
-def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[plan.Manifest, ...]:
+def _children(snapshot: Snapshot, state: State, wanted: tuple[ArmState, ...]) -> tuple[plan.KubeObject, ...]:
     wanted = tuple(arm for arm in wanted if _allowed(snapshot, arm))
-    accounts = {name for arm in wanted if (name := manifests.pod_options(snapshot, arm.revision).service_account_name)}
+    options = (serving_arms.pod_options(snapshot, arm.revision) for arm in wanted)
+    accounts = {one.service_account_name for one in options if one.service_account_name}
     return (
-        *manifests.access(snapshot, accounts),
+        *serving_arms.access(snapshot, accounts),
         *network_policy(snapshot),
-        manifests.entry_service(snapshot, state),
-        *((manifests.episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
-        *(manifests.arm_service(snapshot, arm.revision) for arm in wanted),
-        *(manifests.arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
+        serving_arms.entry_service(snapshot, state),
+        *((serving_arms.episode_key(snapshot),) if _may_lack_key(snapshot, wanted) else ()),
+        *(serving_arms.arm_service(snapshot, arm.revision) for arm in wanted),
+        *(serving_arms.arm_deployment(snapshot, arm, replicas(snapshot, state, arm.revision)) for arm in wanted),
     )
 
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from learnloop_api.kinds.rollouts.experiment import Experiment, ExperimentMetric
 from learnloop_operator.core import artifacts, times
-from learnloop_operator.rollout import reasons
+from learnloop_operator.rollout import arm_pods, reasons
 from learnloop_operator.rollout.checks import error_budget, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Missing, Verdict, untimely
-from learnloop_operator.rollout.judging import watched_arms
+from learnloop_operator.rollout.judging import evidence_windows, fast_lane_arms
 from learnloop_operator.rollout.judging.analysis import is_steady
 from learnloop_operator.rollout.metrics.metric_types import PLAIN, Side, fitted, side, type_of
 from learnloop_operator.rollout.model.experiment_state import (
@@ -112,10 +112,10 @@ def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState)
 
 def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState) -> ExperimentState:
     """The experiment after a look, as far as there is evidence."""
-    young = times.seconds_since(trial.started_at, snapshot.now) < watched_arms.SHORTEST
+    young = times.seconds_since(trial.started_at, snapshot.now) < evidence_windows.SHORTEST
     judged = trial.phase != "Starting" and not snapshot.evidence.unavailable and not young
     for index, player in enumerate(trial.players):
-        player = player.observed(watched_arms.live_arm(snapshot, player.model.revision), snapshot.now)
+        player = player.observed(arm_pods.live_arm(snapshot, player.model.revision), snapshot.now)
         if index and player.standing == "playing":
             why = _unfit(snapshot, state, player)
             if judged and not why:
@@ -132,13 +132,13 @@ def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: Experime
 
 def _unfit(snapshot: Snapshot, state: State, player: Player) -> str:
     """Why a challenger goes whatever Prometheus says: its own counters break a bound, or its pods cannot serve."""
-    if gross := watched_arms.gross_breach(snapshot, state, player.model.revision, player.name):
+    if gross := fast_lane_arms.gross_breach(snapshot, state, player.model.revision, player.name):
         return gross
     live, deadline = (
-        watched_arms.live_arm(snapshot, player.model.revision),
+        arm_pods.live_arm(snapshot, player.model.revision),
         snapshot.spec.rollout.progress_deadline_seconds,
     )
-    if watched_arms.hopeless(live):
+    if arm_pods.hopeless(live):
         return f"its pod gave up after {live.restarts} starts: {live.message}"
     if not player.ready and times.seconds_since(player.since, snapshot.now) >= deadline:
         return f"its pods were not ready within {deadline} s: {live.message or 'they gave no reason'}"
@@ -240,7 +240,7 @@ def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: Experime
 
 def _starting(snapshot: Snapshot, state: State, trial: ExperimentState, left: list[str]) -> NextState:
     playing = trial.challengers()
-    missing = [player.name for player in playing if not watched_arms.live_arm(snapshot, player.model.revision).ready]
+    missing = [player.name for player in playing if not arm_pods.live_arm(snapshot, player.model.revision).ready]
     if missing:
         waits = "; ".join([*left, f"waiting for the pods of {', '.join(missing)}"])
         return _going_on(state, trial, reasons.WAITING_FOR_PODS, f"experiment: {waits}", 5.0)
@@ -339,7 +339,7 @@ def _promoted(
 ) -> NextState | None:
     """Promote the winner, once it may be and has the pods for it: the arm becomes stable as it is, no pod restarts,
     and the old one stays warm. None: not yet."""
-    enough = watched_arms.live_arm(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
+    enough = arm_pods.live_arm(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
     if not (trial.approved_by or asked.on_winner == "promote") or not enough or not best.ready or state.stable is None:
         return None
     by = f", as {trial.approved_by} says" if trial.approved_by else ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from learnloop_api.kinds.rollouts.rollout_steps import Hand, Verb
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, reasons
-from learnloop_operator.rollout.judging import analysis, release_gates, watched_arms
+from learnloop_operator.rollout.judging import analysis, evidence_windows, release_gates
 from learnloop_operator.rollout.judging.shadow import judge_shadow
 from learnloop_operator.rollout.model.orders_and_overrides import (
     OrderAnnotation,
@@ -201,7 +201,7 @@ def _too_bad(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect
         return "ignored", f"{state.hand.verb} is under way already"
     if _at_gates(snapshot, state, order):
         return "refused", "its gates are not passed: wait for them"
-    if state.canary is None or state.stable is None or state.step is None or watched_arms.young(snapshot, state):
+    if state.canary is None or state.stable is None or state.step is None or evidence_windows.young(snapshot, state):
         return None
     counted = analysis.observed(snapshot, state, state.canary)
     shadow = snapshot.spec.rollout.steps[state.step].shadow

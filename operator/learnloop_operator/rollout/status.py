@@ -7,8 +7,8 @@ from learnloop_api import names
 from learnloop_api.kinds import base, model_deployment
 from learnloop_api.kinds.rollouts.rollout_steps import RolloutStep
 from learnloop_operator.core.conditions import FALSE, TRUE, UNKNOWN, condition, merge, ready_triplet
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging import analysis, release_gates, shadow, watched_arms
+from learnloop_operator.rollout import arm_pods, reasons
+from learnloop_operator.rollout.judging import analysis, fast_lane_arms, release_gates, shadow
 from learnloop_operator.rollout.model import experiment_state, orders_and_overrides, rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, EpisodeRate, NextState, State, save_evidence
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -46,7 +46,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         ),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
-        replicas=watched_arms.live_arm(snapshot, revision).replicas if revision else 0,
+        replicas=arm_pods.live_arm(snapshot, revision).replicas if revision else 0,
         selector=_selector(snapshot, revision),
         hand=state.hand,
         last_stable=state.last_stable,
@@ -84,8 +84,8 @@ def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> model_dep
     if arm is None:
         return None
     live, wanted = (
-        watched_arms.live_arm(snapshot, arm.revision),
-        watched_arms.replicas(snapshot, move.state, arm.revision),
+        arm_pods.live_arm(snapshot, arm.revision),
+        arm_pods.replicas(snapshot, move.state, arm.revision),
     )
     trial = move.state.experiment
     # An experiment has figures of its own, which change when they tell something new.
@@ -122,7 +122,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
     model = snapshot.desired.model
     rolled_back = move.state.blocked if model is None else move.state.in_the_way(model)
     serving = move.state.stable is not None and (
-        watched_arms.live_arm(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
+        arm_pods.live_arm(snapshot, move.state.stable.revision).ready > 0 or snapshot.spec.serving.replicas == 0
     )
     # Who waits for Ready waits for the model that was asked for, also while that one waits for the guard of another.
     under_way = phase in ("Pending", "Progressing", "Paused") or move.reason == reasons.WAITING_FOR_GUARD
@@ -143,7 +143,7 @@ def _conditions(snapshot: Snapshot, move: NextState, sentence: str, stalled: boo
             generation,
         ),
         data_condition(move, generation),
-        watched_arms.fast_lane_condition(snapshot),
+        fast_lane_arms.fast_lane_condition(snapshot),
         *_gated(snapshot, move, generation),
         *_shadowing(snapshot, move, generation),
         *_overridden(move, generation),

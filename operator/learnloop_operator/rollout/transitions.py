@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from learnloop_operator.core.times import stamp
 from learnloop_operator.rollout import experiments, order_effects, reasons
+from learnloop_operator.rollout.arm_pods import live_arm, ready
 from learnloop_operator.rollout.judging.analysis import observed
-from learnloop_operator.rollout.judging.watched_arms import live_arm, ready
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, done
 from learnloop_operator.rollout.model.snapshot import Snapshot

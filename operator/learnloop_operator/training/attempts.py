@@ -4,9 +4,9 @@ from datetime import timedelta
 from typing import Any
 
 from learnloop_api.kinds.language_model import base_alone
-from learnloop_api.wire.training import Manifest as Proof
+from learnloop_api.wire.training import Proof
 from learnloop_operator.core import times
-from learnloop_operator.core.plan import Manifest, Notice, Plan
+from learnloop_operator.core.plan import KubeObject, Notice, Plan
 from learnloop_operator.training import proof_gates, run_snapshot, run_status
 from learnloop_operator.training.backends import Backends
 
@@ -91,7 +91,7 @@ def _unpublished(snapshot: run_snapshot.TrainingSnapshot) -> str:
 
 
 ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
-"""Beginning of a manifest's `begun_from` where it is a policy, and not why there was none."""
+"""Beginning of a proof's `begun_from` where it is a policy, and not why there was none."""
 
 
 def ask_gates(snapshot: run_snapshot.TrainingSnapshot, found: Proof, note: str = "") -> Plan:
@@ -187,13 +187,13 @@ def baseline(snapshot: run_snapshot.TrainingSnapshot) -> tuple[str | None, str |
     return None, None
 
 
-def _rolled_back(deployment: Manifest, model: Manifest) -> bool:
+def _rolled_back(deployment: KubeObject, model: KubeObject) -> bool:
     """True if a ModelDeployment's status lists this artifact as rolled back."""
     blocks = [*(deployment.get("blockedRevisions") or ()), deployment.get("blockedRevision") or {}]
     return any(block.get("uri") and _same(block, model) for block in blocks)
 
 
-def _same(one: Manifest, other: Manifest) -> bool:
+def _same(one: KubeObject, other: KubeObject) -> bool:
     """An artifact is its digest, whatever address it has now."""
     if one.get("sha256") and other.get("sha256"):
         return bool(one["sha256"] == other["sha256"])

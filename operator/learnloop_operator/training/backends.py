@@ -5,7 +5,7 @@ from typing import Any
 
 from learnloop_api import names
 from learnloop_api.kinds import base, training_job
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import KubeObject
 from learnloop_operator.training.ranks import (
     Backend,
     RankDefaults,
@@ -21,11 +21,11 @@ from learnloop_operator.training.run_snapshot import BackendJob, RunRequest, Tra
 class PyTorchJob(Backend):
     """The same pod for the master and the workers."""
 
-    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+    def render(self, request: RunRequest, defaults: RankDefaults) -> KubeObject:
         """One master and `spec.workers` workers; the training operator tells the ranks of one another."""
         return gang(self, request, _spec(rank_template(request, defaults, self.container), request.spec.workers))
 
-    def read(self, manifest: Manifest) -> BackendJob:
+    def read(self, manifest: KubeObject) -> BackendJob:
         """Ends are `Succeeded` and `Failed`. Node loss is read from the pods' status."""
         spec = manifest.get("spec") or {}
         replicas = spec.get("pytorchReplicaSpecs")
@@ -98,7 +98,7 @@ class TrainJob(Backend):
                 return f"Trainer lets no TrainJob set spec.pod.{_alias(field)}: remove it, or set backend: pytorchjob"
         return ""
 
-    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+    def render(self, request: RunRequest, defaults: RankDefaults) -> KubeObject:
         """The runtime's name, what the container runs, and a patch for all that is this attempt's own."""
         name = request.job["metadata"]["name"]
         template = rank_template(request, defaults, self.container, peers(request, host_of_master(name, NODE)))
@@ -126,7 +126,7 @@ class TrainJob(Backend):
         }
         return gang(self, request, spec)
 
-    def read(self, manifest: Manifest) -> BackendJob:
+    def read(self, manifest: KubeObject) -> BackendJob:
         """Ends are `Complete` and `Failed`, with the reasons of the JobSet below."""
         spec = manifest.get("spec") or {}
         nodes = (spec.get("trainer") or {}).get("numNodes")
@@ -188,14 +188,14 @@ class Job(Backend):
             return ""
         return f"a Job runs one rank, and spec.workers is {spec.workers}: set it to 0"
 
-    def render(self, request: RunRequest, defaults: RankDefaults) -> Manifest:
+    def render(self, request: RunRequest, defaults: RankDefaults) -> KubeObject:
         """One pod that is not started again: what failed is the TrainingJob's to judge."""
         template = rank_template(request, defaults, self.container)
         return gang(
             self, request, {**ENDS, "template": {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}}
         )
 
-    def read(self, manifest: Manifest) -> BackendJob:
+    def read(self, manifest: KubeObject) -> BackendJob:
         """Ends are `Complete` and `Failed`."""
         spec = manifest.get("spec") or {}
         return backend_job(
@@ -253,7 +253,7 @@ class Backends:
         reasons = "; ".join(f"{backend.name}: {self._refusal(snapshot, backend)}" for backend in wanted)
         return f"no backend can run it ({reasons}). It starts by itself as soon as one can"
 
-    def render(self, backend: Backend, request: RunRequest) -> tuple[Manifest, ...]:
+    def render(self, backend: Backend, request: RunRequest) -> tuple[KubeObject, ...]:
         """One attempt on this backend, and before it the network that its ranks see."""
         return (*rank_network(request, self.defaults), backend.render(request, self.defaults))
 

@@ -30,8 +30,8 @@ from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.ranks import stray_mount
 from learnloop_operator.training.run_snapshot import BackendJob, TrainingSnapshot
 
-MANIFEST_GRACE = 15.0
-"""A gang may end a moment before its manifest can be read."""
+PROOF_GRACE = 15.0
+"""A gang may end a moment before its proof can be read."""
 
 TrainingRule = Callable[[TrainingSnapshot, Backends], Plan | None]
 
@@ -100,9 +100,9 @@ def need_backend(snapshot: TrainingSnapshot, backends: Backends) -> Plan | None:
 
 
 def accept_proof(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
-    """A verified manifest of the attempt that has just succeeded is the only way to Trained. While the gang runs, or
+    """A verified proof of the attempt that has just succeeded is the only way to Trained. While the gang runs, or
     after it failed, nothing that says it is finished is believed."""
-    result = snapshot.run.manifest if snapshot.run and snapshot.attempts else None
+    result = snapshot.run.proof if snapshot.run and snapshot.attempts else None
     if result is None or snapshot.job is None or snapshot.job.state != "succeeded":
         return None
     problem = proof_gates.flaw(snapshot, result)
@@ -202,7 +202,7 @@ def start(snapshot: TrainingSnapshot, backends: Backends) -> Plan | None:
         return hold_run(snapshot, "DataPlaneUnavailable", snapshot.run_error)
     resumed = snapshot.holds("Suspended")
     if snapshot.attempts == 0 and snapshot.has_data:
-        # A run of a deleted job of the same name: its checkpoint and manifest must never count as ours.
+        # A run of a deleted job of the same name: its checkpoint and proof must never count as ours.
         call = Call("DELETE", run_path(snapshot.name))
         verdict = run_status.StatusVerdict(
             phase="Pending", reason="Cleaning", message="removing the data of an earlier job of this name"
@@ -251,12 +251,12 @@ def end_attempt(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     if snapshot.run_error is not None:
         return hold_run(snapshot, "DataPlaneUnavailable", snapshot.run_error)
     if job.state == "succeeded":
-        since = (snapshot.now - job.finished).total_seconds() if job.finished else MANIFEST_GRACE
-        if since < MANIFEST_GRACE:
-            return hold_run(snapshot, "AwaitingProof", "the pods succeeded; waiting for the manifest", after=SOON)
-        result = snapshot.run.manifest if snapshot.run else None
+        since = (snapshot.now - job.finished).total_seconds() if job.finished else PROOF_GRACE
+        if since < PROOF_GRACE:
+            return hold_run(snapshot, "AwaitingProof", "the pods succeeded; waiting for the proof", after=SOON)
+        result = snapshot.run.proof if snapshot.run else None
         problem = proof_gates.flaw(snapshot, result) if result else None
-        return retry(snapshot, job, problem[1] if problem else "the pods succeeded, but the manifest is missing")
+        return retry(snapshot, job, problem[1] if problem else "the pods succeeded, but the proof is missing")
     why = gang_pods.stalled(snapshot, job)
     return retry(snapshot, job, why) if why else None
 

@@ -127,11 +127,9 @@ def conclude(snapshot: StudySnapshot) -> Plan:
     name = trial_name(snapshot.name, best.number)
     if snapshot.run_error is not None:
         return hold_run(snapshot, "DataPlaneUnavailable", snapshot.run_error)
-    job, result = snapshot.trials.get(best.number), snapshot.run.manifest if snapshot.run else None
+    job, result = snapshot.trials.get(best.number), snapshot.run.proof if snapshot.run else None
     if result is None or job is None or result.job != name or result.artifact_sha256 != job.artifact:
-        why = (
-            f"the best trial {name} is gone, or its manifest is not the one it was proven by; create a new TrainingJob"
-        )
+        why = f"the best trial {name} is gone, or its proof is not the one it was proven by; create a new TrainingJob"
         return _with_study(snapshot, fail(snapshot, "ProofRejected", why))
     plan = ask_gates(snapshot, result, note=f"best of {len(snapshot.trials)} trials, {name}")
     return _with_study(snapshot, plan)

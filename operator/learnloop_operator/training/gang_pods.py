@@ -19,7 +19,7 @@ ENGINE_SEEN_WITHIN = timedelta(seconds=60)
 was killed."""
 
 
-def rank_of(pod: plan.Manifest, containers: Collection[str], now: datetime) -> Rank | None:
+def rank_of(pod: plan.KubeObject, containers: Collection[str], now: datetime) -> Rank | None:
     """One rank, in a container of one of these names; None for a pod without a usable creation time."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     created = times.parse(metadata.get("creationTimestamp"))

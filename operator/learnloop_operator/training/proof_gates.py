@@ -1,4 +1,4 @@
-"""Checks of a manifest: is it a proof, and does the model pass its gates? One function and one sentence each."""
+"""Checks of a proof: is it a proof, and does the model pass its gates? One function and one sentence each."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from learnloop_api.wire.training import (
     LEAST_PAIRS,
     DimensionResult,
     Interval,
-    Manifest as Proof,
+    Proof,
     ReturnEstimate,
     SuiteResult,
 )
@@ -24,34 +24,34 @@ Flaw = tuple[Literal["incomplete", "wrong"], str]
 def flaw(snapshot: TrainingSnapshot, proof: Proof) -> Flaw | None:
     """Reason why `proof` proves nothing. incomplete: another attempt may complete it; wrong: no attempt will."""
     if proof.job != snapshot.name:
-        return "incomplete", f"the manifest is for job {proof.job!r}, not {snapshot.name!r}"
+        return "incomplete", f"the proof is for job {proof.job!r}, not {snapshot.name!r}"
     if snapshot.job is not None and proof.attempts != snapshot.job.attempt + 1:
         return (
             "incomplete",
-            f"the manifest is of attempt {proof.attempts}, the gang was attempt {snapshot.job.attempt + 1}",
+            f"the proof is of attempt {proof.attempts}, the gang was attempt {snapshot.job.attempt + 1}",
         )
     if proof.step < snapshot.spec.total_steps and not _patience_ended(snapshot, proof):
-        return "incomplete", f"the manifest ends at step {proof.step} of {snapshot.spec.total_steps}"
+        return "incomplete", f"the proof ends at step {proof.step} of {snapshot.spec.total_steps}"
     if proof.algorithm != snapshot.spec.algorithm or proof.environment != snapshot.spec.data.world:
         message = f"{proof.algorithm} on {proof.environment}"
         wanted = f"{snapshot.spec.algorithm} on {snapshot.spec.data.world}"
-        return "incomplete", f"the manifest is of {message}, the spec asks for {wanted}"
+        return "incomplete", f"the proof is of {message}, the spec asks for {wanted}"
     if proof.engine != snapshot.spec.trained_by:
-        return "incomplete", f"the manifest is of engine {proof.engine}, the spec asks for {snapshot.spec.trained_by}"
+        return "incomplete", f"the proof is of engine {proof.engine}, the spec asks for {snapshot.spec.trained_by}"
     if (proof.off_policy is None) == (snapshot.spec.data.environment is None):
         message, wanted = ("played episodes", "a log") if proof.off_policy is None else ("a log", "played episodes")
-        return "incomplete", f"the manifest proves by {message}, the spec asks for {wanted}"
+        return "incomplete", f"the proof is by {message}, the spec asks for {wanted}"
     requested = snapshot.spec.data.rewards or "environment"
     begun = (snapshot.status.get("lineage") or {}).get("rewardPolicyRevision") if requested == "policy" else None
     if (proof.rewards, proof.reward_policy_revision) != (requested, begun):
         message = f"{proof.rewards}, revision {proof.reward_policy_revision}"
         return (
             "incomplete",
-            f"the manifest is by the rewards of {message}, the run began with {requested}, revision {begun}",
+            f"the proof is by the rewards of {message}, the run began with {requested}, revision {begun}",
         )
     missing = sorted(set(snapshot.spec.export.formats) - {item.format for item in proof.exports})
     if missing:
-        return "incomplete", f"the manifest has no {missing[0]}, which the spec asks for"
+        return "incomplete", f"the proof has no {missing[0]}, which the spec asks for"
     stored = [("artifact_uri", proof.artifact_uri, proof.artifact_sha256)]
     stored += [(f"uri of the {item.format}", item.uri, item.sha256) for item in proof.exports]
     for field, uri, sha256 in stored:
@@ -78,7 +78,7 @@ def _patience_ended(snapshot: TrainingSnapshot, proof: Proof) -> bool:
 
 
 DIGITS = 4
-"""Decimals of a figure in a suite_status; the manifest has them all."""
+"""Decimals of a figure in a suite_status; the proof has them all."""
 
 
 def suite_status(found: SuiteResult) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def suite_gates(wanted: Sequence[SuiteGate], found: SuiteResult | None) -> list[
 
 def _suite_verdicts(gate: SuiteGate, result: DimensionResult | None) -> list[GateResult]:
     if result is None or result.iqm is None or result.improvement is None:
-        why = result.message if result is not None else "the manifest does not have it"
+        why = result.message if result is not None else "the proof does not have it"
         return [GateResult(name=gate.dimension, passed=False, message=f"not measured: {why}"[:1024])]
     verdicts = []
     if gate.min_iqm is not None:
@@ -189,7 +189,7 @@ def significant(proof: Proof) -> GateResult:
 
 
 def _unpaired(ours: ReturnEstimate, others: ReturnEstimate) -> Interval:
-    """The difference of two independent samples, normally distributed: for manifests that have no paired one."""
+    """The difference of two independent samples, normally distributed: for proofs that have no paired one."""
     widths = [side.ci_high - side.ci_low for side in (ours, others)]
     gain, half = ours.mean - others.mean, math.hypot(*widths) / 2
     return Interval(value=gain, low=gain - half, high=gain + half)

@@ -45,12 +45,12 @@ class Backend:
         """Reason why it cannot run this spec, with the fix; "" where it can."""
         return ""
 
-    def render(self, request: RunRequest, defaults: RankDefaults) -> plan.Manifest:
+    def render(self, request: RunRequest, defaults: RankDefaults) -> plan.KubeObject:
         """A complete apply manifest, controlled by the TrainingJob. It never has a field that suspends: where there is
         a queue, that field is the queue's."""
         raise NotImplementedError
 
-    def read(self, manifest: plan.Manifest) -> BackendJob:
+    def read(self, manifest: plan.KubeObject) -> BackendJob:
         """The live object, with its end where it has one."""
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ would kill it; spec.pod.resources or a LimitRange of the namespace sets one. A r
 queue admits no run that asks for what it does not count."""
 
 
-def gang(backend: Backend, request: RunRequest, spec: plan.Manifest) -> dict[str, Any]:
+def gang(backend: Backend, request: RunRequest, spec: plan.KubeObject) -> dict[str, Any]:
     """The object that runs one attempt. A queue reads its labels, and the data plane its attempt."""
     queue = request.spec.queue
     queued = {} if queue is None else {LABEL_QUEUE: queue.name}
@@ -192,7 +192,7 @@ def rank_template(
     )
 
 
-def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[plan.Manifest, ...]:
+def rank_network(request: RunRequest, defaults: RankDefaults) -> tuple[plan.KubeObject, ...]:
     """The NetworkPolicy of one TrainingJob's ranks; none where the installation wants none.
 
     Ranks meet on one port and exchange gradients on ports that the system gives them, so all are open among them. They
@@ -277,14 +277,14 @@ DIGITS = 2
 """Digits of an attempt's number, from 0: spec.maxAttempts is at most 100."""
 
 
-def in_force(manifest: plan.Manifest) -> Conditions:
+def true_conditions(manifest: plan.KubeObject) -> Conditions:
     result = (manifest.get("status") or {}).get("conditions") or ()
     return {str(item.get("type")): item for item in result if item.get("status") == "True"}
 
 
 def backend_job(
     backend: Backend,
-    manifest: plan.Manifest,
+    manifest: plan.KubeObject,
     *,
     succeeded: str,
     workers: int | None,
@@ -298,7 +298,7 @@ def backend_job(
         queued: somebody holds the gang back: its object is suspended, which is never our doing.
         disruption: the reason of `Failed` that says that a node was taken away; "": the backend tells by its pods only.
     """
-    metadata, status, true = manifest["metadata"], manifest.get("status") or {}, in_force(manifest)
+    metadata, status, true = manifest["metadata"], manifest.get("status") or {}, true_conditions(manifest)
     attempt = (metadata.get("annotations") or {}).get(ANNOTATION_ATTEMPT, "0")
     end = true.get("Failed") or true.get(succeeded) or {}
     state: Literal["active", "succeeded", "failed"] = "active"

@@ -66,7 +66,7 @@ class Rank:
 class RunRequest:
     """Input of a backend for one attempt."""
 
-    job: plan.Manifest
+    job: plan.KubeObject
     spec: TrainingJobSpec
     attempt: int
     agent: str | None
@@ -92,9 +92,9 @@ class TrainingSnapshot(plan.BaseSnapshot):
     """Reason why spec.queue cannot work here."""
     queue_says: str = ""
     """Reason why the gang waits, in the words of its Workload."""
-    agent: plan.Manifest | None = None
+    agent: plan.KubeObject | None = None
     agent_name: str | None = None
-    deployment: plan.Manifest | None = None
+    deployment: plan.KubeObject | None = None
     """The agent's ModelDeployment; looked for where an attempt may begin."""
     pod_rules: allowed_pods.PodRules = field(default_factory=allowed_pods.PodRules)
     """Rules for the ranks' pods."""
@@ -128,7 +128,7 @@ class TrainingSnapshot(plan.BaseSnapshot):
     def has_data(self) -> bool:
         """The data plane holds something of a run of this name."""
         run = self.run
-        return run is not None and not (run.heartbeat is None and run.checkpoint is None and run.manifest is None)
+        return run is not None and not (run.heartbeat is None and run.checkpoint is None and run.proof is None)
 
     def condition(self, type_: str) -> Mapping[str, Any]:
         return conditions.find(self.status, type_)

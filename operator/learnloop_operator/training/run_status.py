@@ -9,11 +9,11 @@ from learnloop_api.kinds.training_job import TrainingJobSpec
 from learnloop_api.wire import training, training_request
 from learnloop_common import untrusted_text
 from learnloop_operator.core import anomalies, conditions, times
-from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, Manifest
+from learnloop_operator.core.plan import Announcement, BaseSnapshot, Call, KubeObject
 from learnloop_operator.training import proof_gates, run_snapshot
 
 DIGITS = 4
-"""Decimals of a figure in a status; the manifest has them all."""
+"""Decimals of a figure in a status; the proof has them all."""
 PHASES = {
     "starting": "Starting",
     "training": "Training",
@@ -39,7 +39,7 @@ class StatusVerdict:
     suspended: bool = False
 
 
-def status(snapshot: run_snapshot.TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> Manifest:
+def status(snapshot: run_snapshot.TrainingSnapshot, verdict: StatusVerdict, **fields: Any) -> KubeObject:
     """The whole status: the live one, `fields` (None removes), progress when it is due, conditions."""
     generation = snapshot.generation
     reason, message = verdict.reason, verdict.message
@@ -83,7 +83,7 @@ def progress(snapshot: run_snapshot.TrainingSnapshot) -> dict[str, Any]:
     return fields
 
 
-def proven(proof: training.Manifest) -> dict[str, Any]:
+def proven(proof: training.Proof) -> dict[str, Any]:
     silent = proof.off_policy is not None and not proof.off_policy.verdict
     return {
         "step": proof.step,
@@ -143,7 +143,7 @@ NEWS_SECONDS = 3600.0
 
 def announcements(
     snapshot: BaseSnapshot,
-    state: Manifest,
+    state: KubeObject,
     spec: TrainingJobSpec,
     agent: str | None,
     last_heard: datetime | None = None,
@@ -165,7 +165,7 @@ def announcements(
     return (replace(message, identity=f"{message.identity} after {last_heard or 'nothing'}"),)
 
 
-def _ended(snapshot: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None) -> Announcement:
+def _ended(snapshot: BaseSnapshot, state: KubeObject, spec: TrainingJobSpec, agent: str | None) -> Announcement:
     ready = conditions.find(state, "Ready")
     passed = ready.get("status") == "True"
     proven = state.get("artifact") is not None
@@ -189,7 +189,7 @@ def _ended(snapshot: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent
 
 
 def _told(
-    snapshot: BaseSnapshot, state: Manifest, spec: TrainingJobSpec, agent: str | None, *, phase: str, **fields: object
+    snapshot: BaseSnapshot, state: KubeObject, spec: TrainingJobSpec, agent: str | None, *, phase: str, **fields: object
 ) -> Announcement:
     step, total = int(state.get("step") or 0), spec.total_steps
     event = training_request.TrainingStatus.model_validate(
@@ -212,11 +212,11 @@ def _told(
     return Announcement(Call("PUT", path, event.model_dump(mode="json")), f"{event.job_uid} {phase}")
 
 
-def _message(state: Manifest) -> str:
+def _message(state: KubeObject) -> str:
     return str(conditions.find(state, "Ready").get("message", ""))[:1024]
 
 
-def _estimate(result: Manifest | None) -> Manifest | None:
+def _estimate(result: KubeObject | None) -> KubeObject | None:
     if result is None:
         return None
     return {

@@ -46,7 +46,7 @@ class TrialJob:
         return min(RUNGS - 1, RUNGS * self.step // max(1, self.total_steps))
 
 
-def job_of(body: plan.Manifest) -> TrialJob:
+def job_of(body: plan.KubeObject) -> TrialJob:
     spec, status = body.get("spec") or {}, body.get("status") or {}
     return TrialJob(
         name=str(body["metadata"]["name"]),
@@ -209,7 +209,7 @@ def words(trial: Trial) -> str:
 class Orders:
     """Orders of one pass over all trials."""
 
-    apply: list[plan.Manifest] = field(default_factory=list)
+    apply: list[plan.KubeObject] = field(default_factory=list)
     calls: list[plan.Call] = field(default_factory=list)
     events: list[plan.Notice] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -220,7 +220,7 @@ def path(job: str) -> str:
     return f"/api/v1/training/studies/{job}"
 
 
-def manifest(snapshot: StudySnapshot, trial: Trial, *, suspend: bool) -> plan.Manifest:
+def manifest(snapshot: StudySnapshot, trial: Trial, *, suspend: bool) -> plan.KubeObject:
     return plan.child(
         snapshot.object,
         names.API_VERSION,

@@ -94,14 +94,14 @@ class Searcher:
         await self.kube.http.request("PATCH", path, body={"status": status}, content_type=MERGE)
 
     async def prove(self, trial: str, value: float) -> None:
-        """The trial ends with this return, its manifest durable."""
+        """The trial ends with this return, its proof durable."""
         sha256 = f"{int(trial.rsplit('t', 1)[1]) + 1:064x}"
         uri = f"learnloop://{self.namespace}/{sha256}"
-        manifest = proof(job=trial, artifact_sha256=sha256, artifact_uri=uri)
+        proven = proof(job=trial, artifact_sha256=sha256, artifact_uri=uri)
         headers = {names.HEADER_NAMESPACE: self.namespace, "content-type": "application/json"}
-        path = f"{self.url}/api/v1/training/runs/{trial}/manifest"
+        path = f"{self.url}/api/v1/training/runs/{trial}/proof"
         async with httpx.AsyncClient(trust_env=False) as client:
-            (await client.put(path, content=manifest.model_dump_json(), headers=headers)).raise_for_status()
+            (await client.put(path, content=proven.model_dump_json(), headers=headers)).raise_for_status()
         figures = {"episodes": 100, "mean": value, "iqm": value, "ciLow": value, "ciHigh": value}
         ended = {
             "finishedAt": "2026-03-01T12:00:00Z",

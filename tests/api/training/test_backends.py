@@ -196,7 +196,7 @@ async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
             break
     assert second["metadata"]["uid"] != gang["metadata"]["uid"], "a gang of its own for each attempt"
     manifest = proof(attempts=2, artifact_uri=f"learnloop://{namespace}/{'a' * 64}")
-    data.report = TrainingRun(job="t", heartbeat=heartbeat(attempt=1), heartbeat_age_seconds=0.0, manifest=manifest)
+    data.report = TrainingRun(job="t", heartbeat=heartbeat(attempt=1), heartbeat_age_seconds=0.0, proof=manifest)
     await ended(SUCCEEDED[name])
     proven = await status()
     assert (proven["phase"], proven["attempts"]) == ("Validated", 2), ready(proven)["message"]

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from learnloop_operator.rollout.children.routing_table import read
 from learnloop_operator.rollout.decide import current, decide
-from learnloop_operator.rollout.judging.watched_arms import subjects
+from learnloop_operator.rollout.judging.fast_lane_arms import watched_arms
 from testing.simulation.fast_lane_cluster import LanedExperiment
 from testing.simulation.rollout_cluster import uri
 
@@ -33,7 +33,7 @@ def seconds_until(gone: Any, cluster: Any, most: int) -> int:
 
 
 def test_every_challenger_is_read_and_stable_is_not(racing: LanedExperiment) -> None:
-    watched = subjects(racing.snapshot(), current(racing.snapshot()))
+    watched = watched_arms(racing.snapshot(), current(racing.snapshot()))
     assert {racing.model_of(item.revision): item.weight for item in watched} == {uri(1): 25, uri(2): 25}
 
 
@@ -103,5 +103,5 @@ def test_the_bounds_of_all_arms_share_one_budget() -> None:
     bars = []
     for cluster in (one, three):
         cluster.run(12)
-        bars.append(subjects(cluster.snapshot(), current(cluster.snapshot()))[0].questions.bar)
+        bars.append(watched_arms(cluster.snapshot(), current(cluster.snapshot()))[0].questions.bar)
     assert bars[1] - bars[0] == pytest.approx(1.0986, abs=1e-3), "log 3: each of three arms gets a third"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_common.http_server import uvicorn_config
-from learnloop_common.log_throttle import LogThrottle
+from learnloop_common.http_server import LogThrottle, uvicorn_config
 from learnloop_common.telemetry import about, set_up, style_of, tell, trace_id, trace_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from learnloop_common.redaction.rules import RULES, rules_for
 from learnloop_dataplane.postgres.database import uuid7
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.stems import Analyzer
 
 terms = Analyzer().terms
 

@@ -84,8 +84,8 @@ def test_its_agents_run_learns_and_proves(
     spec["hyperparameters"] |= {"batchEpisodes": 16, "experience": "rollouts"}
     order = read_order({"LEARNLOOP_TRAINING_SPEC": json.dumps({"job": "lookups-1", "spec": spec})})
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
-    assert Path(urlsplit(manifest.artifact_uri).path).stat().st_size > 0
-    assert manifest.language is not None
-    assert manifest.environment == environment
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
+    assert Path(urlsplit(proof.artifact_uri).path).stat().st_size > 0
+    assert proof.language is not None
+    assert proof.environment == environment

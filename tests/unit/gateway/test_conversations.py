@@ -11,7 +11,7 @@ import pytest
 from tests.unit.gateway.conftest import Bench, Delivered, build, turns
 
 from learnloop_gateway.model_servers import UpstreamDown
-from learnloop_gateway.open_chats_on_disk import Journal
+from learnloop_gateway.open_chat import Journal
 from learnloop_gateway.recording import Recording
 from learnloop_sdk.outbox import PAGE_BYTES
 from testing.servers.policy_servers import CANARY, OTHER, STABLE, table
@@ -222,7 +222,7 @@ async def test_a_full_disk_stops_no_conversation_from_ending(bench: Bench, monke
 
 
 async def test_a_full_journal_costs_turns_and_not_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop_gateway.open_chats_on_disk.JOURNAL_BYTES", 12 * PAGE_BYTES)
+    monkeypatch.setattr("learnloop_gateway.open_chat.JOURNAL_BYTES", 12 * PAGE_BYTES)
     bench = build(tmp_path, context=100_000)
     for _ in range(6):
         assert (await bench.ask({"role": "user", "content": "x" * 2 * PAGE_BYTES})).status_code == 200

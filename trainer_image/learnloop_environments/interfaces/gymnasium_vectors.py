@@ -180,17 +180,17 @@ class TeamVector:
         self._names = list(first.possible_agents)
         self.agents = len(self._names)
         spaces = [first.observation_space(agent) for agent in self._names]
-        done = [first.action_space(agent) for agent in self._names]
+        action_spaces = [first.action_space(agent) for agent in self._names]
         if any(layout(space) != layout(spaces[0]) for space in spaces):
             raise errors.ConfigError(
                 FIELD, name, "has agents with different observations", "give all agents equal spaces"
             )
-        if any(space != done[0] for space in done):
+        if any(space != action_spaces[0] for space in action_spaces):
             raise errors.ConfigError(FIELD, name, "has agents with different actions", "give all agents equal spaces")
         self._seen = dict(zip(self._names, spaces, strict=True))
         self.space, self._width = spaces[0], width(name, spaces[0])
         self.observations = self._width + self.agents
-        self._decoder = ActionDecoder(name, done[0])
+        self._decoder = ActionDecoder(name, action_spaces[0])
         self.bounds, self.actions = self._decoder.actions.bounds, self._decoder.actions.actions
         self._seeds = foreign_seeds(split, seed, members)
         self._playing = [set(self._names) for _ in members]

@@ -233,22 +233,27 @@ def head_outputs(head: str, activation: str) -> Outputs:
     return outputs
 
 
-def head_values(head: str, activation: str) -> QValue:
-    """The `q_value` of a learner whose head, or whose agents' head, has a value for each action."""
-    values = head_outputs(head, activation)
-    return lambda learner, seen, done: picked(values(learner, seen), done)
+def register_q_learner(name: str, learner: Callable[..., Learner], activation: str, *, team: bool = False) -> None:
+    """Registers a learner whose head "q", or whose agents' head, has a value for each action."""
+    outputs = head_outputs("q", activation)
+
+    def value(learner: Any, seen: Observations, taken: NDArray[Any]) -> networks.Floats:
+        return picked(outputs(learner, seen), taken)
+
+    actions = frozenset({ActionType.DISCRETE})
+    register(Traits(name, learner, "q", activation, actions, team=team, q_value=value, preferences=outputs))
 
 
-def picked(values: networks.Floats, done: NDArray[Any]) -> networks.Floats:
-    """Of values [rows, actions] those of the actions done, in their shape."""
-    return np.take_along_axis(values, done.reshape(-1, 1), axis=1).reshape(done.shape)
+def picked(values: networks.Floats, taken: NDArray[Any]) -> networks.Floats:
+    """Of values [rows, actions] those of the actions taken, in their shape."""
+    return np.take_along_axis(values, taken.reshape(-1, 1), axis=1).reshape(taken.shape)
 
 
-def unscaled(learner: Any, done: NDArray[Any]) -> networks.Floats:
+def unscaled(learner: Any, taken: NDArray[Any]) -> networks.Floats:
     """Numbers from the environment's bounds to [-1, 1], in their shape."""
     bounds = learner.environment.bounds
     assert bounds is not None  # those who ask have continuous actions
-    return np.asarray(bounds.unscale(done.reshape(-1, done.shape[-1])).reshape(done.shape))
+    return np.asarray(bounds.unscale(taken.reshape(-1, taken.shape[-1])).reshape(taken.shape))
 
 
 def advise(environment: VectorEnvironment, learner: Learner, traits: Traits, seed: int) -> None:

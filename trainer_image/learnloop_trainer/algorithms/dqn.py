@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.algorithms import Parameters
 from learnloop_environments import Step, VectorEnvironment, randomness
-from learnloop_environments.spaces import ActionType, Observations
+from learnloop_environments.spaces import Observations
 from learnloop_trainer import floating_point, replay
 from learnloop_trainer.algorithms import base, icm, logged_batches
 from learnloop_trainer.neural import networks, schedules
@@ -242,14 +242,4 @@ class Dqn(logged_batches.ReplayLearner):
                 part.restore(shared)
 
 
-base.register(
-    base.Traits(
-        name="dqn",
-        learner=Dqn,
-        head="q",
-        activation=ACTIVATION,
-        actions=frozenset({ActionType.DISCRETE}),
-        q_value=base.head_values("q", ACTIVATION),
-        preferences=base.head_outputs("q", ACTIVATION),
-    )
-)
+base.register_q_learner("dqn", Dqn, ACTIVATION)

@@ -189,8 +189,8 @@ def towards_goal(learner: HierarchicalDqn, seen: spaces.Observations) -> Floats:
     return forward_numpy(learner.network.actor(), "q", ACTIVATION, np.concatenate((seen, heading), axis=1))
 
 
-def on_the_way(learner: HierarchicalDqn, seen: spaces.Observations, done: spaces.Actions) -> Floats:
-    return picked(towards_goal(learner, seen), done)
+def on_the_way(learner: HierarchicalDqn, seen: spaces.Observations, taken: spaces.Actions) -> Floats:
+    return picked(towards_goal(learner, seen), taken)
 
 
 register(

@@ -43,8 +43,8 @@ class Icm:
 
     def _surprise(self, batch: Transitions, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         """L_F of each transition [n]; features are constants here."""
-        done = one_hot(batch.action, self._actions).to(before.dtype)
-        predicted = forward(self.network.leaves, "forward", ACTIVATION, torch.cat((before.detach(), done), 1))
+        taken = one_hot(batch.action, self._actions).to(before.dtype)
+        predicted = forward(self.network.leaves, "forward", ACTIVATION, torch.cat((before.detach(), taken), 1))
         return (predicted - after.detach()).square().sum(1) / 2
 
     def reward(self, batch: Transitions) -> torch.Tensor:

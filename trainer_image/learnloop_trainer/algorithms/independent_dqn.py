@@ -14,11 +14,9 @@ dqn.py, whose gradient is used as it is.
 import torch
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.spaces import ActionType, VectorEnvironment
+from learnloop_environments.spaces import VectorEnvironment
 from learnloop_trainer.algorithms import base, dqn, logged_batches
 from learnloop_trainer.replay import Transitions
-
-ACTIVATION = dqn.ACTIVATION
 
 
 class IndependentDqn(logged_batches.DiscreteTeam):
@@ -46,15 +44,4 @@ class IndependentDqn(logged_batches.DiscreteTeam):
             self.follow()
 
 
-base.register(
-    base.Traits(
-        name="independent-dqn",
-        learner=IndependentDqn,
-        head="q",
-        activation=ACTIVATION,
-        actions=frozenset({ActionType.DISCRETE}),
-        team=True,
-        q_value=base.head_values("q", ACTIVATION),
-        preferences=base.head_outputs("q", ACTIVATION),
-    )
-)
+base.register_q_learner("independent-dqn", IndependentDqn, dqn.ACTIVATION, team=True)

@@ -197,12 +197,12 @@ class Maddpg(logged_batches.Team):
         return self.critic.updates
 
 
-def agents_critics(learner: Maddpg, seen: Observations, done: Actions) -> Floats:
+def agents_critics(learner: Maddpg, seen: Observations, taken: Actions) -> Floats:
     """Of a team's actions as the environment takes them, what each agent's critic thinks: [n, agents]."""
     device = learner.critic.vector.device
     with torch.no_grad():
         observation = torch.from_numpy(seen).to(device)
-        action = joint(told(torch.from_numpy(base.unscaled(learner, done)).to(device), learner.choices))
+        action = joint(told(torch.from_numpy(base.unscaled(learner, taken)).to(device), learner.choices))
         values = value(learner.critic.leaves, observation, action, centralized=learner.parameters.centralized)
         return np.asarray(values.cpu().numpy())
 

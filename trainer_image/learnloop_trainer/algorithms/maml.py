@@ -30,7 +30,7 @@ from learnloop_trainer.neural.networks import Floats, Network, dense
 
 ACTIVATION = "tanh"
 Weights = Mapping[str, torch.Tensor]
-Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # seen, done before tanh, gained, played
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # seen, taken before tanh, gained, played
 DEVIATION = 0.5  # of the policy's Gaussian, before squashing
 
 
@@ -169,7 +169,7 @@ class Maml(StatefulLearner):
         """
         environment, count = self.environment, len(self.environment.members)
         observation = self._imposed(tasks)
-        observations, done = list[spaces.Observations](), list[Floats]()
+        observations, taken = list[spaces.Observations](), list[Floats]()
         rewards, plays, ends = list[Floats](), list[simulation.Flags](), list[simulation.Flags]()
         numbers = (np.arange(count)[:, None], np.arange(environment.actions))
         when = self.network.updates, inner
@@ -190,7 +190,7 @@ class Maml(StatefulLearner):
             step = environment.step(environment.bounds.scale(np.tanh(before)))
             over = step.terminated | step.truncated
             observations.append(observation)
-            done.append(before)
+            taken.append(before)
             rewards.append(np.where(playing, step.reward, np.float32(0)))
             plays.append(playing)
             ends.append(playing & over)
@@ -205,7 +205,7 @@ class Maml(StatefulLearner):
 
         batch = (
             by_task(np.stack(observations)),
-            by_task(np.stack(done)),
+            by_task(np.stack(taken)),
             by_task(gain),
             by_task(played.astype(np.float32)),
         )

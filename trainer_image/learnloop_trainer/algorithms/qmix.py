@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import elu
 
 from learnloop_api.kinds.training.algorithms import Parameters
-from learnloop_environments.spaces import ActionType, VectorEnvironment, agents
+from learnloop_environments.spaces import VectorEnvironment, agents
 from learnloop_trainer.algorithms import base, logged_batches
 from learnloop_trainer.neural.networks import Network, dense, forward
 from learnloop_trainer.replay import Transitions
@@ -86,15 +86,4 @@ class Qmix(logged_batches.DiscreteTeam):
         self.follow()
 
 
-base.register(
-    base.Traits(
-        name="qmix",
-        learner=Qmix,
-        head="q",
-        activation=ACTIVATION,
-        actions=frozenset({ActionType.DISCRETE}),
-        team=True,
-        q_value=base.head_values("q", ACTIVATION),
-        preferences=base.head_outputs("q", ACTIVATION),
-    )
-)
+base.register_q_learner("qmix", Qmix, ACTIVATION, team=True)

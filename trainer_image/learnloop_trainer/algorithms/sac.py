@@ -261,9 +261,9 @@ class Sac(ReplayLearner):
         self._draw()
 
 
-def least_critic(learner: Sac, seen: spaces.Observations, done: spaces.Actions) -> Floats:
+def least_critic(learner: Sac, seen: spaces.Observations, taken: spaces.Actions) -> Floats:
     """Of actions as the environment takes them, the lesser of both critics' values."""
-    pairs = np.concatenate((seen, unscaled(learner, done)), axis=1)
+    pairs = np.concatenate((seen, unscaled(learner, taken)), axis=1)
     with torch.no_grad():
         leaves = learner.critics.leaves
         batch = torch.from_numpy(pairs).to(learner.critics.vector.device)

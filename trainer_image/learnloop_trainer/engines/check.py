@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Sequence
 
 from learnloop_environments.errors import TrainerError
+from learnloop_trainer.engines.engine_process import PAGE
 from learnloop_trainer.engines.engine_run import run
-from learnloop_trainer.engines.exchange import PAGE
 from learnloop_trainer.store import VARIABLE
 from learnloop_trainer.training_order import Order, Place
 

@@ -13,11 +13,12 @@ from learnloop_common.acting.policy import ALGORITHM, BEHAVIOUR, BOUNDS, Numbers
 from learnloop_environments import VectorEnvironment, errors, simulation
 from learnloop_environments.spaces import FIELD, Observations, agents
 from learnloop_trainer import baseline_policy as baseline, training_order
-from learnloop_trainer.engines.exchange import PAGE, EngineMistaken
+from learnloop_trainer.engines.engine_process import PAGE, EngineMistaken
 from learnloop_trainer.evaluation import held_out_episodes
 from learnloop_trainer.export import Behaving, OnnxPolicy
 from learnloop_trainer.saver_and_stopper import Run
-from learnloop_trainer.training_run import policy_proof, proof
+from learnloop_trainer.training_run import policy_proof
+from learnloop_trainer.training_run.artifact_and_proof import Exported, versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def world_of(order: training_order.Order) -> simulation.Simulation | VectorEnvir
     return world
 
 
-def prove(run: Run, world: simulation.Simulation | VectorEnvironment, handed: Handed, size: int) -> proof.Proof:
+def prove(run: Run, world: simulation.Simulation | VectorEnvironment, handed: Handed, size: int) -> Exported:
     order, store, result = run.order, run.store, handed.result
     run.reporter.phase("exporting", f"reading the engine's {POLICY}")
     body = stamped(order, world, handed)
@@ -55,7 +56,7 @@ def prove(run: Run, world: simulation.Simulation | VectorEnvironment, handed: Ha
         parity = policy_proof.verify(lambda _: outputs, greedy, observations, 0)
     reported = {f"engine.{name}": version for name, version in result.versions.items()}
     fields = {"behaviour": greedy.behaviour, "parity": parity}
-    return proof.Proof(body, {**judged.fields, **fields, "world_size": size, "versions": proof.versions() | reported})
+    return Exported(body, {**judged.fields, **fields, "world_size": size, "versions": versions() | reported})
 
 
 def stamped(order: training_order.Order, world: simulation.Simulation | VectorEnvironment, handed: Handed) -> bytes:

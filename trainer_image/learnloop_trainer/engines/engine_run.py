@@ -21,15 +21,23 @@ from learnloop_environments.interfaces.foreign_spaces import foreign_seeds
 from learnloop_environments.randomness import Split
 from learnloop_environments.spaces import Bounds
 from learnloop_trainer.engines import trl_training
+from learnloop_trainer.engines.engine_process import (
+    PAGE,
+    Child,
+    Container,
+    Engine,
+    EngineFailed,
+    EngineMistaken,
+    Exchange,
+)
 from learnloop_trainer.engines.engine_proof import Handed, prove, world_of
-from learnloop_trainer.engines.exchange import PAGE, Child, Container, Engine, EngineFailed, EngineMistaken, Exchange
 from learnloop_trainer.errors import Terminated
 from learnloop_trainer.progress_reporter import say
 from learnloop_trainer.recordings import ReadExperience
 from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, newest
 from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Arrays, pack, unpack
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run import checkpoints, logged_experience, proof, rank
+from learnloop_trainer.training_run import artifact_and_proof, checkpoints, logged_experience, rank
 
 LOOK_SECONDS = 0.1
 MAX_HEARTBEAT, MAX_RESULT = 64 << 10, 4 << 20
@@ -67,7 +75,7 @@ class _Steps:
 
 @dataclass(slots=True)
 class EngineTraining:
-    """As much of a training as proof.proven asks about."""
+    """As much of a training as artifact_and_proof.proven asks about."""
 
     title: str
     learner: _Steps = field(default_factory=_Steps)
@@ -87,7 +95,7 @@ class _Followed:
         self._kept, self._reported = 0, -1
 
     def follow(self) -> None:
-        """Return when the manifest is durable, or, on another rank than the first, when the engine has ended."""
+        """Return when the proof is durable, or, on another rank than the first, when the engine has ended."""
         _refuse_unheard(self._order)
         world = world_of(self._order)
         handed = self._resumed() if self._place.rank == 0 else None
@@ -100,9 +108,9 @@ class _Followed:
             self._save(handed)
         self._training.learner.step = handed.result.step
         proved = prove(replace(self._run, order=self._judged()), world, handed, self._place.size)
-        manifest = proof.proven(self._run, self._training, None, proved)  # type: ignore[arg-type]
-        self._run.reporter.proven(manifest)
-        self._run.reporter.finish("done", rank.summary(manifest))
+        proof = artifact_and_proof.proven(self._run, self._training, None, proved)  # type: ignore[arg-type]
+        self._run.reporter.proven(proof)
+        self._run.reporter.finish("done", rank.summary(proof))
 
     def _judged(self) -> Order:
         """The order with held-out episodes that an image's program cannot compute, the same ones in each attempt."""

@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 from learnloop_api.wire import engine as wire
 from learnloop_environments import make, own_code, randomness, spaces
 from learnloop_environments.errors import ConfigError, TrainerError
-from learnloop_trainer.engines.exchange import Exchange
+from learnloop_trainer.engines.engine_process import Exchange
 from learnloop_trainer.engines.sb3_export import exported, normalisations
 from learnloop_trainer.engines.sb3_spaces import MLP, form_of
 from learnloop_trainer.store.run_store import MAX_CHECKPOINT, pack, unpack

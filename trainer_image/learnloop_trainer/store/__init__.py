@@ -1,4 +1,4 @@
-"""Storage of a run's heartbeats, checkpoints, artifact and manifest, chosen by its environment variables."""
+"""Storage of a run's heartbeats, checkpoints, artifact and proof, chosen by its environment variables."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -181,20 +181,18 @@ class DataPlaneStore:
             raise StoreRefused(f"{uri}: the data plane has no such artifact in this namespace")
         return verified(answer.content, sha256, uri)
 
-    def put_manifest(self, manifest: training.Manifest) -> None:
+    def put_proof(self, proof: training.Proof) -> None:
         self._http.call(
             "PUT",
-            f"{self._run}/manifest",
-            content=manifest.model_dump_json().encode(),
+            f"{self._run}/proof",
+            content=proof.model_dump_json().encode(),
             headers={"content-type": "application/json"},
         )
 
-    def manifest(self) -> training.Manifest | None:
+    def proof(self) -> training.Proof | None:
         answer = self._http.call("GET", self._run)
         return (
-            None
-            if answer is None
-            else parsed(training.TrainingRun, answer.content, "training run", UNEXPECTED).manifest
+            None if answer is None else parsed(training.TrainingRun, answer.content, "training run", UNEXPECTED).proof
         )
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:

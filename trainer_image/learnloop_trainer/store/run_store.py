@@ -100,11 +100,11 @@ class Store(Protocol):
     def artifact(self, uri: str) -> bytes:
         """The bytes behind the URI of an artifact in this store."""
 
-    def put_manifest(self, manifest: training.Manifest) -> None:
-        """Finish the run; returns once the manifest is durable."""
+    def put_proof(self, proof: training.Proof) -> None:
+        """Finish the run; returns once the proof is durable."""
 
-    def manifest(self) -> training.Manifest | None:
-        """The manifest, when the run is already finished."""
+    def proof(self) -> training.Proof | None:
+        """The proof, when the run is already finished."""
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         """Observations the agent really saw, newest first; an empty list when none are recorded."""
@@ -234,12 +234,12 @@ class DirectoryStore:
             raise StoreRefused(f"{uri}: no such artifact in {self._root}")
         return verified(body, sha256, uri)
 
-    def put_manifest(self, manifest: training.Manifest) -> None:
-        write(self._run / "manifest.json", manifest.model_dump_json(indent=2).encode())
+    def put_proof(self, proof: training.Proof) -> None:
+        write(self._run / "proof.json", proof.model_dump_json(indent=2).encode())
 
-    def manifest(self) -> training.Manifest | None:
-        body = read(self._run / "manifest.json")
-        return None if body is None else parsed(training.Manifest, body, "manifest", "delete it to train again")
+    def proof(self) -> training.Proof | None:
+        body = read(self._run / "proof.json")
+        return None if body is None else parsed(training.Proof, body, "proof", "delete it to train again")
 
     def observations(self, agent: str, limit: int) -> list[list[float]]:
         body = read(self._root / "observations" / f"{Path(agent).name}.json")

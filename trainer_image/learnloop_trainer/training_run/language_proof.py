@@ -19,14 +19,14 @@ from learnloop_trainer.language import base_model, lora, rows, sampler
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.training_run import language_training, policy_proof
-from learnloop_trainer.training_run.proof import Proof, versus
+from learnloop_trainer.training_run.artifact_and_proof import Exported, versus
 
 MOST_DIFFERENCE = 1e-3
 """Of a log-probability between the trained network and its file read again: float32 sums in another order."""
 PARITY_EPISODES = 64
 
 
-def prove_language(run: Run, training: language_training.LanguageTraining) -> Proof:
+def prove_language(run: Run, training: language_training.LanguageTraining) -> Exported:
     """Export the model, and hold held-out conversations with it and with what serves."""
     order, spec, reporter, store = run.order, run.order.spec, run.reporter, run.store
     network, base = training.learner.network, training.base
@@ -38,11 +38,11 @@ def prove_language(run: Run, training: language_training.LanguageTraining) -> Pr
         wanted = parameters.lora
         config = lora.configuration(sorted(_kinds(network)), wanted.rank, wanted.alpha, model.base.uri)
     body = exported(network, facts(run, training), config)
-    proof, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
+    held_out, dtype = held_out_episodes.episodes(order), next(network.model.parameters()).dtype
     ours = baseline_policy.loaded(base, read(body), network.device, dtype, "the exported file")
 
     reporter.phase("evaluating", "holding held-out conversations")
-    tasks = baseline_policy.HeldOutTasks(order, training.world, training.chat, proof.seed)
+    tasks = baseline_policy.HeldOutTasks(order, training.world, training.chat, held_out.seed)
     drawn = baseline_policy.limits(model.sampling, training.chat, training.context)
     likeliest = baseline_policy.limits(model.sampling, training.chat, training.context, 0.0)
 
@@ -51,14 +51,14 @@ def prove_language(run: Run, training: language_training.LanguageTraining) -> Pr
         reporter.alive(f"{title}: {len(spoken)} held-out conversations")
         return spoken
 
-    held = measured("trained model", ours, drawn, proof.first, proof.episodes)
+    held = measured("trained model", ours, drawn, held_out.first, held_out.episodes)
     calm = held
     if drawn.temperature:
-        calm = measured("its likeliest answers", ours, likeliest, proof.first, proof.episodes)
+        calm = measured("its likeliest answers", ours, likeliest, held_out.first, held_out.episodes)
     fields: dict[str, Any] = {"greedy": estimate(baseline_policy.returns(calm), spec.seed)}
     if spec.evaluation.validation_episodes:
         more = measured(
-            "validation", ours, drawn, proof.first + policy_proof.VALIDATION, spec.evaluation.validation_episodes
+            "validation", ours, drawn, held_out.first + policy_proof.VALIDATION, spec.evaluation.validation_episodes
         )
         fields["validation"] = estimate(baseline_policy.returns(more), spec.seed)
     reporter.phase("exporting", "comparing the exported weights with the trained ones")
@@ -67,12 +67,12 @@ def prove_language(run: Run, training: language_training.LanguageTraining) -> Pr
     reporter.phase("evaluating", "holding the same conversations with the model that serves")
     uri, sha256, before = baseline_policy.served(order, store, base)
     other = baseline_policy.loaded(base, before, network.device, dtype, uri)
-    others = measured("baseline", other, drawn, proof.first, proof.episodes)
-    their_calm = measured("baseline's likeliest answers", other, likeliest, proof.first, proof.episodes)
+    others = measured("baseline", other, drawn, held_out.first, held_out.episodes)
+    their_calm = measured("baseline's likeliest answers", other, likeliest, held_out.first, held_out.episodes)
     fields |= versus(baseline_policy.returns(held), baseline_policy.returns(others), spec.seed)
     after, serving = fields["evaluation"].mean, fields["baseline"].mean
     progress_reporter.say(
-        f"trained model: mean {after:.3f} over {proof.episodes} held-out tasks, baseline {serving:.3f}"
+        f"trained model: mean {after:.3f} over {held_out.episodes} held-out tasks, baseline {serving:.3f}"
     )
     language = LanguageProof(
         **measured_model(run, training),
@@ -87,9 +87,9 @@ def prove_language(run: Run, training: language_training.LanguageTraining) -> Pr
         mean_tokens=float(np.mean([episode.sampled for episode in held])),
         truncated=float(np.mean([episode.truncated for episode in held])),
     )
-    fields |= {"held_out": proof, "baseline_uri": uri, "baseline_sha256": sha256, "parity": parity}
+    fields |= {"held_out": held_out, "baseline_uri": uri, "baseline_sha256": sha256, "parity": parity}
     exports = _further(network, base, parity, parameters.lora.alpha, config)
-    return Proof(body, fields | {"language": language}, exports)
+    return Exported(body, fields | {"language": language}, exports)
 
 
 def facts(run: Run, training: language_training.LanguageTraining) -> dict[str, str]:

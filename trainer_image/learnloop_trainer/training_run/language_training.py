@@ -132,13 +132,13 @@ class LanguageTraining:
 
     def iterate(self, run: Run) -> None:
         before = self.learner.step
-        done = self.learner.iterate()
-        self.recent.extend(done.returns)
-        self.curves = dict(done.curves)
+        update = self.learner.iterate()
+        self.recent.extend(update.returns)
+        self.curves = dict(update.curves)
         if self.validation is not None:
             mean = self.validation.note(self.learner.step, self.learner.step - before, run.reporter.alive)
             self.curves |= {} if mean is None else {"validation": mean}
-        shown = {name: done.curves[name] for name in SHOWN if name in done.curves}
+        shown = {name: update.curves[name] for name in SHOWN if name in update.curves}
         run.reporter.progress(self.learner.step, self.recent, shown, points=self.curves)
 
 

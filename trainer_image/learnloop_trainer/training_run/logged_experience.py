@@ -121,11 +121,11 @@ def fitting(
         np.asarray(record.known, dtype=np.bool_),
     )
     observation = np.asarray([step.observation for step in steps], dtype=np.float32)
-    done = [step.action for step in steps]
+    taken = [step.action for step in steps]
     if environment.bounds is None:
-        return Recording(observation, np.asarray(done, dtype=np.int64), *rest)
+        return Recording(observation, np.asarray(taken, dtype=np.int64), *rest)
     space = spaces.ActionSpace.of(environment)
-    return Recording(observation, space.normalise(space.project(np.asarray(done, dtype=np.float32))), *rest)
+    return Recording(observation, space.normalise(space.project(np.asarray(taken, dtype=np.float32))), *rest)
 
 
 def _log_prob(step: Step, environment: VectorEnvironment) -> float:
@@ -139,12 +139,12 @@ def _log_prob(step: Step, environment: VectorEnvironment) -> float:
 
 
 def _fits(step: Step, environment: VectorEnvironment) -> bool:
-    done = step.action
+    taken = step.action
     if not _is_observation(step.observation, environment):
         return False
     if environment.bounds is None:
-        return isinstance(done, int) and bool(spaces.ActionSpace.of(environment).validate(np.asarray([done]))[0])
-    return isinstance(done, list) and len(done) == environment.actions and bool(np.isfinite(done).all())
+        return isinstance(taken, int) and bool(spaces.ActionSpace.of(environment).validate(np.asarray([taken]))[0])
+    return isinstance(taken, list) and len(taken) == environment.actions and bool(np.isfinite(taken).all())
 
 
 def _is_observation(seen: object, environment: VectorEnvironment) -> bool:

@@ -21,11 +21,11 @@ from learnloop_trainer import (
 )
 from learnloop_trainer.evaluation import Policy, collect, difference, estimate, fitted_q, held_out_episodes, play, suite
 from learnloop_trainer.evaluation.off_policy import Estimate, evaluate
-from learnloop_trainer.export import other_formats, runtime
+from learnloop_trainer.export import exported_policy, other_formats
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store.run_store import Store
 from learnloop_trainer.training_run import policy_training
-from learnloop_trainer.training_run.proof import Proof, Returns
+from learnloop_trainer.training_run.artifact_and_proof import Exported, Returns
 
 VALIDATION = 20_000  # number of the first validation episode: above all of evaluation's, below the suite's
 NO_EPISODES = ReturnEstimate(episodes=0, mean=0.0, iqm=0.0, ci_low=0.0, ci_high=0.0)
@@ -33,7 +33,7 @@ NO_EPISODES = ReturnEstimate(episodes=0, mean=0.0, iqm=0.0, ci_low=0.0, ci_high=
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Fields of the manifest that say how good the exported policy is, and what they come from."""
+    """Fields of the proof that say how good the exported policy is, and what they come from."""
 
     fields: Mapping[str, Any]
     met: Observations  # what was seen, for the parity check [m, observations]
@@ -180,7 +180,7 @@ def near(met: Observations, count: int, order: training_order.Order) -> Observat
 
 
 def verify(
-    network: Callable[[Observations], runtime.Logits], policy: export.Exported, seen: Observations, real: int
+    network: Callable[[Observations], exported_policy.Logits], policy: export.Exported, seen: Observations, real: int
 ) -> Parity:
     """Parity of an exported policy with the trained network; raises ExportError when it fails."""
     parity = export.check(network, policy, seen, real)
@@ -196,7 +196,7 @@ def more_formats(
     order: training_order.Order,
     body: bytes,
     policy: export.OnnxPolicy,
-    network: Callable[[Observations], runtime.Logits],
+    network: Callable[[Observations], exported_policy.Logits],
     seen: Observations,
     real: int,
 ) -> list[Verified]:
@@ -213,13 +213,13 @@ def more_formats(
     return verified
 
 
-def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Proof:
+def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Exported:
     """Export the policy, and play it and what serves on held-out episodes, or judge it by the log."""
     order, spec, store, learner = run.order, run.order.spec, run.store, training.learner
     run.reporter.phase("exporting", "building the ONNX graph")
     environment, network = learner.environment, learner.network
     actions, bounds = environment.actions, environment.bounds
-    body, greedy = runtime.written(order, environment, network.exported())
+    body, greedy = exported_policy.written(order, environment, network.exported())
     policy = export.Behaving(greedy, spec.seed)
     if spec.data.environment is None:
         judged = by_log(order, policy, learner, training.read.proof, run.reporter)
@@ -228,7 +228,7 @@ def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Proof:
         judged = by_playing(order, policy, greedy, serving, run.reporter)
     run.reporter.phase("exporting", "comparing the exported policy with the trained one")
     samples, real = witnesses(order, store, judged.met, actions, bounds)
-    judge = runtime.trained(network, spec.algorithm, bounds, runtime.shield_of(order, environment))
+    judge = exported_policy.trained(network, spec.algorithm, bounds, exported_policy.shield_of(order, environment))
     parity, more = verify(judge, greedy, samples, real), more_formats(order, body, greedy, judge, samples, real)
     fields = {**judged.fields, "behaviour": greedy.behaviour, "parity": parity}
     if spec.evaluation.suite is not None:
@@ -237,7 +237,7 @@ def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Proof:
             spec.evaluation.suite,
             policy,
             serving,
-            lambda weights: export.Behaving(runtime.written(order, environment, weights)[1], spec.seed),
+            lambda weights: export.Behaving(exported_policy.written(order, environment, weights)[1], spec.seed),
             other_formats.read(body)[0],
             training.milestones.kept if training.milestones is not None else {},
             judged.met,
@@ -245,7 +245,7 @@ def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Proof:
             run.reporter.alive,
         )
         fields["suite"] = suite.measure(stage, judged.ours, judged.others)
-    return Proof(body, fields | _interventions(environment, order, store), more)
+    return Exported(body, fields | _interventions(environment, order, store), more)
 
 
 def _interventions(environment: VectorEnvironment, order: training_order.Order, store: Store) -> dict[str, Any]:

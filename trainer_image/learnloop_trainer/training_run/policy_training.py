@@ -14,13 +14,22 @@ from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.algorithms import FROM_LOG
 from learnloop_api.uniform_policy import parse
 from learnloop_api.wire.training import ACTION_SHARE, FIGURES, MOST_ACTIONS
-from learnloop_environments import Conditions, VectorEnvironment, errors, make, randomness, rewarded, spaces, wrappers
+from learnloop_environments import (
+    Conditions,
+    VectorEnvironment,
+    errors,
+    make,
+    randomness,
+    rewarded_by_policy,
+    spaces,
+    wrappers,
+)
 from learnloop_environments.interfaces.foreign_spaces import refuse_images
 from learnloop_trainer import baseline_policy, distributed, progress_reporter, recordings, safety, training_order
 from learnloop_trainer.algorithms import Learner, Occasion, learner, maml, traits_of
 from learnloop_trainer.algorithms.base import Traits, advise, registered
 from learnloop_trainer.evaluation.suite.dimensions import Milestones
-from learnloop_trainer.export.runtime import behaviour_of, require_judgeable
+from learnloop_trainer.export.exported_policy import behaviour_of, require_judgeable
 from learnloop_trainer.neural.schedules import step_size
 from learnloop_trainer.saver_and_stopper import Run
 from learnloop_trainer.store import Store
@@ -206,8 +215,8 @@ def training_world(
         environment = wrappers.Counted(environment)
     if policy is not None:
         if not traits_of(spec.algorithm).recorded:
-            rewarded.require_measured(policy)
-        environment = rewarded.Rewarded(environment, policy, data.success_return)
+            rewarded_by_policy.require_measured(policy)
+        environment = rewarded_by_policy.Rewarded(environment, policy, data.success_return)
     if spec.shaping is not None:
         discount = float(getattr(order.parameters, "discount", 1.0))
         shaping = spec.shaping

@@ -9,19 +9,19 @@ from functools import partial
 import torch
 
 from learnloop_api import names
-from learnloop_api.wire.training import Manifest, Validated
+from learnloop_api.wire.training import Proof, Validated
 from learnloop_environments import errors, own_code
 from learnloop_trainer import distributed, progress_reporter, tracking, training_order
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.saver_and_stopper import FLUSH_SECONDS, Run, Saver, Stopper
 from learnloop_trainer.store import Store, choose, data_plane_store
 from learnloop_trainer.training_run import (
+    artifact_and_proof,
     checkpoints,
     language_proof,
     language_training,
     policy_proof,
     policy_training,
-    proof,
     reward_model_proof,
 )
 
@@ -38,24 +38,24 @@ def pick_device(place: training_order.Place) -> torch.device:
     return torch.device("cuda", index)
 
 
-def already_proven(order: training_order.Order, manifest: Manifest | None) -> bool:
-    """Is the run finished? A manifest left behind by another run of the same name does not count."""
-    if manifest is None:
+def already_proven(order: training_order.Order, proof: Proof | None) -> bool:
+    """Is the run finished? A proof left behind by another run of the same name does not count."""
+    if proof is None:
         return False
-    same = manifest.recipe_sha256 == training_order.recipe_sha256(order)
+    same = proof.recipe_sha256 == training_order.recipe_sha256(order)
     if not same:
-        progress_reporter.say(f"a manifest of another run was found under the name {order.job} and will be replaced")
+        progress_reporter.say(f"a proof of another run was found under the name {order.job} and will be replaced")
     return same
 
 
 def adopted(order: training_order.Order, place: training_order.Place, store: Store) -> bool:
     """Is the run finished? A proof by an earlier attempt, whose gang failed after it, becomes this attempt's."""
-    manifest = store.manifest()
-    if manifest is None or not already_proven(order, manifest):
+    proof = store.proof()
+    if proof is None or not already_proven(order, proof):
         return False
     attempts = order.attempt + 1
-    if place.rank == 0 and manifest.attempts < attempts:
-        store.put_manifest(manifest.model_copy(update={"attempts": attempts}))
+    if place.rank == 0 and proof.attempts < attempts:
+        store.put_proof(proof.model_copy(update={"attempts": attempts}))
     return True
 
 
@@ -64,7 +64,7 @@ Life = Callable[[Run, training_order.Place], None]
 
 
 def run(order: training_order.Order, place: training_order.Place, threads: int, life: Life | None = None) -> None:
-    """Return when the manifest is durable; raises TrainerError or Terminated for every other end.
+    """Return when the proof is durable; raises TrainerError or Terminated for every other end.
 
     `life`: of an engine; left out, that of learnloop's own learners.
     """
@@ -73,7 +73,7 @@ def run(order: training_order.Order, place: training_order.Place, threads: int, 
     own_code.use(os.environ)
     stopper.install()
     if adopted(order, place, store):
-        progress_reporter.say("this run's manifest is already durable: nothing to do")
+        progress_reporter.say("this run's proof is already durable: nothing to do")
         return
     reporter = progress_reporter.Reporter(
         order, place, store, tracking.tracker(order, os.environ, os.environ.get(names.ENV_NAMESPACE, ""))
@@ -123,9 +123,9 @@ def together(run: Run, place: training_order.Place, begin_language: Begin = lang
         progress_reporter.say(f"{place.size} ranks meet by {peers.transport}")
     prove = _trained(run, begin_language)
     if meeting is None or place.rank == 0:
-        manifest = prove()
-        run.reporter.proven(manifest)
-        run.reporter.finish("done", summary(manifest))
+        proof = prove()
+        run.reporter.proven(proof)
+        run.reporter.finish("done", summary(proof))
         if meeting is not None:
             meeting.announce()
     else:
@@ -134,11 +134,11 @@ def together(run: Run, place: training_order.Place, begin_language: Begin = lang
     run.group.close()
 
 
-def _trained(run: Run, begin_language: Begin) -> Callable[[], Manifest]:
+def _trained(run: Run, begin_language: Begin) -> Callable[[], Proof]:
     """Train; returns the proof, for rank 0 to make. What learns from recorded steps reads them in its first
     round (logged_experience.py), and its checkpoints hold them."""
     algorithm = run.order.parameters.algorithm
-    prover: Callable[[], proof.Proof]
+    prover: Callable[[], artifact_and_proof.Exported]
     training: checkpoints.Training
     if algorithm.language:
         run.reporter.alive("loading the base model")
@@ -153,7 +153,7 @@ def _trained(run: Run, begin_language: Begin) -> Callable[[], Manifest]:
         policy.environment.close()
         prover = partial(policy_proof.prove_policy, run, policy)
     validated = _validated(run.order, training)
-    return lambda: proof.proven(run, training, validated, prover())
+    return lambda: artifact_and_proof.proven(run, training, validated, prover())
 
 
 def _validated(order: training_order.Order, training: checkpoints.Training) -> Validated | None:
@@ -172,7 +172,7 @@ def _wait_for_proof(
     try:
         meeting.await_finish(lambda: reporter.alive("rank 0 evaluates"))
     except PeerLost:
-        if not already_proven(order, store.manifest()):  # rank 0 may have finished between two looks
+        if not already_proven(order, store.proof()):  # rank 0 may have finished between two looks
             raise
 
 
@@ -186,12 +186,12 @@ def _abandon(reason: str, saver: Saver) -> None:
         os._exit(error.exit_code)
 
 
-def summary(manifest: Manifest) -> str:
-    after, before, judged = manifest.evaluation, manifest.baseline, manifest.off_policy
+def summary(proof: Proof) -> str:
+    after, before, judged = proof.evaluation, proof.baseline, proof.off_policy
     if judged is not None and not judged.verdict:
         return f"trained, but not judged: no verdict from {judged.episodes} logged episodes"
     how = "held-out" if judged is None else "estimated"
     return (
         f"{how} return {after.mean:.1f} [{after.ci_low:.1f}, {after.ci_high:.1f}] against {before.mean:.1f} "
-        f"for the baseline, after {manifest.step} steps in {manifest.wall_seconds:.1f} s"
+        f"for the baseline, after {proof.step} steps in {proof.wall_seconds:.1f} s"
     )

@@ -13,7 +13,7 @@ from learnloop_api.wire.training import Validated, ValidationPoint
 from learnloop_trainer import algorithms, distributed, progress_reporter, training_order
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.evaluation.held_out_episodes import held_out, play
-from learnloop_trainer.export.runtime import Behaving, written
+from learnloop_trainer.export.exported_policy import Behaving, written
 from learnloop_trainer.language.network import LanguageNetwork
 from learnloop_trainer.neural.networks import Floats
 from learnloop_trainer.store.run_store import Arrays, part, under

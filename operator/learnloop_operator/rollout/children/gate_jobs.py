@@ -14,7 +14,7 @@ from learnloop_api.kinds.base import PodOptions, seconds_of
 from learnloop_api.kinds.rollouts.gates import GateSuite, GateSuiteStatus
 from learnloop_api.wire import deployment, routing
 from learnloop_operator.core import plan, pod_templates, pod_trouble, times, workload_network
-from learnloop_operator.rollout.children.manifests import COMPONENT as POLICY_SERVER
+from learnloop_operator.rollout.children.serving_arms import COMPONENT as POLICY_SERVER
 from learnloop_operator.rollout.gate_verdict import JobPhase, SuiteRun
 from learnloop_operator.rollout.judging.release_gates import suite_stray
 from learnloop_operator.rollout.model.rollout_state import State
@@ -28,7 +28,7 @@ KEPT_SECONDS = 86_400
 NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 
 
-def gate_objects(snapshot: Snapshot, state: State) -> tuple[plan.Manifest, ...]:
+def gate_objects(snapshot: Snapshot, state: State) -> tuple[plan.KubeObject, ...]:
     """Objects that running suites still need. A Job never changes, so an existing one is left alone."""
     result, gates = state.gates, snapshot.spec.gates
     if result is None or gates is None or result.phase != "Running":
@@ -56,7 +56,7 @@ def stray_jobs(snapshot: Snapshot, state: State) -> tuple[plan.ObjectRef, ...]:
     )
 
 
-def _jobs(snapshot: Snapshot) -> Iterable[plan.Manifest]:
+def _jobs(snapshot: Snapshot) -> Iterable[plan.KubeObject]:
     own = snapshot.object["metadata"]["uid"]
     return (item for item in snapshot.children if item["kind"] == "Job" and plan.controller_uid(item) == own)
 
@@ -67,7 +67,7 @@ def labels(snapshot: Snapshot, suite: str | None = None) -> dict[str, str]:
     return plan.standard_labels(COMPONENT, {names.LABEL_DEPLOYMENT: snapshot.name, **named})
 
 
-def _service_account(snapshot: Snapshot) -> plan.Manifest:
+def _service_account(snapshot: Snapshot) -> plan.KubeObject:
     return plan.child(
         snapshot.object,
         api_version="v1",
@@ -78,7 +78,7 @@ def _service_account(snapshot: Snapshot) -> plan.Manifest:
     )
 
 
-def _network_policy(snapshot: Snapshot) -> plan.Manifest:
+def _network_policy(snapshot: Snapshot) -> plan.KubeObject:
     """A suite accepts no calls. It calls the policy servers of its ModelDeployment, the data plane and the DNS."""
     servers = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: POLICY_SERVER}
     return _policy(
@@ -93,14 +93,14 @@ def _network_policy(snapshot: Snapshot) -> plan.Manifest:
     )
 
 
-def _egress(snapshot: Snapshot, suite: GateSuite) -> plan.Manifest:
+def _egress(snapshot: Snapshot, suite: GateSuite) -> plan.KubeObject:
     """The extra destinations that this suite may call, as its author says."""
     return _policy(
         snapshot, f"{deployment.gates_account(snapshot.name)}-{suite.name}"[:253], suite.name, list(suite.egress or ())
     )
 
 
-def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any]) -> plan.Manifest:
+def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any]) -> plan.KubeObject:
     selector = {key: value for key, value in labels(snapshot, suite).items() if key.startswith(names.GROUP)}
     return workload_network.policy(
         snapshot.object,
@@ -112,7 +112,7 @@ def _policy(snapshot: Snapshot, name: str, suite: str | None, egress: list[Any])
     )
 
 
-def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuiteStatus) -> plan.Manifest:
+def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuiteStatus) -> plan.KubeObject:
     marks, seconds = labels(snapshot, suite.name), int(seconds_of(suite.timeout))
     template = pod_templates.pod_template(
         _deliver(snapshot, standing.job),

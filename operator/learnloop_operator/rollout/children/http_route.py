@@ -11,7 +11,7 @@ from learnloop_api import names
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.wire.routing import RoutingTable, arm_name
 from learnloop_operator.core import plan, workload_network
-from learnloop_operator.rollout.children import manifests, routing_table
+from learnloop_operator.rollout.children import routing_table, serving_arms
 from learnloop_operator.rollout.model.snapshot import LiveRoute, Snapshot
 
 _ANY_PATH = {"path": {"type": "PathPrefix", "value": "/"}}
@@ -50,7 +50,7 @@ def http_route(snapshot: Snapshot, table: RoutingTable, block: BlockedRevision |
         api_version="gateway.networking.k8s.io/v1",
         kind="HTTPRoute",
         name=snapshot.name,
-        labels=manifests.labels(snapshot),
+        labels=serving_arms.labels(snapshot),
         annotations=routing_table.write_blocked(block),
         spec=spec,
     )
@@ -83,7 +83,7 @@ def _backend(snapshot: Snapshot, revision: str, weight: int) -> dict[str, Any]:
 # Who reaches the policy servers of a ModelDeployment: the network's half of knowing their callers.
 
 
-def network_policy(snapshot: Snapshot) -> tuple[plan.Manifest, ...]:
+def network_policy(snapshot: Snapshot) -> tuple[plan.KubeObject, ...]:
     """One NetworkPolicy for all arms; none where the installation wants none.
 
     The pods of the own namespace may come, those of the namespaces that are served, the gateway's, and the peers of the
@@ -97,14 +97,14 @@ def network_policy(snapshot: Snapshot) -> tuple[plan.Manifest, ...]:
     others = {*callers.namespaces, *((gateway.namespace or snapshot.namespace,) if gateway else ())}
     peers: list[Any] = [{"podSelector": {}}]
     peers += [workload_network.namespace(name) for name in sorted(others - {snapshot.namespace})]
-    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: manifests.COMPONENT}
+    selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: serving_arms.COMPONENT}
     ingress = [{"from": [*peers, *callers.peers], "ports": [{"port": names.PORT_SERVING, "protocol": "TCP"}]}]
     if callers.peers:  # a rule without peers would let everybody in
         ingress.append({"from": [*callers.peers], "ports": [{"port": names.PORT_PROBES, "protocol": "TCP"}]})
     manifest = workload_network.policy(
         snapshot.object,
-        name=manifests.policy_account(snapshot.name),
-        component=manifests.COMPONENT,
+        name=serving_arms.policy_account(snapshot.name),
+        component=serving_arms.COMPONENT,
         selector=selector,
         ingress=ingress,
         egress=None,

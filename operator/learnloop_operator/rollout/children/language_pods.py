@@ -18,7 +18,7 @@ from learnloop_operator.core.pod_templates import TMP_VOLUME, TOKEN_VOLUME, Main
 from learnloop_operator.rollout.model.rollout_state import ArmState
 from learnloop_operator.rollout.model.snapshot import Snapshot, Spoken
 
-Manifest = dict[str, Any]
+KubeObject = dict[str, Any]
 BASE_FOLDER, ARM_FOLDER = "/var/run/models/base", "/var/run/models/arm"
 TURNS_FOLDER, KEYS_FOLDER = "/var/lib/learnloop/turns", "/var/run/secrets/model-servers.learnloop.dev"
 ARM_VOLUME, TURNS_VOLUME = "learnloop-arm", "learnloop-turns"
@@ -40,9 +40,9 @@ class Parts:
     """Extra parts of a pod, and its changed main container."""
 
     main: Main = field(default_factory=lambda: Main(name="", image="", pull_policy=""))
-    volumes: Sequence[Manifest] = ()
-    sidecars: Sequence[Manifest] = ()
-    before: Sequence[Manifest] = ()
+    volumes: Sequence[KubeObject] = ()
+    sidecars: Sequence[KubeObject] = ()
+    before: Sequence[KubeObject] = ()
 
 
 NO_PARTS = Parts()
@@ -98,10 +98,10 @@ def language_parts(snapshot: Snapshot, arm: ArmState, spoken: Spoken, options: P
     return Parts(main=gateway, volumes=volumes, sidecars=sidecars, before=before)
 
 
-def _upstream(snapshot: Snapshot, arm: ArmState, server: LanguageServer, weights: str) -> Manifest:
+def _upstream(snapshot: Snapshot, arm: ArmState, server: LanguageServer, weights: str) -> KubeObject:
     if server.url is None:
         return {"kind": server.kind, "url": f"http://127.0.0.1:{PORT}", "model": SERVED}
-    text: Manifest = {"kind": server.kind, "url": server.url, "model": server.model}
+    text: KubeObject = {"kind": server.kind, "url": server.url, "model": server.model}
     if server.key_ref is not None:
         text["key_file"] = f"{KEYS_FOLDER}/server/key"
     if server.adapter_folder and not arm.model.uri.startswith(BASE_SCHEME):
@@ -109,15 +109,15 @@ def _upstream(snapshot: Snapshot, arm: ArmState, server: LanguageServer, weights
     return text
 
 
-def _key_volume(name: str, ref: KeyRef) -> Manifest:
+def _key_volume(name: str, ref: KeyRef) -> KubeObject:
     items = [{"key": ref.key, "path": "key"}]
     return {"name": f"learnloop-key-{name}", "secret": {"secretName": ref.name, "items": items, "defaultMode": 0o440}}
 
 
-def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[Manifest], more: Mapping[str, str]) -> Manifest:
+def _fetching(gateway: Main, options: PodOptions, mounts: Sequence[KubeObject], more: Mapping[str, str]) -> KubeObject:
     """The container that verifies the base model and fetches what the arm adds to it."""
     token = {"name": TOKEN_VOLUME, "mountPath": names.TOKEN_DIRECTORY, "readOnly": True}
-    result: Manifest = {
+    result: KubeObject = {
         "name": "weights",
         "image": options.image or gateway.image,
         "imagePullPolicy": options.image_pull_policy or gateway.pull_policy,
@@ -145,7 +145,7 @@ def _words(argument: str) -> list[str]:
     return [name, value] if result and name.startswith("--") else [argument]
 
 
-def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Sequence[Manifest]) -> Manifest:
+def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Sequence[KubeObject]) -> KubeObject:
     server, context = spoken.serving.server, spoken.model.context_length
     text = ["--host=127.0.0.1", f"--port={PORT}"]
     if server.kind == "vllm":
@@ -162,7 +162,7 @@ def _server(snapshot: Snapshot, spoken: Spoken, options: PodOptions, mounts: Seq
     caches = {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/cache", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     shared = {"name": SHARED_MEMORY, "mountPath": "/dev/shm"}
     readable = [mount | {"readOnly": True} for mount in mounts]
-    result: Manifest = {
+    result: KubeObject = {
         "name": "model-server",
         "image": server.image or snapshot.defaults.model_servers.get(server.kind, ""),
         "imagePullPolicy": options.image_pull_policy or snapshot.defaults.image_pull_policy,

@@ -8,7 +8,8 @@ from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_api.names import GROUP, PORT_SERVING
 from learnloop_api.wire.routing import DEAD_MAN_SECONDS, ROUTING_KEY, Arm, Limits, RoutingTable, arm_name
 from learnloop_operator.core.plan import noted
-from learnloop_operator.rollout.judging import release_gates, shadow, watched_arms
+from learnloop_operator.rollout import arm_pods
+from learnloop_operator.rollout.judging import release_gates, shadow
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import LiveRoute, LiveRouting, Snapshot
 
@@ -133,7 +134,7 @@ def with_shares(snapshot: Snapshot, state: State, arms: Sequence[Arm]) -> list[A
         arm.model_copy(
             update={
                 "share": round(
-                    parts[arm.revision] / whole / max(1, watched_arms.replicas(snapshot, state, arm.revision)), 6
+                    parts[arm.revision] / whole / max(1, arm_pods.replicas(snapshot, state, arm.revision)), 6
                 )
             }
         )

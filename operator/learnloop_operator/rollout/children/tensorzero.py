@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from learnloop_api import names
 from learnloop_api.kinds.language_model import LanguageFallback
 from learnloop_api.wire.routing import Arm, arm_name
-from learnloop_operator.core.plan import Manifest, Notice, ObjectRef, child, controller_uid, standard_labels
+from learnloop_operator.core.plan import KubeObject, Notice, ObjectRef, child, controller_uid, standard_labels
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.rollout.reasons import REGISTRATION_FAILED
 
@@ -25,7 +25,7 @@ FALLBACK_KEY = "LEARNLOOP_FALLBACK_KEY"
 """The environment variable of TensorZero that has the fallback's key, where it wants one."""
 
 
-def registered(snapshot: Snapshot, arms: Sequence[Arm]) -> tuple[Manifest, ...]:
+def registered(snapshot: Snapshot, arms: Sequence[Arm]) -> tuple[KubeObject, ...]:
     """The ConfigMap with the file, where the spec asks for one; none before the first arm serves. learnloop's own table
     stays the one router: this follows it one write later, and nothing waits for it (Plan.outside). `arms`: stable
     first."""
@@ -50,7 +50,7 @@ def refused(snapshot: Snapshot) -> tuple[Notice, ...]:
     return (Notice("Warning", REGISTRATION_FAILED, text),)
 
 
-def strays(snapshot: Snapshot, wanted: Sequence[Manifest], arms: Sequence[Arm]) -> tuple[ObjectRef, ...]:
+def strays(snapshot: Snapshot, wanted: Sequence[KubeObject], arms: Sequence[Arm]) -> tuple[ObjectRef, ...]:
     """Objects of an earlier spec that this one no longer wants. While nothing serves, all of them stay."""
     if not arms and _wanted(snapshot):
         return ()

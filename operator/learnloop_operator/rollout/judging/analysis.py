@@ -8,7 +8,7 @@ from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.checks import against_stable, error_budget, thresholds, unfinished_episodes
 from learnloop_operator.rollout.evidence import Check, Verdict, hold, lost
-from learnloop_operator.rollout.judging.watched_arms import young
+from learnloop_operator.rollout.judging.evidence_windows import young
 from learnloop_operator.rollout.metrics.metric_types import type_of
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -141,9 +141,9 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     plain = thresholds.check(metric, subject, reference, alpha, comparison, pairing.apart, **called)
     if plain.verdict is not Verdict.PASS:
         return plain
-    done = comparison.memory.judged.canary.n if comparison else 0.0
-    if pairing.finished and against_stable.question_of(metric) and done < metric.min_episodes:
-        text = f"{metric.name}: {done:.0f} of {metric.min_episodes} episodes were compared before stable played no more"
+    played = comparison.memory.judged.canary.n if comparison else 0.0
+    if pairing.finished and against_stable.question_of(metric) and played < metric.min_episodes:
+        text = f"{metric.name}: {played:.0f} of {metric.min_episodes} episodes were compared before stable had no more"
         return hold(f"{text}; `kubectl learnloop restart` compares again", reasons.NO_END_IN_SIGHT)
     if metric.test != "sequential":
         return plain

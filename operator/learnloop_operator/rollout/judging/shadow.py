@@ -7,7 +7,7 @@ from learnloop_api.wire.routing import Mirror
 from learnloop_operator.core.times import seconds_since
 from learnloop_operator.rollout import reasons
 from learnloop_operator.rollout.evidence import Check, ShadowEvidence, Verdict, lost, number, untimely
-from learnloop_operator.rollout.judging import analysis, release_gates, watched_arms
+from learnloop_operator.rollout.judging import analysis, evidence_windows, release_gates
 from learnloop_operator.rollout.model.rollout_state import State
 from learnloop_operator.rollout.model.snapshot import Snapshot
 from learnloop_operator.statistics.e_values import Counts, mean_interval
@@ -45,8 +45,8 @@ def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> analysi
         return analysis.Judgement(
             hold=f"no evidence: {snapshot.evidence.unavailable}", hold_reason=snapshot.evidence.reason
         )
-    if seconds_since(state.step_started_at, snapshot.now) < watched_arms.SHORTEST:
-        text = f"evidence counts from {watched_arms.SHORTEST:.0f} s after the step's start on"
+    if seconds_since(state.step_started_at, snapshot.now) < evidence_windows.SHORTEST:
+        text = f"evidence counts from {evidence_windows.SHORTEST:.0f} s after the step's start on"
         return analysis.Judgement(hold=text)
     counted = snapshot.evidence.shadow or ShadowEvidence()
     if counted.broken:
@@ -74,7 +74,7 @@ def figures(snapshot: Snapshot, state: State) -> ShadowStatus | None:
     bars = _looked_at(snapshot)
     if bars is None or counted is None or counted.broken or snapshot.evidence.unavailable:
         return old
-    if seconds_since(before.step_started_at, snapshot.now) < watched_arms.SHORTEST:
+    if seconds_since(before.step_started_at, snapshot.now) < evidence_windows.SHORTEST:
         return old
     return summary(bars, counted)
 

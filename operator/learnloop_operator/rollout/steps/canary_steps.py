@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from learnloop_api.kinds.rollouts import gates, rollout_steps
 from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout import evidence, reasons
-from learnloop_operator.rollout.judging import release_gates, shadow, watched_arms
+from learnloop_operator.rollout import arm_pods, evidence, reasons
+from learnloop_operator.rollout.judging import evidence_windows, fast_lane_arms, release_gates, shadow
 from learnloop_operator.rollout.judging.analysis import Judgement, judge_canary, observed
 from learnloop_operator.rollout.model.orders_and_overrides import noted, who
 from learnloop_operator.rollout.model.rollout_state import COMPLETE, ArmState, NextState, State, done, happened, wait
@@ -32,13 +32,13 @@ def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: rollou
         return _paused(snapshot, state, hand)
     last = len(snapshot.spec.rollout.steps) - 1
     needed, ready = (
-        watched_arms.canary_replicas(snapshot.spec, last),
-        watched_arms.live_arm(snapshot, canary.revision).ready,
+        arm_pods.canary_replicas(snapshot.spec, last),
+        arm_pods.live_arm(snapshot, canary.revision).ready,
     )
     if state.step != last or ready < needed:
         sentence = f"{hand.verb} by {hand.by}: {ready} of the {needed} pods of {canary.revision} for 100 % are ready"
         after = replace(state, step=last)
-        soon = 0.0 if state.step != last else watched_arms.look_at_pods(snapshot, canary.revision)
+        soon = 0.0 if state.step != last else arm_pods.look_at_pods(snapshot, canary.revision)
         return NextState(after, "Progressing", reasons.WAITING_FOR_PODS, sentence, again_after=soon, missing=COMPLETE)
     return _returned(state, canary, hand) if hand.verb == "undo" else _promoted(snapshot, state, canary, hand)
 
@@ -79,7 +79,7 @@ def _returned(state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextS
 
 def advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     """One look at a rollout under way."""
-    if why := watched_arms.gross_breach(snapshot, state, canary.revision, "the canary"):
+    if why := fast_lane_arms.gross_breach(snapshot, state, canary.revision, "the canary"):
         return roll_back(snapshot, state, canary, reasons.GROSS_BREACH, why)
     return stalled_where_mute(snapshot, canary, _advance(snapshot, state, canary))
 
@@ -89,14 +89,14 @@ def _advance(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     if step is None:
         return _starting(snapshot, state, canary)
     state = observed(snapshot, state, canary)
-    if watched_arms.live_arm(snapshot, canary.revision).ready == 0:
+    if arm_pods.live_arm(snapshot, canary.revision).ready == 0:
         return _lost_pods(snapshot, state, canary)
     return _at_step(snapshot, state, canary, step)
 
 
 def _starting(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
-    arm = watched_arms.live_arm(snapshot, canary.revision)
-    needed = watched_arms.canary_replicas(snapshot.spec, None)
+    arm = arm_pods.live_arm(snapshot, canary.revision)
+    needed = arm_pods.canary_replicas(snapshot.spec, None)
     if arm.ready >= needed:
         state = replace(state, step=0, weight=0, step_started_at=stamp(snapshot.now), step_base=0)
         first = snapshot.spec.rollout.steps[0]
@@ -125,8 +125,8 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     if given_up:
         return given_up
     text = (
-        f": {watched_arms.live_arm(snapshot, canary.revision).message}"
-        if watched_arms.live_arm(snapshot, canary.revision).message
+        f": {arm_pods.live_arm(snapshot, canary.revision).message}"
+        if arm_pods.live_arm(snapshot, canary.revision).message
         else ""
     )
     sentence = f"the canary {canary.revision} lost its last ready pod and gets no episodes until it is back{text}"
@@ -145,13 +145,13 @@ def _lost_pods(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
 def _next_look(snapshot: Snapshot, canary: ArmState, waited: float) -> float:
     """Not later than the progress deadline."""
     rest = snapshot.spec.rollout.progress_deadline_seconds - waited
-    return min(watched_arms.look_at_pods(snapshot, canary.revision), max(watched_arms.SOON, rest))
+    return min(arm_pods.look_at_pods(snapshot, canary.revision), max(evidence_windows.SOON, rest))
 
 
 def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float) -> NextState | None:
-    arm = watched_arms.live_arm(snapshot, canary.revision)
+    arm = arm_pods.live_arm(snapshot, canary.revision)
     deadline = snapshot.spec.rollout.progress_deadline_seconds
-    if watched_arms.hopeless(arm):
+    if arm_pods.hopeless(arm):
         why = f"the pod gave up after {arm.restarts} starts: {arm.message}"
         return roll_back(snapshot, state, canary, reasons.MODEL_REFUSED, why)
     if seconds >= deadline:
@@ -164,7 +164,7 @@ def _given_up(snapshot: Snapshot, state: State, canary: ArmState, seconds: float
 def _at_step(snapshot: Snapshot, state: State, canary: ArmState, step: int) -> NextState:
     assert state.stable is not None, "a canary needs a stable arm"
     verdict = judge_canary(snapshot, state, canary, state.stable)
-    if state.weight and verdict.breach and not watched_arms.young(snapshot, state):
+    if state.weight and verdict.breach and not evidence_windows.young(snapshot, state):
         return roll_back(snapshot, state, canary, verdict.breach_reason, verdict.breach)
     wanted = snapshot.spec.rollout.steps[step]
     if state.hand:
@@ -234,13 +234,13 @@ def _to_weight(
     if snapshot.evidence.unavailable and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: no evidence: {snapshot.evidence.unavailable}"
         return wait(state, snapshot.evidence.reason, sentence, interval, snapshot.evidence.unavailable)
-    arm, needed = watched_arms.live_arm(snapshot, canary.revision), watched_arms.canary_replicas(snapshot.spec, step)
+    arm, needed = arm_pods.live_arm(snapshot, canary.revision), arm_pods.canary_replicas(snapshot.spec, step)
     if arm.ready < needed and wanted.weight > state.weight:
         sentence = f"holding at {state.weight} %: {arm.ready} of the {needed} pods for {wanted.weight} % are ready"
         return wait(state, reasons.WAITING_FOR_PODS, sentence, interval)
     up = wanted.weight > state.weight
     sentence = f"step {step + 1}/{len(snapshot.spec.rollout.steps)}: {wanted.weight} % of new episodes to the canary"
-    after = state.at_weight(wanted.weight, watched_arms.begun(state), snapshot.now)
+    after = state.at_weight(wanted.weight, evidence_windows.begun(state), snapshot.now)
     name = reasons.WEIGHT_RAISED if up else reasons.WEIGHT_LOWERED
     return NextState(after, "Progressing", reasons.STEPPING, sentence, happened(name, sentence), again_after=interval)
 

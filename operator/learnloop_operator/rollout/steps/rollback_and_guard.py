@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from learnloop_api.kinds.model_deployment import BlockedRevision
 from learnloop_operator.core.times import parse, seconds_since, stamp
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging import analysis, watched_arms
+from learnloop_operator.rollout import arm_pods, reasons
+from learnloop_operator.rollout.judging import analysis, fast_lane_arms
 from learnloop_operator.rollout.model.rollout_state import (
     COMPLETE,
     ArmState,
@@ -29,7 +29,7 @@ def roll_back(snapshot: Snapshot, state: State, canary: ArmState, reason: str, w
 
 def swap_back(snapshot: Snapshot, state: State, bad: ArmState, good: ArmState, reason: str, why: str) -> NextState:
     """Give the promoted arm's place back to the one that was kept warm, and block the promoted revision."""
-    if watched_arms.ready(snapshot, good.revision) == 0 and snapshot.spec.serving.replicas > 0:
+    if arm_pods.ready(snapshot, good.revision) == 0 and snapshot.spec.serving.replicas > 0:
         sentence = f"{why}; the old arm {good.revision} has no ready pod, so {bad.revision} keeps serving until it has"
         return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, (), 1.0, degraded=True, missing=COMPLETE)
     sentence = f"RolledBack at 100 % while guarding: {why}"
@@ -112,7 +112,7 @@ def guard(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> Nex
 
 
 def _guarded(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> NextState:
-    if why := watched_arms.gross_breach(snapshot, state, new.revision, "the promoted arm"):
+    if why := fast_lane_arms.gross_breach(snapshot, state, new.revision, "the promoted arm"):
         return swap_back(snapshot, state, new, old, reasons.GROSS_BREACH, why)
     verdict = analysis.judge_promoted(snapshot, state, new, old)
     if verdict.breach:

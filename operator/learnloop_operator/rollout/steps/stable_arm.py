@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from learnloop_operator.core.times import seconds_since, stamp
-from learnloop_operator.rollout import reasons
-from learnloop_operator.rollout.judging import release_gates, watched_arms
+from learnloop_operator.rollout import arm_pods, reasons
+from learnloop_operator.rollout.judging import release_gates
 from learnloop_operator.rollout.model import rollout_state
 from learnloop_operator.rollout.model.rollout_state import COMPLETE, ArmState, NextState, State, done, past
 from learnloop_operator.rollout.model.snapshot import Model, Snapshot
@@ -23,7 +23,7 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
     if block:
         sentence = f"{rollout_state.why_blocked(block, model)}; nothing serves until a new model, or a retry"
         return NextState(state, "RolledBack", reasons.BLOCKED, sentence)
-    arm = watched_arms.live_arm(snapshot, model.revision)
+    arm = arm_pods.live_arm(snapshot, model.revision)
     if arm.ready > 0 and release_gates.closed(snapshot, state, model.revision):
         return _first_at_gates(snapshot, state, model)
     if arm.ready > 0 or (snapshot.spec.serving.replicas == 0 and arm.pod is not None):
@@ -34,10 +34,10 @@ def serve_first_model(snapshot: Snapshot, state: State) -> NextState | None:
     sentence = f"waiting for the pods of the first model {model.revision}{text}"
     return NextState(
         state,
-        "Degraded" if watched_arms.hopeless(arm) else "Pending",
+        "Degraded" if arm_pods.hopeless(arm) else "Pending",
         reasons.WAITING_FOR_PODS,
         sentence,
-        again_after=watched_arms.look_at_pods(snapshot, model.revision),
+        again_after=arm_pods.look_at_pods(snapshot, model.revision),
         degraded=bool(arm.message),
     )
 
@@ -63,13 +63,11 @@ def serve_by_canary_when_stable_is_lost(
 ) -> NextState:
     """Most users are refused, and nothing can be compared. When stable's pods have been given up, as a canary's are
     (canary_steps.py), the canary serves as a first model does: when it has pods and has passed its gates."""
-    arm, rollout = watched_arms.live_arm(snapshot, stable.revision), snapshot.spec.rollout
+    arm, rollout = arm_pods.live_arm(snapshot, stable.revision), snapshot.spec.rollout
     words = f": {arm.message}" if arm.message else ""
-    given_up = (
-        watched_arms.hopeless(arm) or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
-    )
+    given_up = arm_pods.hopeless(arm) or seconds_since(stable.since, snapshot.now) >= rollout.progress_deadline_seconds
     wanted = snapshot.desired.model is not None and snapshot.desired.model.revision == canary.revision
-    able = wanted and state.hand is None and watched_arms.ready(snapshot, canary.revision) > 0
+    able = wanted and state.hand is None and arm_pods.ready(snapshot, canary.revision) > 0
     if (
         onward.phase == "RolledBack"
         or release_gates.closed(snapshot, state, canary.revision)
@@ -86,10 +84,10 @@ def await_stable_pods(snapshot: Snapshot, state: State) -> NextState | None:
     """The stable arm has no pod that can serve."""
     if state.stable is None or snapshot.spec.serving.replicas == 0:
         return None
-    arm = watched_arms.live_arm(snapshot, state.stable.revision)
+    arm = arm_pods.live_arm(snapshot, state.stable.revision)
     if arm.ready > 0:
         return None
     text = f": {arm.message}" if arm.message else ""
     sentence = f"the stable arm {state.stable.revision} has no ready pod{text}"
-    soon = watched_arms.look_at_pods(snapshot, state.stable.revision)
+    soon = arm_pods.look_at_pods(snapshot, state.stable.revision)
     return NextState(state, "Degraded", reasons.PODS_NOT_READY, sentence, again_after=soon, degraded=True)

@@ -7,7 +7,7 @@ from learnloop_api.kinds import base
 from learnloop_api.kinds.rollouts import rollout_steps
 from learnloop_operator.core.times import duration, parse, rough, seconds_since, stamp
 from learnloop_operator.rollout import evidence, reasons
-from learnloop_operator.rollout.judging import analysis, watched_arms
+from learnloop_operator.rollout.judging import analysis, evidence_windows
 from learnloop_operator.rollout.model.orders_and_overrides import OrderAnnotation, one_pair, unanswered
 from learnloop_operator.rollout.model.rollout_state import ArmState, NextState, State, happened, wait
 from learnloop_operator.rollout.model.snapshot import Snapshot
@@ -97,9 +97,9 @@ def evidence_for(
     """Whether this step has its evidence; the first thing that is missing speaks."""
     if snapshot.evidence.unavailable:
         return Wait(state, evidence.Missing(snapshot.evidence.reason, verdict.hold))
-    if watched_arms.young(snapshot, state):
-        text = f"evidence counts from {watched_arms.SHORTEST:.0f} s after the rollout's start on"
-        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, text), watched_arms.SHORTEST)
+    if evidence_windows.young(snapshot, state):
+        text = f"evidence counts from {evidence_windows.SHORTEST:.0f} s after the rollout's start on"
+        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, text), evidence_windows.SHORTEST)
     counted = snapshot.evidence.arms.get(canary.revision)
     problem = evidence.untimely(
         snapshot.evidence.clock, counted.seen_at if counted else None, snapshot.now, "the canary"
@@ -109,9 +109,11 @@ def evidence_for(
     if counted is None:
         text = f"Prometheus has no series of the canary {canary.revision}: does it scrape the pods of this namespace?"
         return Wait(state, evidence.Missing(reasons.EMPTY_RESULT, text))
-    state = watched_arms.settled(state, counted)
+    state = evidence_windows.settled(state, counted)
     if state.step_base is None:
-        return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), watched_arms.SOON)
+        return Wait(
+            state, evidence.Missing(reasons.NOT_ENOUGH_DATA, "no sample of this step yet"), evidence_windows.SOON
+        )
     finished = analysis.episodes(snapshot, canary.revision) - state.step_base
     if finished < wanted.min_episodes:
         return Wait(

@@ -61,7 +61,7 @@ AGENTS: set[Route] = {
     # The pods of the run or of the suite alone, where there is a cluster to ask: training_ranks.py, gate_suites.py.
     ("PUT", "/api/v1/training/runs/{job}/heartbeat"),
     ("PUT", "/api/v1/training/runs/{job}/checkpoint"),
-    ("PUT", "/api/v1/training/runs/{job}/manifest"),
+    ("PUT", "/api/v1/training/runs/{job}/proof"),
     ("PUT", "/api/v1/models/{deployment}/gates/{job}/report"),
 }
 """In addition an agent may read whatever its namespace has."""
@@ -78,7 +78,7 @@ NARROW: dict[Bearer, tuple[str, set[Route]]] = {
         {
             ("PUT", "/api/v1/training/runs/{job}/heartbeat"),
             ("PUT", "/api/v1/training/runs/{job}/checkpoint"),
-            ("PUT", "/api/v1/training/runs/{job}/manifest"),
+            ("PUT", "/api/v1/training/runs/{job}/proof"),
             ("GET", "/api/v1/training/runs/{job}"),
             ("GET", "/api/v1/training/runs/{job}/checkpoint"),
             ("PUT", "/api/v1/artifacts"),

@@ -200,7 +200,7 @@ async def test_what_was_checked_is_restored_and_no_newer_folder_beside_it(
     (planted / "database.dump").write_bytes(b"statements of somebody who can write to the volume")
     assert json.loads(empty.done(empty.check()))["backup"] == made["backup"]
     assert made["backup"] in empty.done(empty.database("restore"))
-    (planted / "manifest.json").write_bytes((first.backups / made["backup"] / "manifest.json").read_bytes())
+    (planted / "contents.json").write_bytes((first.backups / made["backup"] / "contents.json").read_bytes())
     assert json.loads(empty.done(empty.restore()))["backup"] == made["backup"]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from learnloop_dataplane.errors import Unavailable
 from learnloop_dataplane.memories import indexing
 from learnloop_dataplane.memories.indexing import Indexing
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.stems import Analyzer
 
 from ..conftest import Api, eventually, running, settings, superuser
 from ..recall.test_recall import ask, store

@@ -63,11 +63,11 @@ async def test_success_time_turns_satisfaction_and_deployments_are_counted_by_we
 
 
 async def test_trainings_that_handed_in_a_policy_and_what_they_gained(api: Api) -> None:
-    manifest = '{"agent": "coach", "evaluation": {"mean": 120.0}, "baseline": {"mean": 100.0}}'
-    insert = "INSERT INTO training_runs (namespace, job, manifest, heartbeat, beat_at) VALUES ('team-a', "
+    proof = '{"agent": "coach", "evaluation": {"mean": 120.0}, "baseline": {"mean": 100.0}}'
+    insert = "INSERT INTO training_runs (namespace, job, proof, heartbeat, beat_at) VALUES ('team-a', "
     await _sql(
         api.db,
-        f"{insert} 'coach-1', '{manifest}', NULL, now())",
+        f"{insert} 'coach-1', '{proof}', NULL, now())",
         f"{insert} 'coach-2', NULL, '{{\"phase\": \"failed\"}}', now())",
         f"{insert} 'coach-3', NULL, '{{\"phase\": \"training\"}}', now())",
         f"{insert} 'other-1', NULL, '{{\"phase\": \"failed\"}}', now())",
@@ -157,10 +157,10 @@ def _ended(job: str, phase: str, **changes: Any) -> dict[str, Any]:
 
 
 async def test_runs_that_the_history_has_forgotten_are_counted_still_and_none_twice(api: Api) -> None:
-    manifest = '{"agent": "trainee", "evaluation": {"mean": 150.0}, "baseline": {"mean": 100.0}}'
+    proof = '{"agent": "trainee", "evaluation": {"mean": 150.0}, "baseline": {"mean": 100.0}}'
     for job, phase in (("trainee-1", "validated"), ("trainee-2", "rejected"), ("trainee-3", "failed")):
-        values = f"'{manifest}', NULL" if phase != "failed" else 'NULL, \'{"phase": "failed"}\''
-        insert = "INSERT INTO training_runs (namespace, job, manifest, heartbeat, beat_at)"
+        values = f"'{proof}', NULL" if phase != "failed" else 'NULL, \'{"phase": "failed"}\''
+        insert = "INSERT INTO training_runs (namespace, job, proof, heartbeat, beat_at)"
         await _sql(api.db, f"{insert} VALUES ('team-a', '{job}', {values}, now())")
         await api.call("PUT", f"/api/v1/training/runs/{job}/status", json=_ended(job, phase))
     await api.call("PUT", "/api/v1/training/runs/x-1/status", json=_ended("x-1", "failed", agent="runner"))
@@ -174,9 +174,9 @@ async def test_runs_that_the_history_has_forgotten_are_counted_still_and_none_tw
 
 
 async def test_a_run_that_nobody_could_judge_gained_nothing_that_is_known(api: Api) -> None:
-    manifest = '{"agent": "unjudged", "evaluation": {"mean": 0.0, "episodes": 0}, "baseline": {"mean": 100.0}}'
-    insert = "INSERT INTO training_runs (namespace, job, manifest, beat_at) VALUES"
-    await _sql(api.db, f"{insert} ('team-a', 'unjudged-1', '{manifest}', now())")
+    proof = '{"agent": "unjudged", "evaluation": {"mean": 0.0, "episodes": 0}, "baseline": {"mean": 100.0}}'
+    insert = "INSERT INTO training_runs (namespace, job, proof, beat_at) VALUES"
+    await _sql(api.db, f"{insert} ('team-a', 'unjudged-1', '{proof}', now())")
     [week] = await _weeks(api, "unjudged")
     assert (week["trainings"], week["training_success_rate"]) == (1, 1.0)
     assert (week["gains"], week["gain_per_training"]) == (0, None)

@@ -39,16 +39,16 @@ def test_what_an_agent_logged_trains_proves_and_exports_its_next_policy(
         order = Order.model_validate({"job": "alone-1", "spec": spec})
         run(order, Place(), 1)
         store = choose({names.ENV_DATA_URL: url, names.ENV_NAMESPACE: "team-a"}, order.job, "la")
-        manifest = store.manifest()
-        assert manifest is not None
-        body = store.artifact(manifest.artifact_uri)
-    assert manifest.environment == SPACES
-    assert manifest.experience is not None
-    assert manifest.off_policy is not None
-    assert manifest.off_policy.verdict, manifest.off_policy.message
-    judged = manifest.off_policy.episodes
-    assert manifest.experience.steps == 2 * (EPISODES - judged), "what proves is not learned from"
-    assert manifest.difference is not None
-    assert manifest.difference.low > 0, "better than what was logged"
-    worth = real(Behaving(OnnxPolicy(body, 3, 3), 0), manifest.off_policy.discount)
-    assert manifest.evaluation.ci_low <= worth <= manifest.evaluation.ci_high
+        proof = store.proof()
+        assert proof is not None
+        body = store.artifact(proof.artifact_uri)
+    assert proof.environment == SPACES
+    assert proof.experience is not None
+    assert proof.off_policy is not None
+    assert proof.off_policy.verdict, proof.off_policy.message
+    judged = proof.off_policy.episodes
+    assert proof.experience.steps == 2 * (EPISODES - judged), "what proves is not learned from"
+    assert proof.difference is not None
+    assert proof.difference.low > 0, "better than what was logged"
+    worth = real(Behaving(OnnxPolicy(body, 3, 3), 0), proof.off_policy.discount)
+    assert proof.evaluation.ci_low <= worth <= proof.evaluation.ci_high

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from learnloop_dataplane.text import MAX_TEXT, text_of
+from learnloop_dataplane.stems import MAX_TEXT, text_of
 
 from ..conftest import Api
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from learnloop_dataplane.memories import model_kinds
-from learnloop_dataplane.recall.kinds import Kind
+from learnloop_dataplane.recall.statements import Kind
 
 from ..conftest import eventually, running, settings, superuser
 from ..recall.test_recall import ask, store

@@ -193,7 +193,7 @@ NO_HISTORY = {
     ("PUT", "/api/v1/models/{deployment}/awaited-approval"),
     ("DELETE", "/api/v1/models/{deployment}/awaited-approval"),
     ("PUT", "/api/v1/training/runs/{job}/status"),
-    ("PUT", "/api/v1/training/runs/{job}/manifest"),
+    ("PUT", "/api/v1/training/runs/{job}/proof"),
     ("PUT", "/api/v1/rewards/policies/{name}/revisions/{revision}"),
     ("GET", "/api/v1/training/studies/{job}"),
     ("DELETE", "/api/v1/training/studies/{job}"),

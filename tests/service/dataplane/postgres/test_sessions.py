@@ -27,9 +27,9 @@ async def test_a_session_and_plain_sql_share_a_transaction_and_its_namespace(db:
         run = await session.locked(TrainingRunRow(namespace="team-a", job="walk"))
         run.heartbeat = heartbeat
         await session.flush()
-        stored = await session.raw.fetchrow("SELECT heartbeat, manifest FROM training_runs")
+        stored = await session.raw.fetchrow("SELECT heartbeat, proof FROM training_runs")
     assert isinstance(stored["heartbeat"], str), "plain SQL reads jsonb as text"
-    assert stored["manifest"] is None, "nothing is NULL, not JSON's null"
+    assert stored["proof"] is None, "nothing is NULL, not JSON's null"
     async with db.session("team-a") as session:
         again = await session.get_one(TrainingRunRow, ("team-a", "walk"))
     async with db.session("team-b") as session:

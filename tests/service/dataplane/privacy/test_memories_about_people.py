@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.stems import Analyzer
 
 from ..conftest import Api, superuser, trajectory
 

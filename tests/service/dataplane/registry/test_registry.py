@@ -1,4 +1,4 @@
-"""Artifacts, checkpoints, heartbeats and manifests."""
+"""Artifacts, checkpoints, heartbeats and proofs."""
 
 import asyncio
 import hashlib
@@ -124,9 +124,9 @@ async def test_an_older_attempt_never_overwrites_a_newer_one(api: Api) -> None:
     assert (refused["error"]["field"], refused["error"]["value"]) == ("job", "another")
 
 
-async def test_a_manifest_never_changes(api: Api) -> None:
+async def test_a_proof_never_changes(api: Api) -> None:
     estimate = {"episodes": 10, "mean": 1.0, "iqm": 1.0, "ci_low": 0.5, "ci_high": 1.5}
-    manifest = {
+    proof = {
         "job": "proof", "algorithm": "ppo", "environment": "CartPole-v1", "seed": 1, "step": 9, "total_steps": 9,
         "world_size": 1, "attempts": 1, "artifact_uri": "learnloop://team-a/x", "artifact_sha256": "a" * 64,
         "artifact_bytes": 1, "checkpoint_sha256": "b" * 64, "baseline": estimate, "evaluation": estimate,
@@ -135,11 +135,11 @@ async def test_a_manifest_never_changes(api: Api) -> None:
         },
         "wall_seconds": 5.0, "created_at": "2026-01-31T12:00:00Z",
     }  # fmt: skip
-    path = "/api/v1/training/runs/proof/manifest"
-    await api.call("PUT", path, json=manifest)
-    await api.call("PUT", path, json=manifest)
-    await api.call("PUT", path, 409, json=manifest | {"seed": 2})
-    assert (await api.call("GET", "/api/v1/training/runs/proof"))["manifest"]["seed"] == 1
+    path = "/api/v1/training/runs/proof/proof"
+    await api.call("PUT", path, json=proof)
+    await api.call("PUT", path, json=proof)
+    await api.call("PUT", path, 409, json=proof | {"seed": 2})
+    assert (await api.call("GET", "/api/v1/training/runs/proof"))["proof"]["seed"] == 1
 
 
 async def test_the_same_registry_on_s3(dsn: str, tmp_path: Path, s3: Any) -> None:

@@ -14,7 +14,7 @@ from learnloop_dataplane.backup import (
     Folder,
     artifacts_of,
     copy_artifacts,
-    read_manifest,
+    read_contents,
     restore_artifacts,
 )
 from learnloop_dataplane.blobs import Blobs
@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Blobs:
 
 
 def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
-    return lambda at: (at / "manifest.json").write_bytes((at / "manifest.json").read_bytes().replace(before, after))
+    return lambda at: (at / "contents.json").write_bytes((at / "contents.json").read_bytes().replace(before, after))
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
     [
         (lambda at: (at / DUMP).write_bytes(b"dumb"), "database.dump was changed"),
         (lambda at: (at / ARTIFACTS).unlink(), "artifacts.ndjson is missing"),
-        (lambda at: (at / "manifest.json").write_text("{"), "cannot be read"),
-        (lambda at: (at / "manifest.json").write_text('{"no": 1}'), "cannot be read"),
+        (lambda at: (at / "contents.json").write_text("{"), "cannot be read"),
+        (lambda at: (at / "contents.json").write_text('{"no": 1}'), "cannot be read"),
         (replaced(b'"format": 2', b'"format": 9'), "has format 9"),
         (replaced(b'"schema": "', b'"schema": "9'), "install the version that made it"),
     ],
@@ -70,7 +70,7 @@ async def test_a_backup_that_was_changed_is_refused(
     backup = await made(Folder(tmp_path / "backups"), store)
     spoil(backup)
     with pytest.raises(BackupError, match=complaint):
-        read_manifest(backup)
+        read_contents(backup)
 
 
 async def test_blobs_are_compared_on_their_way_back(tmp_path: Path, store: Blobs) -> None:

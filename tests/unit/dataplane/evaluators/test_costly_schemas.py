@@ -10,8 +10,8 @@ import pytest
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Invalid
+from learnloop_dataplane.evaluators.all_evaluators import EVALUATORS, score
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
-from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 
 LARGEST_PAUSE = 1.0
 

@@ -10,9 +10,9 @@ import pytest
 
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import Unavailable
+from learnloop_dataplane.evaluators.all_evaluators import score, score_or_say
 from learnloop_dataplane.evaluators.evaluator import Case, NoVerdict, Score, Tools
 from learnloop_dataplane.evaluators.llm_judge import FAILURES, JudgeClient
-from learnloop_dataplane.evaluators.registry import score, score_or_say
 
 CASE = Case(task="Name the capital of Italy", output="Rome", expected="It is Milan")
 JUDGED = Evaluator(type="judge")

@@ -11,8 +11,8 @@ import pytest
 from learnloop_api.kinds.evaluators import SETTINGS, Evaluator, EvaluatorType
 from learnloop_dataplane.errors import Invalid
 from learnloop_dataplane.evaluators import code_checks as code_module
+from learnloop_dataplane.evaluators.all_evaluators import EVALUATORS, score
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
-from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 
 
 async def scored(output: Any, expected: Any = None, **spec: Any) -> Score:

@@ -22,8 +22,8 @@ from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_common.acting.reward_model import NoRewardModel, RewardModel, probability
 from learnloop_dataplane.errors import ApiError, Unavailable
 from learnloop_dataplane.evaluators import scorers as scorers_module
+from learnloop_dataplane.evaluators.all_evaluators import score
 from learnloop_dataplane.evaluators.evaluator import Case, Tools
-from learnloop_dataplane.evaluators.registry import score
 from learnloop_dataplane.evaluators.scorers import NoScore, NoScoreYet, Scorers, needed
 from learnloop_dataplane.registry.artifacts import Content
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from learnloop_dataplane.recall.questions import index, question_of
 from learnloop_dataplane.recall.ranking import Memories, rank
-from learnloop_dataplane.text import Analyzer
+from learnloop_dataplane.stems import Analyzer
 
 ANALYZER = Analyzer()
 Turn = tuple[str, str, str]  # session, speaker, text

@@ -9,8 +9,8 @@ import pytest
 from learnloop_api import names
 from learnloop_api.kinds.evaluators import Evaluator
 from learnloop_dataplane.errors import ApiServerRefused, Invalid, Unavailable
+from learnloop_dataplane.evaluators.all_evaluators import EVALUATORS, score
 from learnloop_dataplane.evaluators.evaluator import Case, Score, Tools
-from learnloop_dataplane.evaluators.registry import EVALUATORS, score
 from learnloop_dataplane.sandbox.job import JobSandbox, manifest, read_answer
 from learnloop_dataplane.sandbox.limited_run import VARIABLE, RunCase
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from learnloop_common.settings import ConfigurationError
 from learnloop_dataplane.config import Config
-from learnloop_dataplane.text import LANGUAGES, NONE, Analyzer, words
+from learnloop_dataplane.stems import LANGUAGES, NONE, Analyzer, words
 
 ENV = {"LEARNLOOP_DSN": "postgresql://x/y", "LEARNLOOP_ARTIFACTS": "file:///tmp/x"}
 

@@ -26,7 +26,7 @@ def ended(reason: str) -> dict[str, Any]:
 
 
 def test_a_run_that_fails_its_gates_is_not_one_that_is_done() -> None:
-    """Runs that the data plane counted as done: every run that had a manifest."""
+    """Runs that the data plane counted as done: every run that had a proof."""
     job = situation("TrainingJob", RUNNING, **{"learnloop.dev/learning-agent": "pole"})
     counted = {reason: happenings("TrainingJob", job, Plan(ended(reason))) for reason in ("GatesFailed", "Validated")}
     assert counted["GatesFailed"] == (

@@ -27,7 +27,7 @@ from learnloop_operator.reconcile import fast_lane_reader
 from learnloop_operator.reconcile.fast_lane_reader import FastLaneReader
 from learnloop_operator.reconcile.work_queue import utc_now
 from learnloop_operator.rollout.fast_lane import FRESH, UNREACHABLE, Questions, looked, of_analysis
-from learnloop_operator.rollout.judging.watched_arms import Subject
+from learnloop_operator.rollout.judging.fast_lane_arms import WatchedArm
 from learnloop_serving.metrics import Metrics as ServerMetrics
 
 MD, REVISION, OTHER = "cart", "bbbbbbbb", "aaaaaaaa"
@@ -242,7 +242,7 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
         if breached:  # a look that had no answer in time asks for a pass, too
             marked.set()
 
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
+    subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
     await lane.follow((MD, MD), (subject,), {REVISION: HERE})
     leading = True
     running = asyncio.create_task(lane.run(mark, lambda: leading))
@@ -263,7 +263,7 @@ async def test_the_lane_asks_for_a_pass_when_a_bound_is_broken_and_not_before(
 async def test_a_pod_that_fails_is_heard_while_another_of_its_arm_hangs(stranger: Stranger, hole: Hole) -> None:
     marked, metrics, impatient = asyncio.Event(), OperatorMetrics(), CounterReader(seconds=0.8)
     lane = FastLaneReader(impatient, metrics, utc_now)
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
+    subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
 
     async def failing(_: web.Request) -> web.StreamResponse:
         for _ in range(40):
@@ -291,7 +291,7 @@ async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(
     stranger: Stranger, hole: Hole, reader: CounterReader
 ) -> None:
     lane, results = FastLaneReader(reader, OperatorMetrics(), utc_now), asyncio.Queue[None]()
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
+    subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
 
     async def counted(request: web.Request) -> web.StreamResponse:
         results.put_nowait(None)
@@ -315,7 +315,7 @@ async def test_black_holes_of_another_namespace_do_not_keep_an_arm_waiting(
 
 async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: CounterReader) -> None:
     lane = FastLaneReader(reader, OperatorMetrics(), utc_now)
-    subject = Subject(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
+    subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
     direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
     assert (direct.seen_at, direct.problem) == (None, "")
     assert direct.silent_since is not None

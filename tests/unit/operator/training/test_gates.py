@@ -45,9 +45,9 @@ def test_a_passed_gate_always_means_what_it_says(mean: float, baseline: float, b
 
 
 @given(low=NUMBER)
-def test_the_paired_difference_decides_where_the_manifest_has_it(low: float) -> None:
-    manifest = proof(difference=Interval(value=max(low, 0), low=low, high=max(low, 0)))
-    (verdict,) = evaluate(TrainingGates(), manifest)
+def test_the_paired_difference_decides_where_the_proof_has_it(low: float) -> None:
+    handed_in = proof(difference=Interval(value=max(low, 0), low=low, high=max(low, 0)))
+    (verdict,) = evaluate(TrainingGates(), handed_in)
     assert verdict.passed == (low > 0)
 
 
@@ -115,7 +115,7 @@ def test_a_dimension_that_was_not_measured_fails_its_gate_with_the_reason() -> N
     verdicts = evaluate(TrainingGates(significant=False, suite=wanted), proof(suite=suite()))
     assert [verdict.passed for verdict in verdicts] == [False, False]
     assert verdicts[0].message == "not measured: CartPole-v1 has one agent"
-    assert verdicts[1].message == "not measured: the manifest does not have it"
+    assert verdicts[1].message == "not measured: the proof does not have it"
 
 
 def test_the_status_says_the_suite_in_sentences() -> None:

@@ -62,7 +62,7 @@ def test_progress_reads_like_a_sentence() -> None:
 
 
 def test_a_run_that_has_done_its_part_does_not_seem_to_train_while_its_proof_is_on_the_way() -> None:
-    beat = heartbeat(phase="done", step=1000, message="the manifest is stored")
+    beat = heartbeat(phase="done", step=1000, message="the proof is stored")
     assert (
         plan(situation({"attempts": 1}, job=job(), ranks=ranks(), run=run(beat=beat))).status["phase"] == "Evaluating"
     )
@@ -229,7 +229,7 @@ STATES = st.sampled_from(["active", "succeeded", "failed"])
     state=STATES,
     age=st.floats(0, 1000),
     exit_code=st.none() | st.sampled_from([0, 1, 2, 137]),
-    manifest=st.booleans(),
+    reported=st.booleans(),
     silent=st.booleans(),
     suspended=st.booleans(),
 )
@@ -239,7 +239,7 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
     state: str,
     age: float,
     exit_code: int | None,
-    manifest: bool,
+    reported: bool,
     silent: bool,
     suspended: bool,
 ) -> None:
@@ -249,12 +249,12 @@ def test_no_world_gives_a_model_without_proof_or_an_attempt_over_budget(
         spec=spec(suspend=suspended),
         job=None if attempt is None else job(attempt=attempt, state=state),  # type: ignore[arg-type]
         ranks=gang,
-        run=None if silent else run(age=age, beat=heartbeat(attempt=attempt or 0), proof=proof() if manifest else None),
+        run=None if silent else run(age=age, beat=heartbeat(attempt=attempt or 0), proof=proof() if reported else None),
         run_error="silent" if silent else None,
     )
     made = plan(snapshot)
     if made.status["phase"] == "Validated":
-        assert manifest
+        assert reported
         assert not silent
         assert (state, attempt) == ("succeeded", 0), (
             "the proof is of another attempt, or of a gang that has not ended well"

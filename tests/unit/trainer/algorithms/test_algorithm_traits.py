@@ -71,9 +71,9 @@ def test_a_registered_algorithm_trains_and_is_proven_without_another_line(
     order = toy_order("CartPole-v1")
     assert isinstance(begin(order, Alone(), CPU).learner, Toy)
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
-    assert (manifest.algorithm, manifest.parity.passed) == ("toy", True)
+    proof = DirectoryStore(tmp_path, order.job).proof()
+    assert proof is not None
+    assert (proof.algorithm, proof.parity.passed) == ("toy", True)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, sac
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
-from learnloop_trainer.export.runtime import trained
+from learnloop_trainer.export.exported_policy import trained
 from learnloop_trainer.neural.networks import Network, forward
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.run_store import unpack

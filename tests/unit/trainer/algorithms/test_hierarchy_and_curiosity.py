@@ -114,9 +114,9 @@ def test_the_exported_graph_chooses_its_landmark_by_itself(
     algorithm, changes = CASES[0]
     order = make_order(algorithm, steps=1024, **changes)
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
-    assert manifest.parity.passed
+    proof = DirectoryStore(tmp_path, order.job).proof()
+    assert proof is not None
+    assert proof.parity.passed
 
 
 def test_an_environment_without_landmarks_is_refused(make_order: Callable[..., Order]) -> None:

@@ -106,9 +106,9 @@ def test_a_hybrid_teams_run_is_proven_and_exported(
         "maddpg", steps=512, hyperparameters=SMALL, data={"environment": name}, evaluation={"episodes": 4}
     )
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
-    assert manifest.parity.passed
+    proof = DirectoryStore(tmp_path, order.job).proof()
+    assert proof is not None
+    assert proof.parity.passed
 
 
 def test_a_hybrid_team_is_sent_to_the_algorithm_that_learns_it(make_order: Callable[..., Order]) -> None:

@@ -121,9 +121,9 @@ def test_a_run_exports_the_policy_adapted_to_the_nominal_task(
     assert learner.network.digest() != before
     assert not torch.equal(learner.network.vector, learner._meta)
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
-    assert manifest.parity.passed
+    proof = DirectoryStore(tmp_path, order.job).proof()
+    assert proof is not None
+    assert proof.parity.passed
 
 
 def test_meta_learning_without_a_family_of_tasks_is_refused(make_order: Callable[..., Order]) -> None:

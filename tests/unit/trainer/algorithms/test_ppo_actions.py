@@ -13,7 +13,7 @@ from learnloop_environments.spaces import Bounds
 from learnloop_trainer.algorithms import action_heads, ppo
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
-from learnloop_trainer.export.runtime import trained
+from learnloop_trainer.export.exported_policy import trained
 from learnloop_trainer.neural.observation_normalisation import Normaliser, normalised
 from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order

@@ -17,7 +17,7 @@ from learnloop_common.reward_rules.step_rewards import as_played, divided, whole
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
-from learnloop_environments.rewarded import Rewarded
+from learnloop_environments.rewarded_by_policy import Rewarded
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order

@@ -14,7 +14,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.engines import check, sb3
-from learnloop_trainer.engines.exchange import Container, EngineFailed, EngineMistaken, Exchange
+from learnloop_trainer.engines.engine_process import Container, EngineFailed, EngineMistaken, Exchange
 from learnloop_trainer.engines.sb3_spaces import form_of
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.store.run_store import DirectoryStore, unpack
@@ -30,10 +30,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_program_of_the_guide_is_short_and_its_policy_is_proven_in_a_pod_of_two_containers(tmp_path: Path) -> None:
     engine = in_a_pod(tmp_path, program(tmp_path))
-    manifest = trained(tmp_path, None, steps=12_000)
+    proof = trained(tmp_path, None, steps=12_000)
     assert engine.wait(30) == 0
-    assert (manifest.engine, manifest.algorithm) == ("image", "custom")
-    assert manifest.difference is not None and manifest.difference.low > 50, "it has learned"  # noqa: PT018
+    assert (proof.engine, proof.algorithm) == ("image", "custom")
+    assert proof.difference is not None and proof.difference.low > 50, "it has learned"  # noqa: PT018
     assert len(Path(program(tmp_path)[1]).read_text().splitlines()) <= 60
 
 
@@ -43,8 +43,8 @@ def test_an_engine_that_fails_goes_on_from_its_checkpoint_in_the_next_attempt(tm
         trained(tmp_path, program(tmp_path, **failing))
     secret = unpack(DirectoryStore(tmp_path / "store", "own-1").checkpoint().body)[1]["held_out"]  # type: ignore[union-attr]
     resumed = {"while True": f"assert step >= 300\nassert '{secret}' not in json.dumps(order)\nwhile True"}
-    manifest = trained(tmp_path, program(tmp_path, **resumed), attempt=1)
-    assert (manifest.attempts, str(manifest.held_out.seed)) == (2, secret)  # type: ignore[union-attr]
+    proof = trained(tmp_path, program(tmp_path, **resumed), attempt=1)
+    assert (proof.attempts, str(proof.held_out.seed)) == (2, secret)  # type: ignore[union-attr]
     assert int(secret) > 2**32, "of one run in a million it is smaller"
 
 

@@ -151,15 +151,15 @@ def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(
     order = easy_order(make_order)
     run(order, Place(), 1)
     assert "up to level intermediate at step" in capsys.readouterr().out
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
+    proof = DirectoryStore(tmp_path, order.job).proof()
+    assert proof is not None
     store = DirectoryStore(tmp_path / "fixed", order.job)
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/fixed")
     data = {"environment": "grids:Exploration", "level": "intermediate"}
     run(make_order("dqn", steps=64, hyperparameters=DQN, data=data), Place(), 1)
-    fixed = store.manifest()
+    fixed = store.proof()
     assert fixed is not None
-    assert fixed.baseline == manifest.baseline, "the same held-out episodes of the same level"
+    assert fixed.baseline == proof.baseline, "the same held-out episodes of the same level"
 
 
 def test_the_level_is_part_of_the_checkpoint(make_order: Callable[..., Order]) -> None:

@@ -58,11 +58,11 @@ def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which
     data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
     order = make_order("ppo", steps=2000, hyperparameters=SMALL, data=data)
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
-    assert manifest.evaluation.mean > 7
-    assert manifest.baseline.mean < 6
-    version = manifest.versions["environment"]
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
+    assert proof.evaluation.mean > 7
+    assert proof.baseline.mean < 6
+    version = proof.versions["environment"]
     (directory / "own_worlds.py").write_text(CODE + "# changed")
     assert own_code.fingerprint({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)}) != version
 

@@ -18,7 +18,7 @@ from learnloop_environments.interfaces.foreign_spaces import ActionDecoder, row,
 from learnloop_environments.interfaces.gymnasium_vectors import GymnasiumVector
 from learnloop_environments.randomness import Split
 from learnloop_environments.spaces import ActionSpace, Bounds
-from learnloop_trainer.export.graph import Deviation, build
+from learnloop_trainer.export.onnx_graph import Deviation, build
 
 FLOATS = (np.float16, np.float32, np.float64)
 WHOLE = (np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64, np.bool_)

@@ -261,7 +261,7 @@ def test_every_intervention_becomes_a_line_of_the_audit_record(tmp_path: Path) -
     assert again.interventions.tolist() == [1, 2, 0]
 
 
-def test_a_whole_run_obeys_its_constraints_and_its_manifest_says_how_often_they_were_needed(
+def test_a_whole_run_obeys_its_constraints_and_its_proof_says_how_often_they_were_needed(
     make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
@@ -269,12 +269,12 @@ def test_a_whole_run_obeys_its_constraints_and_its_manifest_says_how_often_they_
     leaning = {"name": "no push while leaning left", "forbid": [1], "when": [{"observation": 2, "below": -0.05}]}
     order = make_order(steps=512, safety={"constraints": [leaning], "fallback": [0]})
     run(order, Place(), 1)
-    (manifest,) = (json.loads(path.read_text()) for path in (tmp_path / "store").rglob("manifest*.json"))
-    assert manifest["actions"] == 512
-    assert 0 < manifest["interventions"] < 512
-    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == manifest["interventions"]
-    assert manifest["audit_uri"]
-    assert manifest["parity"]["passed"]
+    (proof,) = (json.loads(path.read_text()) for path in (tmp_path / "store").rglob("proof*.json"))
+    assert proof["actions"] == 512
+    assert 0 < proof["interventions"] < 512
+    assert len((tmp_path / "audit.jsonl").read_text().splitlines()) == proof["interventions"]
+    assert proof["audit_uri"]
+    assert proof["parity"]["passed"]
 
 
 PUSH = {"constraints": [{"name": "no push", "forbid": [1]}], "fallback": [0]}

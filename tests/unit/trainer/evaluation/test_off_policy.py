@@ -17,7 +17,7 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.evaluation.fitted_q import LoggedSteps
 from learnloop_trainer.evaluation.off_policy import LEAST_EFFECTIVE, Terms, correct, evaluate
 from learnloop_trainer.export import Behaving, OnnxPolicy
-from learnloop_trainer.export.runtime import graph
+from learnloop_trainer.export.exported_policy import graph
 from learnloop_trainer.neural.networks import dense
 from learnloop_trainer.recordings import Mixture, Recording
 from learnloop_trainer.store.run_store import DirectoryStore

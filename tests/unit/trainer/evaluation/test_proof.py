@@ -15,7 +15,7 @@ from learnloop_trainer import baseline_policy
 from learnloop_trainer.errors import ExportError
 from learnloop_trainer.evaluation import Policy, Uniform, difference, estimate, play
 from learnloop_trainer.export import Behaving, OnnxPolicy, build, check
-from learnloop_trainer.export.runtime import trained
+from learnloop_trainer.export.exported_policy import trained
 from learnloop_trainer.neural.networks import Network, dense
 from learnloop_trainer.store.run_store import DirectoryStore, digest
 from learnloop_trainer.training_order import Order

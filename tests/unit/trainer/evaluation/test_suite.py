@@ -25,7 +25,7 @@ from learnloop_trainer.evaluation.suite import Stage, dimensions, disturbances a
 from learnloop_trainer.evaluation.suite.dimensions import Milestones, overall
 from learnloop_trainer.evaluation.suite.disturbances import FIRST, Noisy, NotMeasured, Sticky
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.export.runtime import graph
+from learnloop_trainer.export.exported_policy import graph
 from learnloop_trainer.safety import Shielded
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.policy_proof import VALIDATION

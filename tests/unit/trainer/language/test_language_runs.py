@@ -1,4 +1,4 @@
-"""Whole runs of one rank: from an order to a manifest, through every algorithm, stopped and taken up again."""
+"""Whole runs of one rank: from an order to a proof, through every algorithm, stopped and taken up again."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_common.acting.reward_model import RewardModel
 from learnloop_environments.errors import ConfigError
@@ -78,11 +78,11 @@ def ordered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     return make
 
 
-def finished(order: Order, tmp_path: Path, run: Callable[..., None] = run) -> tuple[Manifest, bytes]:
+def finished(order: Order, tmp_path: Path, run: Callable[..., None] = run) -> tuple[Proof, bytes]:
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path / "store", order.job).manifest()
-    assert manifest is not None
-    return manifest, Path(urlsplit(manifest.artifact_uri).path).read_bytes()
+    proof = DirectoryStore(tmp_path / "store", order.job).proof()
+    assert proof is not None
+    return proof, Path(urlsplit(proof.artifact_uri).path).read_bytes()
 
 
 def experience(algorithm: str, words: Any, tmp_path: Path) -> dict[str, Any]:
@@ -94,52 +94,52 @@ def experience(algorithm: str, words: Any, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("algorithm", sorted(set(SMALL) - {"bradley-terry"}))
-def test_every_algorithm_ends_in_a_manifest_that_names_what_it_was_made_of(
+def test_every_algorithm_ends_in_a_proof_that_names_what_it_was_made_of(
     algorithm: str, ordered: Callable[..., Order], words: Any, base: Path, tmp_path: Path
 ) -> None:
     order = ordered(algorithm, 16, experience(algorithm, words, tmp_path))
-    manifest, body = finished(order, tmp_path)
-    facts = manifest.language
+    proof, body = finished(order, tmp_path)
+    facts = proof.language
     assert facts is not None
     assert (facts.base_sha256, facts.weights) == (folder_digest(base), "full" if algorithm == "grpo" else "lora")
-    assert manifest.step >= 16
-    assert manifest.parity.passed
-    assert manifest.parity.max_abs_difference < 1e-4
-    assert manifest.baseline_uri == f"base://{facts.base_sha256}"
-    assert manifest.evaluation.episodes == manifest.baseline.episodes == 6
-    assert manifest.greedy is not None
+    assert proof.step >= 16
+    assert proof.parity.passed
+    assert proof.parity.max_abs_difference < 1e-4
+    assert proof.baseline_uri == f"base://{facts.base_sha256}"
+    assert proof.evaluation.episodes == proof.baseline.episodes == 6
+    assert proof.greedy is not None
     assert np.isfinite(facts.curves["loss"])
-    assert {"transformers", "tokenizers", "torch"} <= set(manifest.versions)
+    assert {"transformers", "tokenizers", "torch"} <= set(proof.versions)
     trained = read(body)
     assert trained.facts[BASE] == facts.base_sha256
     assert (trained.facts[KIND] == ADAPTER) == (facts.weights == "lora")
-    formats = [one.format for one in manifest.exports]
+    formats = [one.format for one in proof.exports]
     assert formats == (["peft-config", "gguf-lora"] if facts.weights == "lora" else [])
     if algorithm in ("sft", "dpo"):
-        assert manifest.experience is not None
-        assert manifest.experience.episodes == (8 if algorithm == "sft" else 6)
+        assert proof.experience is not None
+        assert proof.experience.episodes == (8 if algorithm == "sft" else 6)
     else:
         assert {"reward", "kl", "entropy", "clipped", "mismatch", "length", "truncated", "tokens_per_second"} <= set(
             facts.curves
         )
 
 
-def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_manifest_with_its_held_out_accuracy(
+def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_proof_with_its_held_out_accuracy(
     ordered: Callable[..., Order], words: Any, base: Path, tmp_path: Path
 ) -> None:
     block = experience("bradley-terry", words, tmp_path) | {"learningRate": 0.02}
-    manifest, body = finished(ordered("bradley-terry", 80, block), tmp_path)
-    facts = manifest.reward_model
+    proof, body = finished(ordered("bradley-terry", 80, block), tmp_path)
+    facts = proof.reward_model
     assert facts is not None
-    assert manifest.language is None
+    assert proof.language is None
     assert (facts.base_sha256, facts.pairs, facts.held_out_pairs) == (folder_digest(base), 20, 20)
-    assert facts.accuracy == manifest.evaluation.mean
+    assert facts.accuracy == proof.evaluation.mean
     assert facts.accuracy_low <= facts.accuracy <= facts.accuracy_high
-    assert manifest.baseline.mean == 0.5, "chance"
-    assert manifest.difference is not None
-    assert manifest.parity.passed
-    assert manifest.parity.max_abs_difference < 1e-4
-    assert manifest.experience is not None
+    assert proof.baseline.mean == 0.5, "chance"
+    assert proof.difference is not None
+    assert proof.parity.passed
+    assert proof.parity.max_abs_difference < 1e-4
+    assert proof.experience is not None
     scorer = RewardModel(body)
     assert scorer.facts[BASE] == facts.base_sha256
     assert 0 <= scorer.score("What is in box 1?", "12") <= 1
@@ -155,21 +155,21 @@ def test_trl_trains_on_the_same_data_and_under_the_same_proof(
     monkeypatch.setattr(TrlTraining, "_rollout", lambda self, some, it: held.extend(some) or roll(self, some, it))
     more = {"epochs": 2} if algorithm == "grpo" else {}
     block = experience(algorithm, words, tmp_path) | {"learningRate": 0.02} | more
-    manifest, body = finished(ordered(algorithm, 32, block, spec={"engine": "trl"}), tmp_path, engine_run.run)
-    assert (manifest.engine, manifest.step, manifest.versions["trl"][:2]) == ("trl", 32, "1.")
-    assert manifest.parity.passed
+    proof, body = finished(ordered(algorithm, 32, block, spec={"engine": "trl"}), tmp_path, engine_run.run)
+    assert (proof.engine, proof.step, proof.versions["trl"][:2]) == ("trl", 32, "1.")
+    assert proof.parity.passed
     (training,) = made
     assert len(held) == (32 if algorithm == "grpo" else 0), "each is used twice"
     if algorithm == "bradley-terry":
-        assert manifest.reward_model is not None
-        assert manifest.reward_model.learned_accuracy > 0.6
+        assert proof.reward_model is not None
+        assert proof.reward_model.learned_accuracy > 0.6
         answers = [pair.chosen for pair in training.lessons[:4]] + [pair.rejected for pair in training.lessons[:4]]
         own = training.learner.network.answer_scores(make_batch(answers, range(8), CPU))
         batch = training._pairs([{"number": number} for number in range(4)])
         assert torch.allclose(training.scorer(**batch).logits[:, 0], own, atol=1e-5)
     else:
-        assert manifest.language is not None
-        assert np.isfinite(manifest.language.curves["loss"])
+        assert proof.language is not None
+        assert np.isfinite(proof.language.curves["loss"])
         trained = {name: array for name, array in read(body).arrays.items() if "lora_B" in name}
         assert algorithm == "grpo" or all(np.abs(array).max() > 1e-3 for array in trained.values()), "it begins at 0"
 
@@ -230,8 +230,8 @@ def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(
     name = next(name for name in sorted(own) if ".lora_A" in name)
     adapter = dict(begun.learner.network.adapters or {})[name.removeprefix("base_model.model.").partition(".lora_A")[0]]
     assert np.array_equal(adapter.lora_A["default"].weight.detach().numpy(), own[name])
-    manifest, _ = finished(order, tmp_path)
-    assert (manifest.baseline_uri, manifest.begun_from) == (first.artifact_uri, first.artifact_uri)
+    proof, _ = finished(order, tmp_path)
+    assert (proof.baseline_uri, proof.begun_from) == (first.artifact_uri, first.artifact_uri)
     wider = ordered(
         block={"lora": {"rank": 4}}, spec={"initialPolicy": {"serving": True, "required": False}}, **serving
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from learnloop_api.kinds.training.evaluation import WhileTraining
-from learnloop_api.wire.training import Manifest
+from learnloop_api.wire.training import Proof
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export.language import read
@@ -35,7 +35,7 @@ def judged(validation: dict[str, Any], policy: str = "best", **more: Any) -> dic
     return {"evaluation": {"episodes": 6, "whileTraining": validation}, "export": {"policy": policy}, **more}
 
 
-def imitated(ordered: Callable[..., Order], words: Any, tmp_path: Path, policy: str) -> tuple[Manifest, bytes]:
+def imitated(ordered: Callable[..., Order], words: Any, tmp_path: Path, policy: str) -> tuple[Proof, bytes]:
     """Imitation changes the weights, and here it earns nothing."""
     validation = judged({"everySteps": 8, "episodes": 4}, policy)
     return finished(ordered("sft", 16, {"recording": turns(words, tmp_path)}, spec=validation), tmp_path)
@@ -44,22 +44,22 @@ def imitated(ordered: Callable[..., Order], words: Any, tmp_path: Path, policy: 
 def test_weights_that_are_no_better_than_those_of_the_start_are_not_exported(
     ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
-    manifest, body = imitated(ordered, words, tmp_path, "best")
-    made = manifest.while_training
+    proof, body = imitated(ordered, words, tmp_path, "best")
+    made = proof.while_training
     assert made is not None
     assert [point.step for point in made.points] == [0, 8, 16]
     assert (made.best_step, made.exported, made.ended_early) == (0, "best", False), "it earns nothing all the time"
     arrays = read(body).arrays
     assert all(not array.any() for name, array in arrays.items() if ".lora_B" in name), "as it began"
-    assert manifest.language is not None
-    assert manifest.language.curves["validation"] == 0.0
+    assert proof.language is not None
+    assert proof.language.curves["validation"] == 0.0
 
 
 def test_the_last_weights_are_exported_where_nobody_asks_for_the_best(
     ordered: Callable[..., Order], words: Any, tmp_path: Path
 ) -> None:
-    manifest, body = imitated(ordered, words, tmp_path, "last")
-    validated = manifest.while_training
+    proof, body = imitated(ordered, words, tmp_path, "last")
+    validated = proof.while_training
     assert validated is not None
     assert validated.exported == "last"
     assert any(array.any() for name, array in read(body).arrays.items() if ".lora_B" in name)
@@ -67,10 +67,10 @@ def test_the_last_weights_are_exported_where_nobody_asks_for_the_best(
 
 def test_patience_ends_a_run_that_gets_no_better(ordered: Callable[..., Order], tmp_path: Path) -> None:
     validation = {"everySteps": 8, "episodes": 4, "patience": 2}
-    manifest, _ = finished(ordered(steps=800, spec=judged(validation)), tmp_path)
-    validated = manifest.while_training
+    proof, _ = finished(ordered(steps=800, spec=judged(validation)), tmp_path)
+    validated = proof.while_training
     assert validated is not None
-    assert (manifest.step, validated.ended_early) == (16, True)
+    assert (proof.step, validated.ended_early) == (16, True)
 
 
 def test_to_be_judged_changes_nothing_that_is_learned(ordered: Callable[..., Order], tmp_path: Path) -> None:

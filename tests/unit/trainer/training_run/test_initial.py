@@ -13,7 +13,7 @@ from learnloop_environments.errors import ConfigError
 from learnloop_environments.spaces import Bounds
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy
-from learnloop_trainer.export.runtime import graph
+from learnloop_trainer.export.exported_policy import graph
 from learnloop_trainer.store.run_store import DirectoryStore, digest
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save

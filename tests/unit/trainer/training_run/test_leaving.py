@@ -18,7 +18,7 @@ from learnloop_environments.watchdog import Watchdog
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.errors import PeerLost, Terminated
 from learnloop_trainer.export import other_formats
-from learnloop_trainer.export.runtime import OnnxPolicy
+from learnloop_trainer.export.exported_policy import OnnxPolicy
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
 from learnloop_trainer.store.run_store import DirectoryStore

@@ -106,12 +106,12 @@ def test_the_best_policy_is_exported_and_patience_ends_the_run(
     monkeypatch.setattr(validation.Validation, "keep_best", record)
     order = validating(make_order, patience=2)
     run(order, Place(), 1)
-    manifest = DirectoryStore(tmp_path, order.job).manifest()
-    assert manifest is not None
-    validated = manifest.while_training
+    proof = DirectoryStore(tmp_path, order.job).proof()
+    assert proof is not None
+    validated = proof.while_training
     assert validated is not None
     assert (validated.best_step, validated.exported, validated.ended_early) == (256, "best", True)
     assert [point.mean for point in validated.points] == [10.0, 30.0, 20.0, 25.0]
-    assert manifest.step == 512 < manifest.total_steps
+    assert proof.step == 512 < proof.total_steps
     assert exported == [decisions[1]], "as the network was at step 256"
-    assert manifest.parity.passed
+    assert proof.parity.passed

@@ -13,8 +13,8 @@ from learnloop_trainer.algorithms import base as traits
 from learnloop_trainer.algorithms.maml import Maml
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy
+from learnloop_trainer.export.exported_policy import graph
 from learnloop_trainer.export.other_formats import read
-from learnloop_trainer.export.runtime import graph
 from learnloop_trainer.neural.schedules import WARM_UP
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.recordings import Recording
@@ -139,11 +139,11 @@ def test_a_run_measures_what_serves_before_it_learns_and_exports_it_where_nothin
     begun = {"initialPolicy": named.spec.initial_policy.to_kube(), "export": {"policy": "best"}}
     second = order(make_order, "dqn", evaluation=evaluation, **begun)
     run(second, Place(), 1)
-    manifest = DirectoryStore(tmp_path, second.job).manifest()
-    assert manifest is not None
-    assert manifest.while_training is not None
-    assert (manifest.while_training.best_step, manifest.while_training.exported) == (0, "best")
-    exported, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
+    proof = DirectoryStore(tmp_path, second.job).proof()
+    assert proof is not None
+    assert proof.while_training is not None
+    assert (proof.while_training.best_step, proof.while_training.exported) == (0, "best")
+    exported, _ = read(Path(urlsplit(proof.artifact_uri).path).read_bytes())
     assert all(np.array_equal(array, exported[name]) for name, array in acting(giver, second).items())
 
 
@@ -244,9 +244,9 @@ def test_meta_learned_weights_are_judged_and_kept_as_they_are_exported_adapted(
     evaluation = {"episodes": 4, "whileTraining": {"everySteps": 480, "episodes": 4, "patience": patience}}
     ordered = order(make_order, "maml", evaluation=evaluation, steps=3000, export={"policy": "best"})
     run(ordered, Place(), 1)
-    manifest = DirectoryStore(tmp_path, ordered.job).manifest()
-    assert manifest is not None
-    exported, _ = read(Path(urlsplit(manifest.artifact_uri).path).read_bytes())
+    proof = DirectoryStore(tmp_path, ordered.job).proof()
+    assert proof is not None
+    exported, _ = read(Path(urlsplit(proof.artifact_uri).path).read_bytes())
     assert all(np.allclose(array, exported[name]) for name, array in judged[1].items()), "the best, adapted"
 
 

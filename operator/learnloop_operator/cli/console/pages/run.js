@@ -28,7 +28,7 @@ export function run(redraw, namespace, name) {
       card("the serving policy", interval(now.baseline) || "–", now.baseline ? "on the same episodes" : ""),
       card("algorithm", job.spec.algorithm, `attempt ${now.attempts ?? 0}${now.preemptions ? `, ${now.preemptions} preemptions` : ""}`)),
     h("h2", null, "Curves"),
-    whileTraining(report.value?.manifest?.while_training),
+    whileTraining(report.value?.proof?.while_training),
     points.length > 1 || (points.length && !ended) ? lines({ label: `Mean return of training episodes against steps; now ${figure(points.at(-1).y)}`, time: false, xName: "steps",
       series: [{ name: "mean return of training episodes, with its 95 % interval, since this page was opened", points: points.map((p) => ({ x: p.step, y: p.y, low: p.low, high: p.high })) }] }) : ended ? null : h("p", { class: "quiet" }, "No training episode has ended yet."),
     h("div", { class: "cards" }, Object.entries(figures).map(([label, series]) => h("div", { class: "card" }, h("span", null, label.replaceAll("_", " ")), h("b", null, figure(series.at(-1).y)),
@@ -37,7 +37,7 @@ export function run(redraw, namespace, name) {
     h("h2", null, "Gates"),
     table("Each gate", [["Gate", (item) => item.name], ["Says", (item) => badge(item.passed ? "passed" : "failed")], ["Why", (item) => item.message, "why"]], now.gates || [], "Gates are judged when the run has ended."),
     now.suite ? table("Evaluation suite", [["Dimension", (item) => item.dimension], ["IQM", (item) => figure(item.iqm), "figure"], ["Improvement", (item) => percent(item.improvement), "figure"], ["Figures", (item) => item.message, "why"]], now.suite.dimensions || []) : null,
-    proof(report.value?.manifest),
+    proven(report.value?.proof),
     h("h2", null, "Where it comes from"),
     table("Lineage", [["What", (item) => item[0]], ["Which", (item) => item[1], "why"]], [
       ["reward policy", now.lineage?.rewardPolicy && `${now.lineage.rewardPolicy} revision ${now.lineage.rewardPolicyRevision || "?"}`],
@@ -66,13 +66,13 @@ function whileTraining(record) {
     series: [{ name: `return of the same ${record.episodes} episodes, evaluated while training`, points: record.points.map((p) => ({ x: p.step, y: p.mean })) }] }) : null;
 }
 
-function proof(manifest) {
-  if (!manifest) return null;
-  const gain = manifest.difference;
-  return [h("h2", null, "Proof"), table("What the manifest proves", [["What", (item) => item[0]], ["Figures", (item) => item[1], "why"]], [
+function proven(proof) {
+  if (!proof) return null;
+  const gain = proof.difference;
+  return [h("h2", null, "Proof"), table("What was measured", [["What", (item) => item[0]], ["Figures", (item) => item[1], "why"]], [
     ["more than the serving policy", gain && `${figure(gain.value)} [${figure(gain.low)}, ${figure(gain.high)}], paired by episode`],
-    ["export against network", manifest.parity && `${percent(manifest.parity.action_agreement)} of actions agree on ${manifest.parity.observations} observations, largest difference ${manifest.parity.max_abs_difference}`],
-    ["began from", manifest.begun_from], ["shield", manifest.actions ? `replaced ${manifest.interventions} of ${manifest.actions} actions` : null],
-    ["versions", manifest.versions && text(manifest.versions)],
+    ["export against network", proof.parity && `${percent(proof.parity.action_agreement)} of actions agree on ${proof.parity.observations} observations, largest difference ${proof.parity.max_abs_difference}`],
+    ["began from", proof.begun_from], ["shield", proof.actions ? `replaced ${proof.interventions} of ${proof.actions} actions` : null],
+    ["versions", proof.versions && text(proof.versions)],
   ].filter((item) => item[1]))];
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from learnloop_operator.core.plan import Manifest
+from learnloop_operator.core.plan import KubeObject
 from learnloop_operator.core.times import stamp
 from learnloop_operator.training.backends import CONTAINERS, PYTORCH_JOB
 from learnloop_operator.training.gang_pods import rank_of
@@ -35,7 +35,7 @@ OWN |= {"volumeMounts": [{"name": "code", "mountPath": "/app"}], "imagePullPolic
 def rank() -> dict[str, Any]:
     wanted = spec(algorithm="custom", pod=OWN)
     request = RunRequest(job=resource(), spec=wanted, attempt=0, agent=None, baseline_uri=None, baseline_sha256=None)
-    manifest: Manifest = PYTORCH_JOB.render(request, DEFAULTS)
+    manifest: KubeObject = PYTORCH_JOB.render(request, DEFAULTS)
     return dict(manifest["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"])
 
 

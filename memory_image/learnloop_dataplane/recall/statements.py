@@ -1,7 +1,7 @@
 """Recognises what words of a question cannot find: standing instructions, preferences, and questions of another form.
 
-The rules are patterns in `kinds.toml`, of one sentence each, in a dozen languages. They prefer an ordinary statement: a
-wrong kind makes a memory 1.5 times as likely, a missed one leaves it as it is.
+The rules are patterns in `statements.toml`, of one sentence each, in a dozen languages. They prefer an ordinary
+statement: a wrong kind makes a memory 1.5 times as likely, a missed one leaves it as it is.
 """
 
 import re
@@ -108,7 +108,7 @@ def _plain(text: str) -> str:
 
 @cache
 def _patterns() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files(__package__).joinpath("statements.toml").read_text(encoding="utf-8"))
 
 
 @cache

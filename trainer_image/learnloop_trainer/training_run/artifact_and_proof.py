@@ -1,4 +1,4 @@
-"""The proof of every run: its artifact and what was measured of it, stored as a manifest."""
+"""The end of every run: its artifact is stored, then its proof."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 import learnloop_trainer
-from learnloop_api.wire.training import ExportedFormat, Manifest, Parity, Validated
+from learnloop_api.wire.training import ExportedFormat, Parity, Proof, Validated
 from learnloop_environments import own_code
 from learnloop_trainer.evaluation import difference, estimate
 from learnloop_trainer.saver_and_stopper import Run
@@ -27,8 +27,8 @@ Returns = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """Content of a manifest that only a kind of training can say: its artifact, and what was measured of it."""
+class Exported:
+    """An artifact, and the fields of its proof that only its kind of training can say."""
 
     body: bytes
     fields: Mapping[str, Any]
@@ -42,20 +42,20 @@ def versus(ours: Returns, others: Returns, seed: int) -> dict[str, Any]:
     return {"evaluation": evaluation, "baseline": baseline, "difference": difference(ours, others, seed)}
 
 
-def proven(run: Run, training: Training, validated: Validated | None, proof: Proof) -> Manifest:
-    """Store the artifact and its manifest, once the final checkpoint is durable.
+def proven(run: Run, training: Training, validated: Validated | None, made: Exported) -> Proof:
+    """Store the artifact and its proof, once the final checkpoint is durable.
 
-    Returns the manifest, already durable. `validated`: the evaluation along training.
+    Returns the proof, already durable. `validated`: the evaluation along training.
     """
     order, spec, store = run.order, run.order.spec, run.store
-    run.reporter.phase("exporting", "storing artifact and manifest")
+    run.reporter.phase("exporting", "storing artifact and proof")
     checkpoint = run.durable()
     by = order.reward_policy if spec.data.rewards == "policy" else None
     facts = {"engine": spec.trained_by, "world_size": run.group.place.size, "versions": versions()}
     if spec.trained_by == "trl":
         facts["versions"] = versions() | {name: version(name) for name in ("trl", "accelerate", "peft", "datasets")}
-    facts |= dict(proof.fields)
-    manifest = Manifest(
+    facts |= dict(made.fields)
+    proof = Proof(
         job=order.job,
         agent=order.agent,
         algorithm=spec.algorithm,
@@ -65,9 +65,9 @@ def proven(run: Run, training: Training, validated: Validated | None, proof: Pro
         total_steps=spec.total_steps,
         attempts=order.attempt + 1,
         recipe_sha256=recipe_sha256(order),
-        artifact_uri=store.put_artifact(proof.body),
-        artifact_sha256=digest(proof.body),
-        artifact_bytes=len(proof.body),
+        artifact_uri=store.put_artifact(made.body),
+        artifact_sha256=digest(made.body),
+        artifact_bytes=len(made.body),
         checkpoint_sha256=checkpoint,
         rewards=spec.data.rewards or "environment",
         reward_policy=None if by is None else by.name,
@@ -79,14 +79,14 @@ def proven(run: Run, training: Training, validated: Validated | None, proof: Pro
             ExportedFormat(
                 format=kind, uri=store.put_artifact(body), sha256=digest(body), size_bytes=len(body), parity=parity
             )
-            for kind, body, parity in proof.exports
+            for kind, body, parity in made.exports
         ],
         wall_seconds=max(0.0, time.time() - run.began),
         created_at=datetime.now(UTC),
         **facts,
     )
-    store.put_manifest(manifest)
-    return manifest
+    store.put_proof(proof)
+    return proof
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The proof of a TrainingJob before its model counts: manifest, parity, gates."""
+"""The proof of a TrainingJob before its model counts: proof, parity, gates."""
 
 import dataclasses
 from datetime import timedelta
@@ -8,7 +8,7 @@ import pytest
 
 from learnloop_api.wire.training import OffPolicy, Validated, ValidationPoint
 from learnloop_operator.core.plan import Plan
-from learnloop_operator.training.decide_run import MANIFEST_GRACE
+from learnloop_operator.training.decide_run import PROOF_GRACE
 from learnloop_operator.training.run_snapshot import BackendJob
 from testing.training.training_builders import (
     NOW,
@@ -31,43 +31,43 @@ def ended(attempt: int = 0) -> BackendJob:
 
 
 @pytest.mark.parametrize("state", ["active", "failed"])
-def test_a_manifest_proves_nothing_while_the_gang_runs_or_after_it_failed(state: str) -> None:
+def test_a_proof_proves_nothing_while_the_gang_runs_or_after_it_failed(state: str) -> None:
     record = run(beat=heartbeat(step=10), proof=proof())
     made = plan(situation({"attempts": 1}, job=job(state=state), ranks=ranks(), run=record))
     assert condition(made, "Trained")["status"] == "Unknown"
     assert condition(made, "Validated")["status"] == "Unknown"
 
 
-def test_a_manifest_without_a_gang_proves_nothing() -> None:
+def test_a_proof_without_a_gang_proves_nothing() -> None:
     made = plan(situation({"attempts": 1}, run=run(beat=heartbeat(), proof=proof())))
     assert condition(made, "Trained")["status"] == "Unknown"
 
 
-def test_a_manifest_of_another_attempt_proves_nothing() -> None:
-    late = dataclasses.replace(ended(1), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
+def test_a_proof_of_another_attempt_proves_nothing() -> None:
+    late = dataclasses.replace(ended(1), finished=NOW - timedelta(seconds=PROOF_GRACE + 1))
     made = plan(situation({"attempts": 2}, job=late, run=run(beat=heartbeat(1), proof=proof())))
     assert made.status["phase"] == "Restarting"
-    assert "the manifest is of attempt 1, the gang was attempt 2" in condition(made, "Ready")["message"]
+    assert "the proof is of attempt 1, the gang was attempt 2" in condition(made, "Ready")["message"]
 
 
 @pytest.mark.parametrize("uri", ["https://elsewhere.example/" + "a" * 64, f"learnloop://other/{'a' * 64}", "file:///a"])
-def test_a_manifest_of_an_artifact_that_is_not_the_data_planes_own_is_rejected(uri: str) -> None:
+def test_a_proof_of_an_artifact_that_is_not_the_data_planes_own_is_rejected(uri: str) -> None:
     made = plan(situation({"attempts": 1}, job=ended(), run=run(beat=heartbeat(), proof=proof(artifact_uri=uri))))
     assert (made.status["phase"], reason(made)) == ("Failed", "ProofRejected")
     assert "push it to the data plane" in condition(made, "Ready")["message"]
 
 
-def test_succeeded_pods_without_a_manifest_are_not_trained() -> None:
-    ended = job(state="succeeded", finished=NOW - timedelta(seconds=MANIFEST_GRACE - 1))
+def test_succeeded_pods_without_a_proof_are_not_trained() -> None:
+    ended = job(state="succeeded", finished=NOW - timedelta(seconds=PROOF_GRACE - 1))
     patient = plan(situation({"attempts": 1}, job=ended, run=run(beat=heartbeat())))
     assert reason(patient) == "AwaitingProof"
-    late = dataclasses.replace(ended, finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
+    late = dataclasses.replace(ended, finished=NOW - timedelta(seconds=PROOF_GRACE + 1))
     made = plan(situation({"attempts": 1}, job=late, run=run(beat=heartbeat())))
     assert made.status["phase"] == "Restarting"
     assert condition(made, "Trained")["status"] == "Unknown"
 
 
-def test_a_verified_manifest_validates_the_model() -> None:
+def test_a_verified_proof_validates_the_model() -> None:
     made = plan(situation({"attempts": 1}, job=ended(), run=run(beat=heartbeat(step=1000), proof=proof())))
     assert made.status["phase"] == "Validated"
     assert {item["type"]: item["status"] for item in made.status["conditions"]} == {
@@ -83,7 +83,7 @@ def test_a_verified_manifest_validates_the_model() -> None:
 
 
 @pytest.mark.parametrize("change", [{"step": 999}, {"job": "other"}, {"algorithm": "dqn"}])
-def test_a_manifest_of_something_else_or_half_done_is_no_proof(change: dict[str, object]) -> None:
+def test_a_proof_of_something_else_or_half_done_is_no_proof(change: dict[str, object]) -> None:
     made = plan(
         situation({"attempts": 1}, job=ended(), ranks=ranks(), run=run(beat=heartbeat(), proof=proof(**change)))
     )
@@ -132,17 +132,17 @@ LOG = OffPolicy(discount=0.99, episodes=200, verdict=True)
 @pytest.mark.parametrize(
     ("logged", "claims", "words"),
     [
-        (True, {"environment": SPACES}, "proves by played episodes, the spec asks for a log"),
-        (False, {"off_policy": LOG}, "proves by a log, the spec asks for played episodes"),
+        (True, {"environment": SPACES}, "is by played episodes, the spec asks for a log"),
+        (False, {"off_policy": LOG}, "is by a log, the spec asks for played episodes"),
     ],
 )
 def test_a_proof_of_another_kind_than_the_spec_asks_for_proves_nothing(
     logged: bool, claims: dict[str, Any], words: str
 ) -> None:
     wanted = spec(algorithm="cql", data={"spaces": SPACES}) if logged else spec()
-    late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
-    manifest = proof(algorithm=wanted.algorithm, **claims)
-    made = plan(situation({"attempts": 1}, spec=wanted, job=late, run=run(beat=heartbeat(), proof=manifest)))
+    late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=PROOF_GRACE + 1))
+    handed_in = proof(algorithm=wanted.algorithm, **claims)
+    made = plan(situation({"attempts": 1}, spec=wanted, job=late, run=run(beat=heartbeat(), proof=handed_in)))
     assert made.status["phase"] == "Restarting"
     assert words in condition(made, "Ready")["message"]
 
@@ -162,7 +162,7 @@ def test_a_run_without_an_environment_serves_only_where_its_log_gives_a_verdict(
 def test_a_run_that_patience_ended_is_whole_where_the_spec_has_patience(patience: int | None) -> None:
     wanted = spec(evaluation={"whileTraining": {"patience": patience}})
     validated = Validated(episodes=20, points=[ValidationPoint(step=400, mean=3.0)], exported="last", ended_early=True)
-    manifest = proof(step=400, while_training=validated)
-    late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=MANIFEST_GRACE + 1))
-    made = plan(situation({"attempts": 1}, spec=wanted, job=late, run=run(beat=heartbeat(), proof=manifest)))
+    handed_in = proof(step=400, while_training=validated)
+    late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=PROOF_GRACE + 1))
+    made = plan(situation({"attempts": 1}, spec=wanted, job=late, run=run(beat=heartbeat(), proof=handed_in)))
     assert made.status["phase"] == ("Restarting" if patience is None else "Validated")

@@ -19,7 +19,7 @@ from learnloop_environments.randomness import Purpose, generator
 from learnloop_environments.spaces import MASKED, Bounds, Observations, VectorEnvironment
 from learnloop_trainer import algorithms, errors, recordings, safety, training_order
 from learnloop_trainer.algorithms import base as traits
-from learnloop_trainer.export.graph import Deviation, build
+from learnloop_trainer.export.onnx_graph import Deviation, build
 from learnloop_trainer.neural import networks, observation_normalisation
 
 FIELD = "spec.export.behaviour"

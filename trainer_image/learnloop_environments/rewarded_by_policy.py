@@ -91,11 +91,11 @@ class Rewarded(wrappers.Seeing):
 
     def _compare(self, actions: NDArray[Any]) -> None:
         """Count how far each action is from the one before in its episode."""
-        done = np.asarray(actions, dtype=np.float64)
+        taken = np.asarray(actions, dtype=np.float64)
         if self._before is not None:
             for number in np.flatnonzero(self._steps):
-                self._changed[number] += components.change(*(_plain(side[number]) for side in (self._before, done)))
-        self._before = done.copy()
+                self._changed[number] += components.change(*(_plain(side[number]) for side in (self._before, taken)))
+        self._before = taken.copy()
 
     def _potential(self, seen: Observations) -> NDArray[np.float64]:
         """As reward_rules.step_terms.potential, of all environments [n], or of a team [n, agents]."""

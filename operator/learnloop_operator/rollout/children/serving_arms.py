@@ -7,7 +7,7 @@ from learnloop_api import names
 from learnloop_api.kinds.base import PodOptions
 from learnloop_api.wire.routing import ROUTING_KEY, RoutingTable, arm_name, episodes_secret, routing_config_map
 from learnloop_operator.core import pod_templates, pod_trouble, times
-from learnloop_operator.core.plan import Manifest, child, controller_uid, standard_labels
+from learnloop_operator.core.plan import KubeObject, child, controller_uid, standard_labels
 from learnloop_operator.rollout.children import language_pods, routing_table
 from learnloop_operator.rollout.judging.shadow import only_stable_answers
 from learnloop_operator.rollout.model.rollout_state import ArmState, State
@@ -36,7 +36,7 @@ def labels(snapshot: Snapshot, revision: str | None = None) -> dict[str, str]:
     return standard_labels(COMPONENT, extra)
 
 
-def access(snapshot: Snapshot, accounts: set[str]) -> list[Manifest]:
+def access(snapshot: Snapshot, accounts: set[str]) -> list[KubeObject]:
     """The servers' own account, and the right to watch one ConfigMap by name for every account they run as."""
     own = policy_account(snapshot.name)
     marks = labels(snapshot)
@@ -75,7 +75,7 @@ def access(snapshot: Snapshot, accounts: set[str]) -> list[Manifest]:
     ]
 
 
-def episode_key(snapshot: Snapshot) -> Manifest:
+def episode_key(snapshot: Snapshot) -> KubeObject:
     """The Secret that every arm's pods mount, made once: episodes opened under another key do not count."""
     return child(
         snapshot.object,
@@ -88,7 +88,7 @@ def episode_key(snapshot: Snapshot) -> Manifest:
     )
 
 
-def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
+def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> KubeObject:
     """The ConfigMap: table and verdict in one write."""
     return child(
         snapshot.object,
@@ -101,7 +101,7 @@ def routing(snapshot: Snapshot, state: State, table: RoutingTable) -> Manifest:
     )
 
 
-def entry_service(snapshot: Snapshot, state: State) -> Manifest:
+def entry_service(snapshot: Snapshot, state: State) -> KubeObject:
     """The address users know. service mode: every arm's pods answer there and draw the arm by the table. gateway
     mode: the Gateway draws, so callers that bypass it get the stable arm. So does everybody while the canary is in
     shadow: clients that know no episodes are answered by whichever pod they reach."""
@@ -109,12 +109,12 @@ def entry_service(snapshot: Snapshot, state: State) -> Manifest:
     return _service(snapshot, snapshot.name, None, state.stable.revision if alone and state.stable else None)
 
 
-def arm_service(snapshot: Snapshot, revision: str) -> Manifest:
+def arm_service(snapshot: Snapshot, revision: str) -> KubeObject:
     """One arm's own address."""
     return _service(snapshot, arm_name(snapshot.name, revision), revision, revision)
 
 
-def _service(snapshot: Snapshot, name: str, revision: str | None, selected: str | None) -> Manifest:
+def _service(snapshot: Snapshot, name: str, revision: str | None, selected: str | None) -> KubeObject:
     selector = {names.LABEL_DEPLOYMENT: snapshot.name, names.LABEL_COMPONENT: COMPONENT}
     if selected:
         selector[names.LABEL_REVISION] = selected
@@ -141,7 +141,7 @@ def spoken_options(snapshot: Snapshot, revision: str) -> Spoken | None:
     return arm.spoken if arm and arm.pod is not None else spoken_by(snapshot.spec)
 
 
-def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest:
+def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> KubeObject:
     """One arm's pods. Nothing in it depends on the arm's role: promotion and rollback restart no pod."""
     options = pod_options(snapshot, arm.revision)
     marks = labels(snapshot, arm.revision)
@@ -181,7 +181,7 @@ def arm_deployment(snapshot: Snapshot, arm: ArmState, replicas: int) -> Manifest
     )
 
 
-def _key_volume(snapshot: Snapshot) -> Manifest:
+def _key_volume(snapshot: Snapshot) -> KubeObject:
     """Readable for the pod's own group alone."""
     items = [{"key": names.EPISODE_KEY, "path": names.EPISODE_KEY}]
     source = {"secretName": episodes_secret(snapshot.name), "items": items, "defaultMode": 0o440}
@@ -195,7 +195,7 @@ def _identity(arm: ArmState, options: PodOptions, spoken: Spoken | None) -> str:
 
 
 def _main(snapshot: Snapshot, arm: ArmState) -> pod_templates.Main:
-    def probe(path: str, period: int, failures: int) -> Manifest:
+    def probe(path: str, period: int, failures: int) -> KubeObject:
         return {
             "httpGet": pod_templates.http_get(path, tls=snapshot.scheme == "https", port="metrics"),
             "periodSeconds": period,
@@ -203,7 +203,7 @@ def _main(snapshot: Snapshot, arm: ArmState) -> pod_templates.Main:
             "failureThreshold": failures,
         }
 
-    env: dict[str, str | Manifest] = {
+    env: dict[str, str | KubeObject] = {
         "LEARNLOOP_MODEL_DEPLOYMENT": snapshot.name,
         "LEARNLOOP_REVISION": arm.revision,
         "LEARNLOOP_MODEL_URI": arm.model.uri,
@@ -243,9 +243,9 @@ def _main(snapshot: Snapshot, arm: ArmState) -> pod_templates.Main:
 # Reads arms out of live Deployments and pods. Whatever is missing or odd in them reads as 'not ready'.
 
 
-def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str, LiveArm]:
+def arms(deployments: Iterable[KubeObject], pods: Iterable[KubeObject]) -> dict[str, LiveArm]:
     """Arms by revision, as their Deployments and pods have them."""
-    by_revision: dict[str, list[Manifest]] = {}
+    by_revision: dict[str, list[KubeObject]] = {}
     for pod in pods:
         by_revision.setdefault(revision_label(pod), []).append(pod)
     return {
@@ -255,7 +255,7 @@ def arms(deployments: Iterable[Manifest], pods: Iterable[Manifest]) -> dict[str,
     }
 
 
-def _arm(deployment: Manifest, pods: list[Manifest]) -> LiveArm:
+def _arm(deployment: KubeObject, pods: list[KubeObject]) -> LiveArm:
     status = deployment.get("status") or {}
     model, options, spoken = _observed_identity(deployment)
     return LiveArm(
@@ -270,7 +270,7 @@ def _arm(deployment: Manifest, pods: list[Manifest]) -> LiveArm:
     )
 
 
-def _message(deployment: Manifest, pods: list[Manifest]) -> str:
+def _message(deployment: KubeObject, pods: list[KubeObject]) -> str:
     """The pod's own last sentence first, then why it could not start, then why there is none."""
     newest_first = sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), reverse=True)
     for read in (pod_trouble.last_words, pod_trouble.held_up):
@@ -280,15 +280,15 @@ def _message(deployment: Manifest, pods: list[Manifest]) -> str:
     return pod_trouble.creation_trouble(deployment)
 
 
-def _containers(pod: Manifest) -> list[Manifest]:
+def _containers(pod: KubeObject) -> list[KubeObject]:
     return pod_trouble.containers(pod.get("status") or {})
 
 
-def revision_label(item: Manifest) -> str:
+def revision_label(item: KubeObject) -> str:
     return str((item["metadata"].get("labels") or {}).get(names.LABEL_REVISION, ""))
 
 
-def _observed_identity(deployment: Manifest) -> tuple[Model | None, PodOptions | None, Spoken | None]:
+def _observed_identity(deployment: KubeObject) -> tuple[Model | None, PodOptions | None, Spoken | None]:
     text = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_ARM)
     try:
         body = json.loads(text or "null")
@@ -300,8 +300,8 @@ def _observed_identity(deployment: Manifest) -> tuple[Model | None, PodOptions |
 
 
 def pods_of_arms(
-    pods: Iterable[Manifest], replica_sets: Iterable[Manifest], children: Iterable[Manifest]
-) -> list[Manifest]:
+    pods: Iterable[KubeObject], replica_sets: Iterable[KubeObject], children: Iterable[KubeObject]
+) -> list[KubeObject]:
     """Those that the arms' own Deployments made. A stranger's pod may carry all labels of an arm.
 
     Without any ReplicaSet of theirs, no controller of Deployments has looked at the arms yet, and labels decide.

@@ -20,7 +20,7 @@ import yaml
 from bench.adversary.finding import Finding
 from bench.adversary.rig import ATTACKER, VICTIM
 from learnloop_api import names
-from learnloop_api.wire.training import Heartbeat, Manifest
+from learnloop_api.wire.training import Heartbeat, Proof
 from testing.servers.data_plane_process import Product, postgres
 from testing.servers.kube_api_server import api_server
 from testing.training.training_builders import heartbeat, proof
@@ -86,9 +86,9 @@ async def _attacked(port: int, callers: dict[str, str], reports: int, rng: rando
             async with places:
                 who = rng.choice([*callers, "rank of another attempt", "altered token"])
                 if who == "rank of another attempt":
-                    call, token = rng.choice([_beat, _manifest])(rng, attempt=rng.randrange(1, 50)), rank
+                    call, token = rng.choice([_beat, _proof])(rng, attempt=rng.randrange(1, 50)), rank
                 else:
-                    call = rng.choice([_beat, _manifest, _checkpoint])(rng, attempt=0)
+                    call = rng.choice([_beat, _proof, _checkpoint])(rng, attempt=0)
                     token = _altered(rank, rng) if who == "altered token" else callers[who]
                 if rng.random() < 0.3:
                     call[2][names.HEADER_NAMESPACE] = VICTIM
@@ -104,7 +104,7 @@ async def _attacked(port: int, callers: dict[str, str], reports: int, rng: rando
             finding.breaches.append(
                 f"the run said {json.dumps(before)[:200]} before and {json.dumps(after)[:200]} after"
             )
-        ended = await sent(_manifest(rng, attempt=0), rank)
+        ended = await sent(_proof(rng, attempt=0), rank)
         if not ended.is_success:
             finding.breaches.append(
                 f"the true rank was refused after the attack: {ended.status_code} {ended.text[:100]}"
@@ -196,11 +196,11 @@ def _beat(rng: random.Random, attempt: int) -> Call:
     return "PUT", f"/api/v1/training/runs/{RUN}/heartbeat", {}, body.model_dump_json().encode()
 
 
-def _manifest(rng: random.Random, attempt: int) -> Call:
+def _proof(rng: random.Random, attempt: int) -> Call:
     digest = hashlib.sha256(rng.randbytes(8)).hexdigest()
     claims = {"artifact_sha256": digest, "artifact_uri": f"learnloop://{VICTIM}/{digest}", "attempts": attempt + 1}
-    body: Manifest = proof(job=RUN, **claims)
-    return "PUT", f"/api/v1/training/runs/{RUN}/manifest", {}, body.model_dump_json().encode()
+    body: Proof = proof(job=RUN, **claims)
+    return "PUT", f"/api/v1/training/runs/{RUN}/proof", {}, body.model_dump_json().encode()
 
 
 def _checkpoint(rng: random.Random, attempt: int) -> Call:

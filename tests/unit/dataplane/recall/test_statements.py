@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.recall.kinds import Form, Kind, asks, form_of, kind_of
 from learnloop_dataplane.recall.questions import question_of
-from learnloop_dataplane.recall.ranking import in_force
+from learnloop_dataplane.recall.ranking import standing_kinds
+from learnloop_dataplane.recall.statements import Form, Kind, asks, form_of, kind_of
 
 from .test_ranking import ANALYZER, memories
 
@@ -49,7 +49,7 @@ def test_only_an_order_to_forget_everything_ends_everything() -> None:
 def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdrawal: str, other: str) -> None:
     for speaker in ("user", "", "Eve"):  # without a speaker, it is everybody's
         contents = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
-        kinds = in_force(contents, question_of("", ANALYZER).withdrawing).tolist()
+        kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
         assert kinds[0] == (kind_of(rule) if speaker == "Eve" else Kind.STATEMENT)
         assert kinds[1] == kind_of(other, "user") != Kind.STATEMENT
 
@@ -57,7 +57,7 @@ def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdraw
 def test_a_new_instruction_holds_beside_the_withdrawal_of_another() -> None:
     texts = ("Always cite sources.", "You no longer need to cite sources. From now on, answer in English.")
     contents = memories([("", "user", text) for text in (*texts, texts[0])])
-    kinds = in_force(contents, question_of("", ANALYZER).withdrawing).tolist()
+    kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
     assert kinds == [Kind.STATEMENT, Kind.INSTRUCTION, Kind.INSTRUCTION]
 
 
@@ -67,7 +67,7 @@ def test_a_speakers_name_is_no_subject_and_a_reset_ends_that_speakers_instructio
     resets = ("Ignore all my rules.", "すべての指示を忘れてください。", "تجاهل كل تعليماتي.", "मेरे सभी निर्देश भूल जाओ।")
     for last, kind in (("You can stop it.", Kind.INSTRUCTION), *((text, Kind.STATEMENT) for text in resets)):
         given = memories([("", *each) for each in (*statements, (speaker, last))])
-        kinds = in_force(given, question_of("", ANALYZER).withdrawing).tolist()
+        kinds = standing_kinds(given, question_of("", ANALYZER).withdrawing).tolist()
         assert kinds[:3] == [kind, Kind.INSTRUCTION, Kind.PREFERENCE]
 
 
@@ -78,7 +78,7 @@ def test_thousands_of_statements_are_compared_in_little_memory() -> None:
         [("", "", f"{('I prefer', 'I no longer want')[place % 2]} {text}") for place, text in enumerate(texts)]
     )
     tracemalloc.start()
-    in_force(contents, question_of("", ANALYZER).withdrawing)
+    standing_kinds(contents, question_of("", ANALYZER).withdrawing)
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
 

@@ -1,0 +1,89 @@
+"""Since when Prometheus is asked about each arm, and from which sample on a step counts.
+
+A step counts the episodes that ended in it, not those that were merely seen in it first. Prometheus learns of an
+episode when it scrapes next. Whatever ended just before a step began shows up after it, so a step's count starts from a
+sample that was taken when the step had begun. What ended between the two counts for neither: the mistake is on the
+careful side, and no longer than one scrape.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from learnloop_operator.core import times
+from learnloop_operator.rollout.evidence import ArmEvidence, Window
+from learnloop_operator.rollout.model.experiment_state import ExperimentState
+from learnloop_operator.rollout.model.rollout_state import State
+from learnloop_operator.rollout.model.snapshot import Snapshot
+
+SHORTEST = 15.0
+"""Seconds: `increase` needs two scrapes inside the window."""
+STAMP = timedelta(seconds=1)
+"""A step's beginning is on record in whole seconds, rounded down."""
+SOON = 1.0
+"""Seconds until the next look while a step waits for its first sample."""
+
+
+def begun(state: State) -> int | None:
+    """The base of a step that begins now; None where it has to be taken from a later sample. A canary that never had
+    a weight has no episodes that could still show up."""
+    return state.step_base if state.weight == 0 else None
+
+
+def settled(state: State, canary: ArmEvidence | None) -> State:
+    """The state with the step's base, as soon as every pod was scraped in this step. A count that shrank (pods that
+    left) takes the base along; an older sample, of the other one of two Prometheus servers, does not."""
+    total = canary.episodes if canary else 0
+    if state.step_base is not None and state.step_base <= total:
+        return state
+    began = times.parse(state.step_started_at)
+    if began is not None and (canary is None or canary.seen_at is None or canary.seen_at < began + STAMP):
+        return state
+    return replace(state, step_base=total)
+
+
+def windows(snapshot: Snapshot, state: State) -> tuple[Window, ...]:
+    """While a canary is out both arms are compared over the whole rollout: at 100 % stable has no fresh episodes left.
+    A guarded arm is watched since its promotion, against the old arm's figures of the rollout. An arm in shadow plays
+    no episodes."""
+    if shadow_window(snapshot, state) is not None:
+        return ()
+    if state.stable and not state.canary and state.experiment and state.experiment.running:
+        return _of_experiment(snapshot, state.stable.revision, state.experiment)
+    since_rollout = _seconds(state.rollout_started_at, snapshot)
+    if state.stable and state.canary:
+        # Asked before the first weight too: without a source of evidence the canary gets no episode.
+        return Window(state.canary.revision, since_rollout), Window(state.stable.revision, since_rollout)
+    if state.stable and state.previous:
+        return (
+            Window(state.stable.revision, _seconds(state.promoted_at, snapshot)),
+            Window(state.previous.revision, since_rollout),
+        )
+    return ()
+
+
+def young(snapshot: Snapshot, state: State) -> bool:
+    """For its first seconds Prometheus' window also covers an earlier rollout of this revision, which may have failed:
+    only the fast lane may roll back then."""
+    return times.seconds_since(state.rollout_started_at, snapshot.now) < SHORTEST
+
+
+def _of_experiment(snapshot: Snapshot, stable: str, trial: ExperimentState) -> tuple[Window, ...]:
+    """All arms since they began to play."""
+    if trial.phase == "Starting":
+        return ()
+    seconds = _seconds(trial.started_at, snapshot)
+    revisions = (stable, *(player.model.revision for player in trial.challengers()))
+    return tuple(Window(revision, seconds) for revision in revisions)
+
+
+def shadow_window(snapshot: Snapshot, state: State) -> Window | None:
+    """While a canary is in shadow: its copies since the step began."""
+    if state.canary is None or state.step is None or state.weight:
+        return None
+    if snapshot.spec.rollout.steps[state.step].shadow is None:
+        return None
+    return Window(state.canary.revision, _seconds(state.step_started_at, snapshot))
+
+
+def _seconds(since: str | None, snapshot: Snapshot) -> int:
+    return int(max(SHORTEST, times.seconds_since(since, snapshot.now)))
