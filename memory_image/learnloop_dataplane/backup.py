@@ -208,7 +208,8 @@ async def restore_artifacts(backup: Path, folder: Folder, blobs: Blobs) -> int:
             raise BackupError(f"{source} is missing: copy the folder blobs again")
         if digest(source) != sha256:
             raise BackupError(f"{source} was changed: its SHA-256 differs; take it from another copy")
-        await blobs.put(key, source)
+        with source.open("rb") as content:
+            await blobs.put(key, content)
     return len(wanted)
 
 

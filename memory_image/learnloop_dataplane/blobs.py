@@ -1,18 +1,19 @@
 """The artifact store: artifacts and checkpoints in a directory or an S3 bucket, by obstore.
 
-Uploads are spooled to a temporary file while their digest is computed. A matching one is put under its final key in one
-step: no reader sees part of a blob, and a crash leaves at most a spool file.
+An upload is in a file without a name while its digest is computed. A matching one is put under its final key in one
+step: no reader sees part of a blob.
 """
 
 import asyncio
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
@@ -22,6 +23,8 @@ from learnloop_dataplane.errors import ApiError, Invalid, Unavailable
 
 CHUNK = 2**20
 IDLE_SECONDS = 30.0
+UNFINISHED_SECONDS = 600.0
+"""Since its last byte: another process may be writing a younger file."""
 MISSING = (NotFoundError, FileNotFoundError)
 
 
@@ -43,16 +46,10 @@ class Blobs:
         else:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._store = LocalStore(self._folder)
-        # On the pod's own disk: on a volume of the artifacts, deleted bytes could be read after encryption.
-        self._spool = tempfile.TemporaryDirectory(prefix="learnloop-uploads-")
-        self.spool = Path(self._spool.name)
 
-    def close(self) -> None:
-        """Deletes what uploads left on this disk."""
-        self._spool.cleanup()
-
-    async def put(self, key: str, file: Path) -> None:
-        """Stores a complete, verified file. Raises Unavailable."""
+    async def put(self, key: str, file: BinaryIO) -> None:
+        """Stores a complete, verified file, from its beginning. Raises Unavailable."""
+        file.seek(0)
         await self._call(obstore.put_async(self._store, key, file))
         if self._folder is not None:
             await _disk(_sync, self._folder / key)
@@ -74,6 +71,15 @@ class Blobs:
         """The keys of all blobs below `prefix`, which is empty or ends in a slash. Raises Unavailable."""
         listed: list[str] = await self._call(self._listed(prefix))
         return listed
+
+    async def sweep(self) -> None:
+        """Deletes from a folder what killed processes left half written: KEY#NUMBER, which is never listed.
+
+        Raises:
+            Unavailable: some may be left.
+        """
+        if self._folder is not None:
+            await _disk(_delete_unfinished, self._folder)
 
     async def _listed(self, prefix: str) -> list[str]:
         return [item["path"] async for page in obstore.list(self._store, prefix or None) for item in page]
@@ -100,6 +106,13 @@ async def _chunks(stream: Any) -> AsyncIterator[bytes]:
         yield bytes(chunk)
 
 
+def _delete_unfinished(folder: Path) -> None:
+    for path in folder.rglob("*#*"):
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < time.time() - UNFINISHED_SECONDS:
+                path.unlink()
+
+
 def _sync(path: Path) -> None:
     """Makes a file and its name survive a power cut."""
     for name in (path, path.parent):
@@ -114,25 +127,23 @@ def _sync(path: Path) -> None:
 class Spooled:
     """A complete upload with the announced digest."""
 
-    path: Path
+    file: BinaryIO
     sha256: str
     size: int
 
 
 @asynccontextmanager
-async def spooled(body: AsyncIterator[bytes], store: "Blobs", *, sha256: str, max_bytes: int) -> AsyncIterator[Spooled]:
-    """Receives an upload into a temporary file, which is deleted afterwards.
+async def spooled(body: AsyncIterator[bytes], *, sha256: str, max_bytes: int) -> AsyncIterator[Spooled]:
+    """Receives an upload into a temporary file, whose space is free once this process closes it or is killed.
 
     Raises:
         ApiError: 413, more than max_bytes; 408, the sender stalls for 30 s.
         Invalid: the digest differs from `sha256`, or the body is empty.
         Unavailable: the disk is full or gone.
     """
-    handle, name = await _disk(tempfile.mkstemp, dir=store.spool, prefix="upload-")
-    path = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            digest, size = await _receive(body, file, max_bytes)
+    # On the pod's own disk: on a volume of the artifacts, deleted bytes could be read after encryption.
+    with await _disk(tempfile.TemporaryFile) as file:
+        digest, size = await _receive(body, file, max_bytes)
         if size == 0:
             raise Invalid("the body is empty; send the bytes of the file", field="body")
         if digest != sha256:
@@ -141,10 +152,8 @@ async def spooled(body: AsyncIterator[bytes], store: "Blobs", *, sha256: str, ma
                 field="x-learnloop-sha256",
                 value=sha256,
             )
-        yield Spooled(path, digest, size)
-    finally:
-        with suppress(FileNotFoundError):
-            path.unlink()
+        file.seek(0)
+        yield Spooled(file, digest, size)
 
 
 async def _receive(body: AsyncIterator[bytes], file: Any, max_bytes: int) -> tuple[str, int]:

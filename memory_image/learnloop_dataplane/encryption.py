@@ -6,11 +6,10 @@ import binascii
 import hmac
 import os
 import struct
+import tempfile
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-from uuid import uuid4
 
 import orjson
 
@@ -199,16 +198,14 @@ class SealedBlobs(blobs.Blobs):
         super().__init__(url)
         self._keys = keys
 
-    async def put(self, key: str, file: Path) -> None:
+    async def put(self, key: str, file: BinaryIO) -> None:
         data_key = await self._keys.of_namespace(_namespace(key))
-        target = self.spool / f"sealed-{uuid4()}"
         try:
-            await asyncio.to_thread(_seal, file, target, data_key, key)
-            await super().put(key, target)
+            with tempfile.TemporaryFile() as target:
+                await asyncio.to_thread(_seal, file, target, data_key, key)
+                await super().put(key, target)
         except OSError as error:
             raise errors.Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
-        finally:
-            target.unlink(missing_ok=True)
 
     async def open(self, key: str) -> AsyncIterator[bytes] | None:
         """See Blobs. Raises Damaged for a changed envelope."""
@@ -230,9 +227,9 @@ def _namespace(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _seal(source: Path, target: Path, data_key: DataKey, context: str) -> None:
-    with source.open("rb") as plain, target.open("wb") as file:
-        file.writelines(sealed(_chunks(plain), data_key, context))
+def _seal(source: BinaryIO, target: BinaryIO, data_key: DataKey, context: str) -> None:
+    source.seek(0)
+    target.writelines(sealed(_chunks(source), data_key, context))
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:

@@ -82,16 +82,19 @@ class Product:
         """Its address. A certificate for localhost will do."""
         return f"https://localhost:{self.port}" if self.tls else f"http://127.0.0.1:{self.port}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
     def rss_mib(self) -> float:
         """Resident memory of the process."""
-        assert self._process
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def cpu_seconds(self) -> float:
         """User and system time of the process so far."""
-        assert self._process
-        return _cpu_seconds(str(self._process.pid))
+        return _cpu_seconds(str(self.pid))
 
     def backends_cpu_seconds(self) -> float:
         """The same of all backends of the PostgreSQL this process is connected to, as children of its postmaster, and

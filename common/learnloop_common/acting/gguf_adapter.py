@@ -5,7 +5,6 @@ Needs the package gguf, which the trainer's and the serving image have.
 
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,9 +32,8 @@ def gguf_adapter(arrays: Arrays, config: Mapping[str, Any], alpha: float) -> byt
         return None
     model = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == GGUF_NAMES[architecture])
     called = gguf.get_tensor_name_map(model, int(config["num_hidden_layers"]))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "adapter.gguf"
-        writer = gguf.GGUFWriter(path, GGUF_NAMES[architecture])
+    with tempfile.TemporaryFile() as file:  # without a name: a process that is killed here leaves nothing
+        writer = gguf.GGUFWriter(f"/proc/self/fd/{file.fileno()}", GGUF_NAMES[architecture])
         writer.add_type(gguf.GGUFType.ADAPTER)
         writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
         writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, float(alpha))
@@ -52,7 +50,7 @@ def gguf_adapter(arrays: Arrays, config: Mapping[str, Any], alpha: float) -> byt
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        return path.read_bytes()
+        return file.read()
 
 
 def _turned(second: NDArray[np.float32], stem: str, config: Mapping[str, Any]) -> NDArray[np.float32]:

@@ -144,5 +144,3 @@ class DataPlane:
         for store in (shared.bus, shared.warehouse, shared.kube, shared.db):
             if store is not None:
                 await store.close()
-        for blobs in {shared.blobs, shared.plain_blobs}:
-            blobs.close()

@@ -185,6 +185,7 @@ class ExperienceParts:
 
 
 STORES_SECONDS = 10.0  # between two looks at what nothing else may ask for long
+SWEEP_SECONDS = 3600.0
 
 
 class TrainingParts:
@@ -205,6 +206,7 @@ class TrainingParts:
 
     def start(self) -> None:
         """Begins looking after the artifact store."""
+        self._shared.background.repeat(self._shared.plain_blobs.sweep, "unfinished uploads", pause=SWEEP_SECONDS)
         self._shared.background.repeat(self.artifacts.look, "artifact store", pause=STORES_SECONDS)
 
     def close(self) -> None:

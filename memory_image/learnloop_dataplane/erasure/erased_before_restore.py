@@ -1,14 +1,11 @@
 """Erasures on record outside the database: after an old backup is restored, they are made again."""
 
-import asyncio
-import os
+import io
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from urllib.parse import quote, unquote
 
-from learnloop_dataplane import blobs, errors
+from learnloop_dataplane import blobs
 from learnloop_dataplane.postgres.database import Database
 
 _KNOWN = "SELECT subject, erased_at FROM erasures WHERE namespace = $1"
@@ -16,6 +13,8 @@ _OUT = "SELECT user_hash FROM user_opt_outs WHERE namespace = $1"
 FOLDER = ".erasures"
 """No namespace begins with a dot."""
 OPTED_OUT = "opted-out"
+_RECORD = b"erased\n"
+"""Some stores keep no empty object."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,11 +42,13 @@ class LastingRecords:
         Raises:
             Unavailable: the store does not take it.
         """
-        await self._put(_key(namespace, subject, str((at - _EPOCH) // timedelta(microseconds=1))))
+        await self._store.put(
+            _key(namespace, subject, str((at - _EPOCH) // timedelta(microseconds=1))), io.BytesIO(_RECORD)
+        )
 
     async def opted_out(self, namespace: str, user: str) -> None:
         """Raises Unavailable."""
-        await self._put(_key(namespace, f"user/{user}", OPTED_OUT))
+        await self._store.put(_key(namespace, f"user/{user}", OPTED_OUT), io.BytesIO(_RECORD))
 
     async def opted_in(self, namespace: str, user: str) -> None:
         """Raises Unavailable."""
@@ -84,26 +85,7 @@ class LastingRecords:
             result.append((namespace, Recorded(erased, recorded.opted_out - out)))
         return result
 
-    async def _put(self, key: str) -> None:
-        try:
-            file = await asyncio.to_thread(_written, self._store.spool)
-        except OSError as error:
-            raise errors.Unavailable(f"the artifact store ({error.strerror})", retry_after=30) from error
-        try:
-            await self._store.put(key, file)
-        finally:
-            file.unlink(missing_ok=True)
-
 
 def _key(namespace: str, subject: str, what: str) -> str:
     kind, _, name = subject.partition("/")  # of folders of their own: no part of a path is over 255 bytes
     return f"{FOLDER}/{namespace}/{kind}/{quote(name, safe='')}/{what}"
-
-
-def _written(folder: Path) -> Path:
-    """A file that is not empty: some stores keep no empty object."""
-    with NamedTemporaryFile(dir=folder, prefix="erasure-", delete=False) as file:
-        file.write(b"erased\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return Path(file.name)

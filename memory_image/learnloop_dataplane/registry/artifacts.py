@@ -58,7 +58,7 @@ class Artifacts:
         self, chunks: AsyncIterator[bytes], sha256: str, max_bytes: int | None = None
     ) -> AbstractAsyncContextManager[Spooled]:
         """An upload in a file, as long as the context lasts, once its digest and size are checked; see `spooled`."""
-        return spooled(chunks, self._blobs, sha256=sha256, max_bytes=max_bytes or self._max_bytes)
+        return spooled(chunks, sha256=sha256, max_bytes=max_bytes or self._max_bytes)
 
     async def put(self, namespace: str, upload: Spooled) -> None:
         """Keeps a verified upload. The blob comes first: a row never points to nothing.
@@ -68,7 +68,7 @@ class Artifacts:
         """
         # Touched first: what is old and about to be deleted is either safe from here on, or already gone.
         await self.use(namespace, upload.sha256)
-        await self._blobs.put(artifact_key(namespace, upload.sha256), upload.path)
+        await self._blobs.put(artifact_key(namespace, upload.sha256), upload.file)
         async with self._db.session(namespace) as session:
             await session.insert(
                 experience_tables.Artifact(namespace=namespace, sha256=upload.sha256, size_bytes=upload.size)

@@ -170,7 +170,7 @@ class GateRecords:
             ApiError: 409, this Job has handed in another report.
             Unavailable: not kept; sending it again is safe.
         """
-        report, problem = read_report(await asyncio.to_thread(upload.path.read_bytes))
+        report, problem = read_report(await asyncio.to_thread(upload.file.read))
         await self._artifacts.put(namespace, upload)
         row = GateReportRow(
             namespace=namespace,

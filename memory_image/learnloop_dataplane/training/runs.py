@@ -118,7 +118,7 @@ class Runs:
         """
         identity = uuid7()
         key = _key(namespace, job, identity)
-        await self._blobs.put(key, upload.path)
+        await self._blobs.put(key, upload.file)
         try:
             async with self._db.session(namespace) as session:
                 run = await session.locked(TrainingRunRow(namespace=namespace, job=job))

@@ -1,7 +1,12 @@
 """Erasures on record in a store: records are found by namespace, and other files are skipped."""
 
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import obstore
+from obstore.store import LocalStore
 
 from learnloop_dataplane.blobs import Blobs
 from learnloop_dataplane.erasure.erased_before_restore import LastingRecords, Recorded
@@ -35,3 +40,17 @@ async def test_what_is_no_record_is_none_and_no_subject_leaves_its_folder(tmp_pa
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     assert set((await records.all())["team-a"].erased) == {"agent/../../x"}
+
+
+async def test_what_a_killed_process_left_half_written_is_deleted_once_nobody_writes_it(tmp_path: Path) -> None:
+    def content() -> Iterator[bytes]:
+        yield b"half"
+        for unfinished in tmp_path.glob("b*"):
+            for name, age in (("8", 3600), ("9", 0)):
+                (left := Path(f"{unfinished}{name}")).touch()
+                os.utime(left, (AT.timestamp(), left.stat().st_mtime - age))
+
+    obstore.put(LocalStore(tmp_path), "blob", content())
+    assert len(list(tmp_path.iterdir())) == 3
+    await Blobs(f"file://{tmp_path}").sweep()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["blob", "blob#19"]

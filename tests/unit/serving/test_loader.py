@@ -1,5 +1,6 @@
 import hashlib
 import math
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -79,6 +80,16 @@ async def test_a_store_that_is_away_for_a_moment_is_waited_for(store: Store) -> 
     await load(f"{address(store)}/m.onnx", hashlib.sha256(store.body).hexdigest())
     assert len(store.paths) == 3
     assert store.paths[0][1] is None
+
+
+async def test_a_server_that_is_killed_while_it_loads_leaves_nothing_on_its_disk(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list[list[str]]()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("learnloop_serving.policy_loader.OnnxPolicy", lambda _: left.append(os.listdir(tmp_path)))
+    await load(f"{address(store)}/model", hashlib.sha256(store.body).hexdigest())
+    assert left == [["m.onnx"]], "what the store serves"
 
 
 async def test_a_store_that_stays_away_is_named() -> None:

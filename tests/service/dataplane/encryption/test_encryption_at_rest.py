@@ -106,7 +106,6 @@ async def test_blobs_are_envelopes_on_disk_and_themselves_for_who_asks(sealing: 
     blobs = [path for path in (tmp_path / "blobs" / "team-a").rglob("*") if path.is_file()]
     assert [path.read_bytes()[:4] for path in blobs] == [MAGIC, MAGIC]
     assert not any(TEXT.encode() in path.read_bytes() for path in (tmp_path / "blobs").rglob("*") if path.is_file())
-    assert not list(sealing.plane.shared.blobs.spool.iterdir())
 
 
 async def test_what_lay_there_in_the_open_is_still_read_and_a_changed_blob_is_not(dsn: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 from learnloop_dataplane.access.kubernetes_api import KubeApi
 from learnloop_dataplane.erasure.erased_before_restore import LastingRecords
 from learnloop_dataplane.errors import ApiServerRefused
+from testing.servers.data_plane_process import Product
 from testing.servers.token_issuer import Cluster
 
-from ..conftest import Api, running, settings
+from ..conftest import Api, eventually, running, settings
 
 
 def _sha(body: bytes) -> str:
@@ -48,6 +50,21 @@ async def test_bytes_that_are_not_what_they_say_leave_nothing(api: Api, tmp_path
     await api.call("GET", f"/api/v1/artifacts/{_sha(b'xyz')}", 404)
     await _put(api, b"", 422)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+async def test_a_process_that_is_killed_during_an_upload_leaves_nothing_on_its_disk(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (disk := tmp_path / "disk").mkdir()
+    monkeypatch.setenv("TMPDIR", str(disk))
+    head = {"Host": "x", "X-LearnLoop-Namespace": "team-a", "Content-Length": "9999999", **_head(b"")}
+    sent = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    with Product(dsn, tmp_path, tmp_path) as product, socket.create_connection(("127.0.0.1", product.port)) as sender:
+        sender.sendall(f"PUT /api/v1/artifacts HTTP/1.1\r\n{sent}\r\n".encode() + bytes(2**20))
+        opened = Path(f"/proc/{product.pid}/fd")
+        await eventually(lambda: any(str(disk) in os.path.realpath(file) for file in opened.iterdir()))
+        product.kill()
+    assert not list(disk.iterdir())
 
 
 async def test_what_is_too_large_is_refused_with_the_limit(dsn: str, tmp_path: Path) -> None:

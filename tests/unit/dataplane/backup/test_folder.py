@@ -93,7 +93,6 @@ async def test_two_copies_hold_all_that_lay_there_around_the_dump(tmp_path: Path
     assert await copy_artifacts(store, folder) == 1
     (tmp_path / "store" / KEY).unlink()
     put(tmp_path / "store", "ns/checkpoints/job/1", b"newer")
-    (store.spool / "upload-1").write_bytes(b"half of an upload")
     assert await copy_artifacts(store, folder) == 2, "the deleted one stays"
     assert artifacts_of(folder.part)[KEY] == DIGEST
     with pytest.raises(BackupError, match=r"database\.dump is missing"):
