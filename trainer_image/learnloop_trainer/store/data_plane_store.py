@@ -22,6 +22,8 @@ from learnloop_trainer.store.run_store import MAX_ARTIFACT, MAX_CHECKPOINT, Save
 
 # 401 and 403 are worth a retry: the kubelet may just be rotating the token, the data plane just fetching its keys.
 RETRIED = frozenset({401, 403, 408, 425, 429})
+LONGEST_PAUSE = 2.0
+"""Seconds between two tries: a gang that ends before the next one loses what it learned meanwhile."""
 
 
 def _problem(response: httpx.Response) -> str:
@@ -88,7 +90,7 @@ class Http:
                 wait = delay * random.uniform(0.5, 1.5)
                 if time.monotonic() + wait > end or self.closing.wait(wait):
                     raise StoreUnavailable(f"{error}; gave up after {patience or self._patience:.0f} s") from None
-                delay = min(delay * 2, 10.0)
+                delay = min(delay * 2, LONGEST_PAUSE)
 
     def _attempt(self, method: str, path: str, limit: int, **request: Any) -> httpx.Response | None:
         where = f"{method} {self._base}{path}"

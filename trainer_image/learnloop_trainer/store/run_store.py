@@ -199,8 +199,8 @@ class DirectoryStore:
         before = [entry for entry in self._listed() if entry.sha256 != sha256]
         listing = [_Listed(step=step, sha256=sha256), *before[:1]]
         write(self._run / "checkpoint.json", json.dumps([entry.model_dump() for entry in listing]).encode())
-        for old in self._run.glob("*.safetensors"):
-            if old.stem not in {entry.sha256 for entry in listing}:
+        for old in self._run.glob("*.safetensors*"):  # half of one, too, whose writer was killed
+            if old.name not in {f"{entry.sha256}.safetensors" for entry in listing}:
                 old.unlink(missing_ok=True)
         return sha256
 

@@ -39,3 +39,14 @@ def test_a_large_state_is_saved_less_often(
     saver.cost, session._strain = cost, strain
     session._saved_at = time.monotonic() - waited
     assert session._due() is due
+
+
+def test_the_tries_that_an_absent_store_cost_do_not_make_saving_rare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "thread_time", iter([0.0, 0.01, 1.0, 1.5]).__next__)
+    saver = Saver(DirectoryStore(tmp_path, "small-1"))
+    for step, cost in ((1, 0.01), (2, 0.02)):
+        saver.offer(b"state", step)
+        saver.require(120)
+        assert saver.cost == pytest.approx(cost)
