@@ -31,7 +31,14 @@ class ExampleLoop:
 
     def changes(self, state: str) -> list[tuple[str, Object]]:
         """The differences from `objects`: at `rest` no canary plays, after a `rollback` the canary was worse."""
-        over = {"canary": None, "evidence": None, "weight": None, "step": None, "stepText": None, "stepStartedAt": None}
+        over: Object = {
+            "canary": None,
+            "evidence": None,
+            "weight": None,
+            "step": None,
+            "stepText": None,
+            "stepStartedAt": None,
+        }
         if state == "rest":
             sentence, model = "b41d07ee serves every episode", "walker-4 serves"
             over |= {"phase": "Healthy", "stable": _arm("b41d07ee", 487.2, 1024, 0.97), "verdict": sentence}
