@@ -63,13 +63,15 @@ async def passes(api: Api, agent: str) -> None:
     await used(api, agent, await count(api, agent))
 
 
-async def test_an_agent_over_its_own_budget_forgets_and_its_neighbour_does_not(swift: Api, limits: BudgetRig) -> None:
+async def test_an_agent_over_its_own_budget_forgets_and_its_neighbour_does_not(
+    swift: Api, budget_file: BudgetRig
+) -> None:
     for agent in ("narrow", "neighbour"):
         await store(swift, agent, [f"thing {index}" for index in range(9)])
     memory = {"agent_id": "narrow", "memory_type": "semantic"}
     memories = [{**memory, "content": {"text": f"thing {index}"}} for index in range(9)]
     await swift.call("POST", "/api/v1/memory/store/batch", 201, namespace="team-b", json={"memories": memories})
-    limits.budgets({"narrow": {"memories": 4}})
+    budget_file.budgets({"narrow": {"memories": 4}})
     remaining = await down_to(swift, "narrow", 4)
     assert (remaining["own"], remaining["budget"]["memories"], remaining["forgotten"]) == (None, 4, 5)
     await passes(swift, "zebra")
@@ -77,6 +79,6 @@ async def test_an_agent_over_its_own_budget_forgets_and_its_neighbour_does_not(s
     await swift.call("GET", path("neighbour"), 404)
     assert await count(swift, "narrow", namespace="team-b") == 9, "another namespace's agent of the same name"
 
-    limits.budgets({"narrow": {"memories": 2}})
+    budget_file.budgets({"narrow": {"memories": 2}})
     assert (await used(swift, "narrow", 2))["forgotten"] == 7
     await measured(swift, 'learnloop_memory_held{agent="narrow",namespace="team-a"} 2.0')

@@ -67,15 +67,15 @@ async def there(api: Api, namespace: str, sha256: str) -> bool:
     return answer.status_code == 200
 
 
-async def test_an_artifact_goes_after_its_time_unless_it_is_in_use(swift: Api, dsn: str, namespace: str) -> None:
-    served, idle = await put(swift, namespace, b"served"), await put(swift, namespace, b"idle")
+async def test_an_artifact_goes_after_its_time_unless_it_is_in_use(api: Api, dsn: str, namespace: str) -> None:
+    served, idle = await put(api, namespace, b"served"), await put(api, namespace, b"idle")
     await age(dsn, "artifacts", namespace, 91)
-    fresh = await put(swift, namespace, b"fresh")
-    assert await tell(swift, namespace, served) == {"artifacts_deleted": 1, "checkpoints_deleted": 0}
-    assert [await there(swift, namespace, sha256) for sha256 in (served, idle, fresh)] == [True, False, True]
-    assert await on_record(swift, namespace, "artifact.deleted") == [(f"artifact/{idle}", {"unused_days": 90})]
-    assert await tell(swift, namespace) == {"artifacts_deleted": 0, "checkpoints_deleted": 0}, "its time restarts"
-    assert await there(swift, namespace, served)
+    fresh = await put(api, namespace, b"fresh")
+    assert await tell(api, namespace, served) == {"artifacts_deleted": 1, "checkpoints_deleted": 0}
+    assert [await there(api, namespace, sha256) for sha256 in (served, idle, fresh)] == [True, False, True]
+    assert await on_record(api, namespace, "artifact.deleted") == [(f"artifact/{idle}", {"unused_days": 90})]
+    assert await tell(api, namespace) == {"artifacts_deleted": 0, "checkpoints_deleted": 0}, "its time restarts"
+    assert await there(api, namespace, served)
 
 
 async def test_what_is_uploaded_again_begins_anew(api: Api, dsn: str, namespace: str) -> None:

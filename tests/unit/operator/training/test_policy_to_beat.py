@@ -6,7 +6,7 @@ import pytest
 
 from testing.training.training_builders import plan, situation, spec
 
-from .test_reward_policy_of_a_run import told
+from .test_reward_policy_of_a_run import order
 
 RUN = spec(data={"environment": "CartPole-v1", "learningAgentRef": {"name": "la"}})
 OLD, NEW = ({"uri": f"learnloop://ns/{digit * 64}", "sha256": digit * 64} for digit in "ab")
@@ -17,8 +17,8 @@ def to_beat(wanted: dict[str, Any], deployment: dict[str, Any] | None) -> tuple[
     """Address and digest in the order, where the agent is to be served with `wanted`."""
     answer = {"spec": {"task": {"environment": {"name": "CartPole-v1"}}}, "status": {"model": wanted}}
     status = None if deployment is None else {"status": deployment}
-    order = told(plan(situation(spec=RUN, agent=answer, agent_name="la", deployment=status)))
-    return order.get("baselineUri"), order.get("baselineSha256")
+    made = order(plan(situation(spec=RUN, agent=answer, agent_name="la", deployment=status)))
+    return made.get("baselineUri"), made.get("baselineSha256")
 
 
 def arm(model: dict[str, str]) -> dict[str, str]:
