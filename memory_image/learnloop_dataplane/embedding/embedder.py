@@ -24,8 +24,8 @@ class Embedder(Protocol):
     name: str
     dimensions: int
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One float32 vector of length 1 for each text, or all zero for a text without words.
+    async def embed(self, texts: Sequence[str]) -> Sequence[Vector | None]:
+        """One float32 vector of length 1 for each text, or all zero for a text without words; None: to be asked again.
 
         Raises:
             Unavailable: the model does not answer; recall goes by words meanwhile.
@@ -136,24 +136,24 @@ class HttpEmbedder:
         probe = ("embeddings", self._body([PROBE]), lambda answer: self._read(answer, 1))
         self._server = model_servers.ModelServer(url, probe, key, seconds=seconds, most_bytes=most, transport=transport)
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
         """See Embedder. A text without anything in it is not sent: its vector is zero. So is that of a text which the
         server does not take even when it is cut short: words find it, and it is not sent again.
 
         Raises:
-            Unavailable: the server embeds nothing, as with a wrong model name, or no more for now.
+            Unavailable: the server embeds nothing, as with a wrong model name, or nothing of this for now.
         """
-        vectors = [np.zeros(self.dimensions, dtype=np.float32) for _ in texts]
+        vectors: list[Vector | None] = [np.zeros(self.dimensions, dtype=np.float32) for _ in texts]
         places = [place for place, text in enumerate(texts) if text.strip()]
         for place, vector in zip(places, await self._ask([texts[place] for place in places], BATCH), strict=True):
             vectors[place] = vector
+        if places and all(vectors[place] is None for place in places):
+            raise errors.Unavailable(f"the embedder {self._server.url} (it is busy)")
         return vectors
 
-    async def close(self) -> None:
-        await self._server.close()
-
-    async def _ask(self, texts: list[str], most: int) -> list[Vector]:
-        vectors: list[Vector] = []
+    async def _ask(self, texts: list[str], most: int) -> list[Vector | None]:
+        """After two texts that the server takes another time the rest waits, too."""
+        vectors: list[Vector | None] = []
         for start in range(0, len(texts), most):
             batch = texts[start : start + most]
             try:
@@ -163,9 +163,11 @@ class HttpEmbedder:
                     vectors.append(await self._insist(batch[0], problem))
                 else:  # one text must not keep the others from theirs
                     vectors += await self._ask(batch, SMALL if most > SMALL else 1)
+            if sum(vector is None for vector in vectors) > 1:
+                return [*vectors, *[None] * (len(texts) - len(vectors))]
         return vectors
 
-    async def _insist(self, text: str, problem: model_servers.NotTaken) -> Vector:
+    async def _insist(self, text: str, problem: model_servers.NotTaken) -> Vector | None:
         """The vector of a text that failed alone: after the rest, of its beginning, or zero when that fails, too."""
         for most in (*([MOST_CHARACTERS] if problem.rest else []), *SHORTER):
             await asyncio.sleep(min(problem.rest, LONGEST_REST))
@@ -174,9 +176,8 @@ class HttpEmbedder:
             except model_servers.NotTaken as again:
                 problem = again
         if problem.rest:  # the server counts what it is sent: no vector of zeros for what it takes another time
-            raise errors.Unavailable(
-                f"the embedder {self._server.url} ({problem})", retry_after=max(1, round(problem.rest))
-            )
+            log.info("the embedder %s has no vector for a text now: %s", self.name, problem)
+            return None
         if problem.refused and not await self._server.works():
             raise errors.Unavailable(f"the embedder {self._server.url} ({problem}, whatever the text)") from problem
         log.warning("the embedder %s has no vector for a text of %d characters: %s", self.name, len(text), problem)

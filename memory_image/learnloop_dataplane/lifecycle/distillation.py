@@ -207,10 +207,6 @@ class ModelDistiller(CountingDistiller):
             )
         return memories
 
-    async def close(self) -> None:
-        """Closes the connections to the server."""
-        await self._model.server.close()
-
     async def _ask(self, agent: str, task: str, episodes: Sequence[Episode]) -> Lessons | None:
         """None where the model fails on these episodes."""
         question = {

@@ -6,7 +6,6 @@ as much with them as before. Naming the old embedder again switches back immedia
 """
 
 import logging
-import secrets
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ _WITHOUT = """
 SELECT v.agent_id, v.memory_id, m.text FROM memory_index v
 JOIN agent_memories m ON m.namespace = v.namespace AND m.id = v.memory_id
 WHERE v.namespace = $1 AND v.embedder IS DISTINCT FROM $2 AND v.next_embedder IS DISTINCT FROM $2
-ORDER BY hashtextextended(v.memory_id::text, $4) LIMIT $3
+ORDER BY random() LIMIT $3
 """
 # Into the place that the embedder to keep ($3) does not have. Rows are locked in one order, so that
 # two replicas wait for one another and never in a circle; and once each, however the update is joined to them.
@@ -102,7 +101,6 @@ class Indexing:
         self._before = before
         self._in_use: dict[str, str | None] = {}
         self._current_stems: set[str] = set()
-        self._order = secrets.randbits(62)
 
     async def embedder(self, namespace: str) -> Embedder | None:
         """The embedder whose vectors answer in this namespace; None: words alone.
@@ -171,17 +169,21 @@ class Indexing:
     async def _fill(self, namespace: str, embedder: Embedder, keep: str | None) -> int:
         """Puts vectors next to those of the embedder to keep, and over others.
 
-        No connection waits for the embedder. Replicas take the rows in orders of their own, and seldom the same.
+        No connection waits for the embedder. Rows come by chance: replicas seldom take the same ones, and those that
+        the embedder takes another time keep no others waiting.
         """
         done = 0
         while done < BATCHES * BATCH:
             async with self._db.tenant(namespace) as connection:
-                rows = await connection.fetch(_WITHOUT, namespace, embedder.name, BATCH, self._order)
+                rows = await connection.fetch(_WITHOUT, namespace, embedder.name, BATCH)
             if rows:
-                vectors = [HalfVector(vector) for vector in await embedder.embed([row["text"] for row in rows])]
-                agents, ids = [row["agent_id"] for row in rows], [row["memory_id"] for row in rows]
+                given = zip(rows, await embedder.embed([row["text"] for row in rows]), strict=True)
+                made = [(row["agent_id"], row["memory_id"], HalfVector(v)) for row, v in given if v is not None]
                 async with self._db.tenant(namespace) as connection:
-                    await connection.execute(_EMBED, namespace, embedder.name, keep, agents, ids, vectors)
+                    columns = map(list, zip(*made, strict=True))
+                    await connection.execute(_EMBED, namespace, embedder.name, keep, *columns)
+                if len(made) < len(rows):
+                    raise errors.Unavailable(f"the embedder, for {len(rows) - len(made)} texts")
             done += len(rows)
             if len(rows) < BATCH:
                 break

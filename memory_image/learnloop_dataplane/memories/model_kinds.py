@@ -81,8 +81,8 @@ class ModelKinds:
                 await connection.execute(_READ, namespace, ids, kinds, [row["agent_id"] for row, _ in read])
             done += len(read)
             for failure in answers:
-                if isinstance(failure, BaseException):
-                    raise failure
+                if isinstance(failure, BaseException) and not (read and isinstance(failure, errors.Unavailable)):
+                    raise failure  # a text that is taken another time keeps no others waiting
         return TURN
 
     async def _kind(self, row: Any) -> int | None:

@@ -75,6 +75,9 @@ async def test_a_question_gets_its_vector_while_many_texts_get_theirs(tmp_path: 
     assert len(await many) == 2000
 
 
+REFUSED = {"poison": 500, "costly": 429}
+
+
 class Server(http.server.BaseHTTPRequestHandler):
     """An OpenAI-compatible endpoint."""
 
@@ -89,8 +92,8 @@ class Server(http.server.BaseHTTPRequestHandler):
             for index, text in enumerate(body["input"])
         ]
         content = json.dumps({"data": rows[::-1]}).encode()
-        poison = any("poison" in text for text in body["input"])
-        self.send_response(500 if poison else 200)
+        refused = (status for word, status in REFUSED.items() if any(word in text for text in body["input"]))
+        self.send_response(next(refused, 200))
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -124,7 +127,6 @@ async def test_a_server_embeds_in_order_with_its_key_and_bad_answers_are_refused
         assert not vectors[1].any()
         with pytest.raises(Unavailable, match="expected"):
             await HttpEmbedder(url, "m", 5).embed(["abc"])
-        await embedder.close()
 
 
 @pytest.mark.parametrize("scale", ["1e-40", "1e-20", "1", "1e20", "1e38"])
@@ -134,7 +136,6 @@ async def test_a_vector_of_any_length_becomes_one_of_length_one(scale: str) -> N
     embedder = HttpEmbedder("http://embedder/v1", "m", 3, transport=answers)
     [vector] = await embedder.embed(["abc"])
     assert vector == pytest.approx([0.7071, -0.7071, 0.0], abs=1e-3)
-    await embedder.close()
 
 
 async def test_a_wrong_model_name_is_no_reason_to_leave_all_texts_without_a_vector() -> None:
@@ -195,7 +196,6 @@ async def test_a_text_that_the_server_fails_on_is_given_up_alone(how: str, caplo
     for _ in range(5):  # a question that fails opens nothing for the next one
         assert not (await embedder.embed(["poison"]))[0].any()
         assert (await embedder.embed(["a question of another namespace"]))[0].any()
-    await embedder.close()
 
 
 @pytest.mark.parametrize("how", ["500", "400"])
@@ -204,7 +204,6 @@ async def test_a_text_that_is_too_long_for_the_server_has_the_vector_of_its_begi
     short, long = await embedder.embed(["short", "long " * 1000])
     assert short.any()
     assert long.any()
-    await embedder.close()
 
 
 async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> None:
@@ -223,7 +222,6 @@ async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> 
     assert (await embedder.embed(["a question of another namespace"]))[0].any()
     [vector] = await task
     assert np.allclose(vector, np.array([1, 5000]) / np.hypot(1, 5000))
-    await embedder.close()
 
 
 @pytest.mark.parametrize("headers", [{}, {"retry-after": "30"}])
@@ -232,18 +230,13 @@ async def test_a_text_that_stays_throttled_waits_for_another_time(
 ) -> None:
     """A vector of zeros would be kept for good."""
     monkeypatch.setattr("learnloop_dataplane.embedding.embedder.LONGEST_REST", 0.01)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        texts = json.loads(request.content)["input"]
-        if any(len(text) > 100 for text in texts):
-            return httpx.Response(429, headers=headers)
-        return httpx.Response(200, json={"data": [{"index": n, "embedding": [1, 2]} for n, _ in enumerate(texts)]})
-
-    embedder = HttpEmbedder("http://embedder/v1", "m", 2, transport=httpx.MockTransport(answer))
-    with pytest.raises(Unavailable, match="429"):
-        await embedder.embed(["short", "long " * 1000])
+    monkeypatch.setitem(POISON, "throttled", lambda text: httpx.Response(429, headers=headers))
+    embedder = embedder_that_fails_on(lambda text: len(text) > 100, "throttled", [])
+    short, long = await embedder.embed(["short", "long " * 1000])
+    assert (short is not None, long) == (True, None)
+    with pytest.raises(Unavailable, match="busy"):
+        await embedder.embed(["long " * 1000])
     assert (await embedder.embed(["a question of another namespace"]))[0].any()
-    await embedder.close()
 
 
 async def test_recalls_that_leave_a_slow_question_open_nothing_for_others() -> None:
@@ -258,13 +251,12 @@ async def test_recalls_that_leave_a_slow_question_open_nothing_for_others() -> N
             async with asyncio.timeout(0.3):
                 await embedder.embed(["slow"])
         assert (await embedder.embed(["quick"]))[0].any()
-    await embedder.close()
 
 
 async def test_a_text_that_the_embedder_fails_on_costs_no_namespace_its_vectors(dsn: str, tmp_path: Path) -> None:
     with serving() as url:
         async with running(**settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8)) as api:
-            await store(api, "victim", ["the lighthouse is white", "poison " * 900, "the ferry is late"])
+            await store(api, "victim", ["costly", "the lighthouse is white", "poison " * 900, "the ferry is late"])
             body = {"agent_id": "victim", "context": "white lighthouse"}
             for _ in range(5):
                 answer = await api.call("POST", "/api/v1/memory/retrieve", json=body, namespace="team-b")

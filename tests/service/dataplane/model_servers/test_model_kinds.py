@@ -89,6 +89,20 @@ async def test_an_answer_of_another_form_changes_nothing(
             assert await read(dsn, agent) == [Kind.INSTRUCTION, Kind.STATEMENT]
 
 
+async def test_texts_that_the_model_takes_another_time_keep_no_others_waiting(dsn: str, tmp_path: Path) -> None:
+    texts = [f"{'costly' if number % 6 == 0 else 'cheap'} note {number}" for number in range(24)]
+
+    def throttles(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
+        (says(b"", 429) if "costly" in str(body) else sorts)(handler, body)
+
+    with serving(throttles) as served:
+        async with running(**settings(dsn, tmp_path, distiller=f"{served.url}#small", sweep_seconds=60)) as api:
+            await store(api, "cook", texts)
+            await eventually(AsyncMock(side_effect=lambda: served.requests))
+            await eventually(AsyncMock(side_effect=lambda: not api.memory._by_models[1]._running))
+            assert [row[0] for row in await kinds(dsn, "cook") if not row[3]] == texts[::6]
+
+
 async def test_two_replicas_never_ask_about_the_same_memory(dsn: str, tmp_path: Path) -> None:
     texts = [f"note {number} of the crew" for number in range(60)]
     with serving(sorts) as served:

@@ -138,7 +138,6 @@ async def test_no_answer_of_an_embedder_is_trusted_and_the_next_caller_does_not_
         with pytest.raises(Unavailable, match="left alone"):
             await embedder.embed(["one"])
         assert len(served.requests) == before
-        await embedder.close()
 
 
 async def test_a_compressed_answer_is_refused_before_it_is_unpacked() -> None:
@@ -149,7 +148,6 @@ async def test_a_compressed_answer_is_refused_before_it_is_unpacked() -> None:
         with pytest.raises(Unavailable, match="Content-Encoding gzip, though identity was asked for"):
             await embedder.embed(["one"])
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        await embedder.close()
     assert grown < 64, f"{grown:.0f} MiB for an answer of {len(packed)} bytes"
 
 
@@ -165,7 +163,6 @@ async def test_a_server_that_is_back_is_asked_again_and_one_that_wants_a_rest_ge
         await asyncio.sleep(1.0)
         [vector] = await embedder.embed(["four"])
         assert np.allclose(vector, np.array([1, 4]) / np.sqrt(17))
-        await embedder.close()
 
 
 async def test_what_no_model_reads_and_what_no_utf8_holds_is_not_sent() -> None:
@@ -175,7 +172,6 @@ async def test_what_no_model_reads_and_what_no_utf8_holds_is_not_sent() -> None:
         sent = served.requests[-1][2]["input"]
         assert len(sent[0]) == 16_384
         assert sent[1] == "half a pair ?"
-        await embedder.close()
 
 
 def episode(
@@ -212,7 +208,6 @@ async def test_a_model_says_what_episodes_have_in_common_beside_what_is_counted(
         again = await own.distil("clerk", episode())
         assert [memory.content for memory in again] == [memory.content for memory in lessons]
         assert len(served.requests) == 1, "the same episodes are not read twice"
-        await own.close()
 
 
 BAD = [
@@ -239,7 +234,6 @@ async def test_while_a_model_does_not_answer_there_is_what_was_counted(answer: A
         assert time.monotonic() - started < 5
         counted = await CountingDistiller().distil("clerk", episode())
         assert [memory.content for memory in lessons] == [memory.content for memory in counted]
-        await own.close()
 
 
 async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_end() -> None:
@@ -255,7 +249,6 @@ async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_e
         assert max(len(memory.content["text"]) for memory in lessons) < 2100
         await own.distil("clerk", episodes)
         assert len(served.requests) == TASKS + 3, "the rest is asked in the next pass"
-        await own.close()
 
 
 @pytest.mark.parametrize("status", [413, 500])
@@ -285,7 +278,6 @@ async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_othe
         assert [memory for memory in others if "lesson/" in memory.origin], "another agent's pass has the server"
         lessons = await own.distil("clerk", episodes)
         assert [memory for memory in lessons if "lesson/refund" in memory.origin], "the next pass begins with the rest"
-        await own.close()
 
 
 async def test_episodes_of_numbers_are_sent_to_nobody() -> None:
@@ -293,7 +285,6 @@ async def test_episodes_of_numbers_are_sent_to_nobody() -> None:
         own = distiller(served)
         assert len(await own.distil("walker", episode(text=""))) == 1
         assert not served.requests
-        await own.close()
 
 
 async def test_a_service_with_a_distiller_keeps_its_lessons_and_an_erasure_takes_them(dsn: str, tmp_path: Path) -> None:
