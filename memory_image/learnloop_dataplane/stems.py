@@ -11,6 +11,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+import orjson
 import Stemmer
 
 MAX_TEXT = 8192
@@ -18,6 +19,10 @@ MAX_QUESTION = 65_536  # characters that are looked through for the end of a que
 MAX_TERMS = 256
 _WORD = re.compile(r"[^\W_]+")
 _MARKED_WORD = re.compile(r"[^\W_]\S*")
+_BETWEEN = re.compile(r"[\s“”„«»]+|(?<!\d)\"|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
+_SAYS_NOTHING = "the"
+ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
+_EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»]*$")
 
 
 def text_of(content: Any, most: int = MAX_TEXT) -> str:
@@ -53,6 +58,23 @@ def _scalars(value: Any) -> Iterator[str]:
             stack.extend(reversed(item))
         elif item is not None:
             yield str(item)
+
+
+def said(text: str) -> str:
+    """The words and symbols of a text, in order, without case, quotes, the end of its last sentence and "the"."""
+    plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
+    words = _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).rstrip(f"{ENDS} ").split()
+    return " ".join(word for word in words if word != _SAYS_NOTHING)
+
+
+def details(content: dict[str, Any]) -> frozenset[str]:
+    """Everything of a memory but the text that is searched: its other fields as JSON, and the end of a long text."""
+    text = content.get("text")
+    if not isinstance(text, str):
+        return frozenset({orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()})
+    fields = ([name, value] for name, value in content.items() if name != "text")
+    rest = frozenset(orjson.dumps(field, option=orjson.OPT_SORT_KEYS).decode() for field in fields)
+    return rest | {text[MAX_TEXT:]} if len(text) > MAX_TEXT else rest
 
 
 def words(text: str) -> list[str]:
@@ -110,6 +132,11 @@ def thread_of(session: str | None) -> int:
     if not session:
         return 0
     return int.from_bytes(hashlib.blake2b(session.encode(), digest_size=8).digest(), signed=True) or 1
+
+
+def same_of(content: dict[str, Any], *rest: str) -> int:
+    """A number that copies share: memories of the same words and details; `rest` is the same, too."""
+    return thread_of(orjson.dumps([said(text_of(content)), sorted(details(content)), rest]).decode())
 
 
 NONE = "none"

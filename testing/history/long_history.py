@@ -65,8 +65,9 @@ _MEMORIES = (
         'web/' || n, now() - ($1 - n)::float8 / $1 * interval '{SPREAD_DAYS} days'
     FROM agent_memories, generate_series(1, $1::bigint) n WHERE agent_id = '{BUSY}'""",
     f"""INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, said_at, visible_from,
-        terms, analyzer)
-    SELECT m.namespace, m.agent_id, m.id, v.memory_type, m.created_at, m.created_at, v.terms, v.analyzer
+        terms, same, analyzer)
+    SELECT m.namespace, m.agent_id, m.id, v.memory_type, m.created_at, m.created_at, v.terms, hashtext(m.text),
+        v.analyzer
     FROM agent_memories m, memory_index v
     WHERE m.agent_id = '{BUSY}' AND v.agent_id = '{BUSY}' AND m.id <> v.memory_id""",
     """INSERT INTO memory_use (namespace, memory_id, access_count, last_accessed)

@@ -19,7 +19,7 @@ from learnloop_dataplane import errors, privacy, stems
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.limits import OneEach
 from learnloop_dataplane.lifecycle import distillation, quarantine
-from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, details
+from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory
 from learnloop_dataplane.memories.memory_store import NewMemory, insert
 from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.postgres.database import Database
@@ -34,7 +34,7 @@ ENOUGH = 20  # new memories of an agent: fewer hardly change anything, and each 
 MOST_AGENTS = 100  # of a namespace in one turn, so that other namespaces get theirs
 PAUSE_SECONDS = 0.5  # between two agents
 _HELD = """
-SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin, m.kind,
+SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source, m.origin, m.kind, m.speaker,
     extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned,
     CASE WHEN m.valid_from > now() THEN extract(epoch FROM m.valid_from)::float8 ELSE 0 END AS begins,
     extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about,
@@ -218,7 +218,7 @@ class Consolidation:
 
 def _recalled(row: Any) -> RecalledMemory:
     return RecalledMemory(
-        row["times"], _id(row), row["text"], row["ends"], row["about"], details(orjson.loads(row["content"]))
+        row["times"], _id(row), row["text"], row["ends"], row["about"], stems.details(orjson.loads(row["content"]))
     )
 
 
@@ -247,7 +247,8 @@ def _read(
                     begins=row["begins"],
                     ends=row["ends"],
                     about=row["about"],
-                    details=details(content),
+                    speaker=row["speaker"],
+                    details=stems.details(content),
                 )
             )
         if row["source"] == "consolidation":

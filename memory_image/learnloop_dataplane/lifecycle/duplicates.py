@@ -6,10 +6,8 @@ meaning ("few", "a few"; "no, it is open", "no it is open"), and brackets make a
 only word for word. "The" alone says nothing: it is a word of English, and makes no sentence another one's opposite.
 """
 
-import hashlib
 import math
 import re
-import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,18 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-import orjson
-
-from learnloop_dataplane.stems import MAX_TEXT
+from learnloop_dataplane.stems import ENDS, said
 
 Kind = Literal["duplicate", "echo"]
 SHORTEST_ECHO = 6  # words; shorter texts repeat by chance
 ECHO_SECONDS = 3600.0  # between a recall and the storing of its echo
 MOST_ALIKE = 50  # recalled texts of the same words that an echo is compared with
-_BETWEEN = re.compile(r"[\s“”„«»]+|(?<!\d)\"|(?<=[^\W\d_])[-\u2010\u2011](?=[^\W\d_])")
-_SAYS_NOTHING = "the"
-_ENDS = ".;:…。"  # other signs change the meaning: 5 and 5!, yes and yes?
-_EXCLAIMED = re.compile(r"(?<=[^\W\d_])[!！]+[\s\"”»]*$")
 # Phrases that may stand before recalled text; of these only "as noted" behind it.
 _FRAME = re.compile(
     r"(?:what i (?:know|remember) is(?: that)?|as far as i (?:know|remember|recall)|as noted|noted|remembered"
@@ -59,6 +51,7 @@ class Item:
     begins: float = 0.0
     ends: float = math.inf
     about: str = ""
+    speaker: str = ""
     details: frozenset[str] = frozenset()
 
 
@@ -96,7 +89,7 @@ class Comparison:
 
     def __init__(self, recalled: Iterable[RecalledMemory]) -> None:
         self._echoes: list[Superfluous] = []
-        self._alike: dict[bytes, list[Item]] = defaultdict(list)
+        self._alike: dict[int, list[Item]] = defaultdict(list)
         self._texts: dict[str, list[RecalledMemory]] = defaultdict(list)
         for each in recalled:
             text = said(each.text)
@@ -111,7 +104,7 @@ class Comparison:
             if source is not None:
                 self._echoes.append(Superfluous(item.id, source, "echo"))
             elif text:
-                key = _digest([item.memory_type, item.about, text, sorted(item.details)])
+                key = hash((item.memory_type, item.about, item.speaker, text, item.details))
                 self._alike[key].append(replace(item, text="", details=frozenset()))
 
     def junk(self) -> list[Superfluous]:
@@ -143,30 +136,9 @@ class Comparison:
 def _unframed(text: str) -> str:
     """Without the phrases by which people begin and end a repetition."""
     frame = _FRAME.match(text)
-    return text[frame.end() if frame else 0 :].removesuffix(" as noted").rstrip(f"{_ENDS} ")
-
-
-def said(text: str) -> str:
-    """The words and symbols of a text, in order, without case, quotes, the end of its last sentence and "the"."""
-    plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
-    words = _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).rstrip(f"{_ENDS} ").split()
-    return " ".join(word for word in words if word != _SAYS_NOTHING)
-
-
-def details(content: dict[str, Any]) -> frozenset[str]:
-    """Everything of a memory but the text that is searched: its other fields as JSON, and the end of a long text."""
-    text = content.get("text")
-    if not isinstance(text, str):
-        return frozenset({orjson.dumps(content, option=orjson.OPT_SORT_KEYS).decode()})
-    fields = ([name, value] for name, value in content.items() if name != "text")
-    rest = frozenset(orjson.dumps(field, option=orjson.OPT_SORT_KEYS).decode() for field in fields)
-    return rest | {text[MAX_TEXT:]} if len(text) > MAX_TEXT else rest
+    return text[frame.end() if frame else 0 :].removesuffix(" as noted").rstrip(f"{ENDS} ")
 
 
 def _order(item: Item) -> tuple[Any, ...]:
     newest = (-item.place[0], -item.place[1], -item.id.int) if item.states else ()
     return item.begins, -item.ends, newest, not item.fixed, -item.standing, item.created, item.id.bytes
-
-
-def _digest(value: Any) -> bytes:
-    return hashlib.blake2b(orjson.dumps(value), digest_size=16).digest()

@@ -34,17 +34,18 @@ _INSERT = f"""
 WITH given AS (SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::jsonb[], $6::text[], $7::float8[],
     $8::text[], $9::text[], $10::jsonb[], $11::text[], $12::text[], $13::bool[], $14::timestamptz[],
     $15::timestamptz[], $16::timestamptz[], $17::timestamptz[], $18::text[], $19::bigint[], $20::smallint[],
-    $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[], $26::smallint[])
-    AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms, named)
+    $21::smallint[], $22::bigint[], $23::bool[], $24::bigint[], $25::bytea[], $26::smallint[], $27::bigint[])
+    AS g({_COLUMNS}, type_code, speaker_hash, person, session, terms, named, same)
 ), stored AS (
     INSERT INTO agent_memories (namespace, {_COLUMNS}) SELECT $1, {_COLUMNS} FROM given
     ON CONFLICT DO NOTHING RETURNING agent_id, id, created_at, valid_from, ends_at, provenance
 )
 INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, speaker, person, session, position,
-    said_at, visible_from, visible_to, terms, named, analyzer, kind_due)
+    said_at, visible_from, visible_to, terms, named, same, analyzer, kind_due)
 SELECT $1, n.agent_id, n.id, u.type_code, u.kind, u.speaker_hash, u.person, u.session, u.position,
     least(n.created_at, (n.provenance ->> 'remembered_at')::timestamptz), greatest(n.created_at, n.valid_from),
-    n.ends_at, u.terms, u.named, $27, CASE WHEN $28 AND u.person AND u.kind <> {statements.Kind.RESET:d} THEN now() END
+    n.ends_at, u.terms, u.named, u.same, $28,
+    CASE WHEN $29 AND u.person AND u.kind <> {statements.Kind.RESET:d} THEN now() END
 FROM stored n JOIN given u ON u.id = n.id RETURNING memory_id
 """
 _BY_KEY = """
@@ -77,10 +78,11 @@ class NewMemory:
 
 
 def row_of(memory: NewMemory, now: datetime, analyzer: stems.Analyzer) -> tuple[Any, ...]:
-    """The values of $2 to $26, after redaction."""
+    """The values of $2 to $27, after redaction."""
     content, encoded = redacted_content(memory.content)
     expires, ends = life(memory, now)
     speaker = privacy.redact_text(questions.speaker_of(content, memory.speaker, prefixed=memory.source != "episode"))
+    about = (memory.provenance or {}).get(USER, "")
     columns = questions.index(content, speaker, memory.session_id, analyzer)
     return (
         memory.id,
@@ -108,6 +110,7 @@ def row_of(memory: NewMemory, now: datetime, analyzer: stems.Analyzer) -> tuple[
         columns.session,
         columns.terms,
         columns.named,
+        stems.same_of(orjson.loads(encoded), memory.agent, memory.memory_type, speaker, about),
     )
 
 
@@ -166,7 +169,8 @@ async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemor
     ids = {}
     for memory in memories:
         row = rows.get((memory.agent, memory.idempotency_key))
-        if row is None or row["memory_type"] != memory.memory_type or not _same(row["content"], memory.content):
+        given = orjson.loads(redacted_content(memory.content)[1])
+        if row is None or row["memory_type"] != memory.memory_type or orjson.loads(row["content"]) != given:
             raise errors.ApiError(
                 409,
                 "this key already stands for another memory; use a new key for new content",
@@ -175,10 +179,6 @@ async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemor
             )
         ids[memory.id] = row["id"]
     return ids
-
-
-def _same(stored: str, content: dict[str, Any]) -> bool:
-    return bool(orjson.loads(stored) == orjson.loads(to_json(privacy.redact(content), inf_nan_mode="null")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ FEW = 2000  # memories that are compared and ranked in the event loop; more, in 
 MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
 _FACTS = np.dtype(
     [
-        *(("session", ">i8"), ("said", ">f8"), ("speaker", ">i8"), ("kind", ">i2")),
-        *(("person", ">i2"), ("wanted", ">i2"), ("named", ">i2"), ("outcome", ">f4"), ("cosine", ">f4")),
+        *(("sessions", ">i8"), ("same", ">i8"), ("said_at", ">f8"), ("speakers", ">i8"), ("kinds", ">i2")),
+        *(("flags", ">i2"), ("named", ">i2"), ("outcomes", ">f4"), ("cosines", ">f4")),
     ]
 )
 
@@ -47,9 +47,10 @@ LATERAL (SELECT count(*)::int AS n,
     string_agg(uuid_send(v.memory_id), '') AS ids,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
-    string_agg(int8send(v.thread) || float8send(extract(epoch FROM v.said_at)::float8) || int8send(v.speaker)
-        || int2send(v.kind) || int2send(v.person::int::int2)
-        || int2send((v.memory_type = ANY($3::smallint[]))::int::int2) || int2send(v.named) || float4send(v.outcome)
+    string_agg(int8send(v.thread) || int8send(v.same) || float8send(extract(epoch FROM v.said_at)::float8)
+        || int8send(v.speaker) || int2send(v.kind)
+        || int2send((v.person::int + 2 * (v.memory_type = ANY($3::smallint[]))::int)::int2)
+        || int2send(v.named) || float4send(v.outcome)
         || CASE $5 WHEN v.embedder THEN float4send((-(v.embedding <#> $6))::real)
             WHEN v.next_embedder THEN float4send((-(v.next_embedding <#> $6))::real)
             ELSE '\\x7fc00000'::bytea END, '') AS facts
@@ -260,13 +261,7 @@ def _columns(row: Any) -> tuple[Memories, NDArray[np.bool_]]:
         ids=np.frombuffer(row["ids"] or b"", np.uint8).reshape(-1, 16),
         words=np.frombuffer(row["terms"] or b"", "<u4").astype(np.uint32),
         distinct=(np.frombuffer(row["lengths"] or b"", ">i4") // 4).astype(np.int64),
-        named=facts["named"].astype(np.int64),
-        sessions=facts["session"].astype(np.int64),
-        said_at=facts["said"].astype(np.float64),
-        speakers=facts["speaker"].astype(np.int64),
-        kinds=facts["kind"].astype(np.int64),
-        persons=facts["person"].astype(bool),
-        outcomes=facts["outcome"].astype(np.float64),
-        cosines=facts["cosine"].astype(np.float64),
+        persons=(facts["flags"] & 1).astype(bool),
+        **{name: facts[name].astype(f"{facts[name].dtype.kind}8") for name in _FACTS.names or () if name != "flags"},
     )
-    return memories, facts["wanted"].astype(bool)
+    return memories, (facts["flags"] & 2).astype(bool)

@@ -13,7 +13,8 @@
 9. With an embedder: plus 0.75 × the z-score of the cosine above the lowest one, in units of the scores' own deviation,
    times 1.5 for the speaker as in 3. A memory without a vector counts as one of the mean cosine.
 
-Questions for a summary leave out 4 and 6. Of memories that score alike the newest comes first.
+Questions for a summary leave out 4 and 6. Of memories that score alike the newest comes first. Of copies, which say the
+same word for word, the best one is answered alone.
 A fifth of k, one at least where k is 2 or more, goes to standing instructions, unless the question names a speaker.
 They are those that share most with the question and with the memories that answer it: "when is it due?" shares no word
 with "format dates like this when I ask about deadlines". Questions of order and for a summary spread over what people
@@ -62,6 +63,7 @@ class Memories:
         distinct: how many distinct stems each memory has, int64 [n].
         named: how many of these, the first, are its speaker's name, int64 [n].
         sessions: int64 [n]; 0 where a memory belongs to no session.
+        same: hash of all that is said, which copies share, int64 [n].
         said: seconds since 1970, float64 [n].
         speakers: hash of the speaker's name, int64 [n].
         kinds: codes of `Kind`, int64 [n]; of what is ranked, after `standing_kinds`.
@@ -75,6 +77,7 @@ class Memories:
     distinct: NDArray[np.int64]
     named: NDArray[np.int64]
     sessions: NDArray[np.int64]
+    same: NDArray[np.int64]
     said_at: Floats
     speakers: NDArray[np.int64]
     kinds: NDArray[np.int64]
@@ -174,7 +177,6 @@ class _Ranking:
         self.rarity = np.log1p((np.maximum(size - frequency, 0) + 0.5) / (frequency + 0.5))
         mean = population.length if population else float(lengths.mean())
         self.named = bool(np.isin(question.names, memories.speakers[memories.speakers != NOBODY]).any())
-        self.standing = np.flatnonzero(memories.kinds == Kind.INSTRUCTION)
         meant = np.isin(memories.speakers, np.append(question.names, question.speakers))
         self.speaker = np.where(meant & (memories.speakers != NOBODY), SPEAKER, 1.0)
         words = self._words(1 - B + B * lengths / max(mean, 1.0))
@@ -186,6 +188,10 @@ class _Ranking:
             unit, z = COSINE * float(self.scores.std() or 1.0), _z_scores(memories.cosines)
             self.meaning = unit * z - self.scores
             self.scores = self.scores + unit * (z - z.min()) * self.speaker
+        self.ranked = np.lexsort((-memories.said_at, -self.scores))  # of equal ones the newest
+        if (np.diff(np.sort(memories.same)) == 0).any():
+            self.ranked = self.ranked[np.sort(np.unique(memories.same[self.ranked], return_index=True)[1])]
+        self.standing = np.sort(self.ranked[memories.kinds[self.ranked] == Kind.INSTRUCTION])
 
     def _words(self, norm: Floats) -> Floats:
         """Steps 1 to 5."""
@@ -213,7 +219,7 @@ class _Ranking:
             return sorted(self._spread(k), key=lambda row: (self.memories.said_at[row], row))
         if self.question.form == Form.SUMMARY:
             return self._spread(k)
-        rows: list[int] = np.lexsort((-self.memories.said_at, -self.scores))[:k].tolist()  # of equal ones the newest
+        rows: list[int] = self.ranked[:k].tolist()
         places = min(max(k // INSTRUCTIONS, 1), k - 1)
         if places and len(self.standing) and not self.named:
             fitting = self._fitting(rows)[:places]
@@ -252,20 +258,23 @@ class _Ranking:
         scores = self.scores / (1 + _lengths(memories) / LONG) ** 0.25 if summary else self.scores
         first = memories.persons | self.question.of_all
         places = np.arange(len(scores))
+        free = np.isin(places, self.ranked)
         apart = np.ones(len(scores))
         covered = np.zeros(len(self.rarity), bool)
         total = max(float(self.rarity.sum()), 1e-9)
         rows: list[int] = []
-        while len(rows) < min(k, len(scores)):
-            left = np.delete(places, rows)
+        while len(rows) < k and free.any():
+            left = np.flatnonzero(free)
             left = left[first[left]] if first[left].any() else left
             new = NEW_WORDS * (self.rarity * ~covered) @ self.has[:, left] / total if summary else 0.0
             row = int(left[np.argmax(scores[left] * apart[left] * (1 + new))])
             rows.append(row)
+            free[row] = False
             covered |= self.has[:, row]
             apart *= 1 - APART * np.exp(-np.abs(places - row) / REACH)
-            if summary and len(rows) < k and self._is_reply(row + 1) and row + 1 not in rows:
+            if summary and len(rows) < k and self._is_reply(row + 1) and free[row + 1]:
                 rows.append(row + 1)
+                free[row + 1] = False
         return rows
 
     def _is_reply(self, row: int) -> bool:

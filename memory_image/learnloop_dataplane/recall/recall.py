@@ -159,11 +159,7 @@ class Recall:
 
 
 class Recaller:
-    """Answers recalls of all agents.
-
-    Args:
-        vectors: add the meaning of questions.
-    """
+    """Answers recalls of all agents."""
 
     def __init__(
         self,

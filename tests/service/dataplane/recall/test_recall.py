@@ -59,6 +59,16 @@ async def test_a_memory_is_found_as_soon_as_it_is_stored(api: Api) -> None:
     assert (hit["id"], hit["why"], answer["plan"], answer["degraded"]) == (identity, "words", "exact", [])
 
 
+async def test_of_exact_copies_the_newest_is_answered_alone(api: Api) -> None:
+    for _ in range(12):
+        [newest] = await store(api, "parakeet", ["The vault opens at nine."])
+    others = await store(api, "parakeet", ["the vault opens at ten"]) + await store(
+        api, "parakeet", ["the vault opens at nine"], speaker="Ann"
+    )
+    hits = (await ask(api, "parakeet", "when does the vault open?", k=5))["memories"]
+    assert {hit["id"] for hit in hits} == {newest, *others}
+
+
 async def test_an_answer_next_to_the_question_is_found_and_says_why(api: Api) -> None:
     talk = [("Ann", "Which instrument did you learn as a child?"), ("Bob", "The cello, for eight years.")]
     noise = [("Ann", text) for text in invented(60, seed=3)]

@@ -5,7 +5,8 @@ from uuid import uuid4
 
 from hypothesis import given, strategies as st
 
-from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, Superfluous, said
+from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, Superfluous
+from learnloop_dataplane.stems import said
 
 WORDS = ("the", "depot", "lamp", "lamps", "gate", "opens", "not", "4", "5", "at", "noon")
 DETAILS = ('["gate",4]', '["gate",5]', '["floor",1]')

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 import pytest
-from hypothesis import given, strategies as st
 
 from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, Superfluous
 
@@ -20,30 +19,6 @@ def junk(items: Sequence[Item], recalled: Sequence[RecalledMemory] = ()) -> list
 
 def item(text: str, created: float = 0.0, standing: float = 0.5, **changes: object) -> Item:
     return Item(uuid4(), "semantic", text, created, standing, **changes)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("alice reports to bob", "bob reports to alice"),
-        ("flight from berlin to paris", "flight from paris to berlin"),
-        (
-            "the change board of the bank approved the new release plan of the payments team this week",
-            "the change board of the bank rejected the new release plan of the payments team this week",
-        ),
-        (
-            "customer alice of the northern region prefers her invoices by letter since the spring",
-            "customer bruno of the northern region prefers her invoices by letter since the spring",
-        ),
-        (
-            "the northern parking deck of the old airport hotel building stays open on all sundays",
-            "the northern parking deck of the old airport hotel building stays open on all sundays except holidays",
-        ),
-        ("the old lift of the north wing is working on every floor", "the old lift isn't working on every floor"),
-    ],
-)
-def test_other_names_orders_and_limits_make_two_memories(one: str, other: str) -> None:
-    assert junk([item(one), item(other, 1.0)]) == []
 
 
 CORRECTIONS = {
@@ -159,6 +134,7 @@ def test_any_other_word_that_is_added_makes_two(filler: str) -> None:
         ({"begins": 9000.0}, {}),
         ({"about": "person-1"}, {"about": "person-2"}),
         ({"about": "person-1"}, {}),
+        ({"speaker": "Ann"}, {"speaker": "Bob"}),
         ({"details": frozenset({'["gate",4]'})}, {"details": frozenset({'["gate",5]'})}),
         ({"details": frozenset({'["gate",4]'})}, {}),
     ],
@@ -215,13 +191,3 @@ def test_an_instruction_that_is_given_again_holds_again() -> None:
     assert [entry.id for entry in junk([high, low])] == [low.id]
     placed = [item(TEXT, states=True, place=(0.0, position)) for position in (4, 3)]
     assert [entry.id for entry in junk(placed)] == [placed[1].id]
-
-
-@given(st.lists(st.sampled_from(["a b c", "a b c d", "x y z", "1 2 3", "a b", ""]), max_size=15))
-def test_what_stays_is_never_gone_itself(names: list[str]) -> None:
-    items = [item(text, float(index)) for index, text in enumerate(names)]
-    duplicates = junk(items)
-    gone = {entry.id for entry in duplicates}
-    assert len(gone) == len(duplicates)
-    assert not gone & {entry.by for entry in duplicates}
-    assert len(items) - len(gone) >= min(len(items), 1)

@@ -4,7 +4,7 @@ import numpy as np
 
 from learnloop_dataplane.recall.questions import index, question_of
 from learnloop_dataplane.recall.ranking import Memories, rank
-from learnloop_dataplane.stems import Analyzer
+from learnloop_dataplane.stems import Analyzer, same_of
 
 ANALYZER = Analyzer()
 Turn = tuple[str, str, str]  # session, speaker, text
@@ -20,6 +20,7 @@ def memories(turns: list[Turn], outcomes: list[float] | None = None, cosines: li
         distinct=np.array([len(item) for item in packed]),
         named=np.array([row.named for row in rows]),
         sessions=np.array([row.session for row in rows]),
+        same=np.array([same_of({"text": text}, speaker) for _, speaker, text in turns]),
         said_at=np.arange(n, dtype=float),
         speakers=np.array([row.speaker for row in rows]),
         kinds=np.array([int(row.kind) for row in rows]),
@@ -51,6 +52,13 @@ def test_a_question_in_the_first_person_is_about_the_user() -> None:
     turns = [("a", "assistant", "the deadline is on Friday"), ("b", "user", "the deadline is on Monday"), *NOISE]
     assert order(turns, "when is my deadline?", 1) == [1]
     assert order(turns, "what deadline did you mention?", 1) == [0]
+
+
+def test_of_copies_one_is_answered() -> None:
+    copies = [("", "Ann", text) for text in ("The violin is here.", "the violin is HERE")] * 20
+    said = [*NOISE, *copies, ("", "Bob", "the violin is here"), ("", "Ann", "always tune a violin")]
+    for question in ("which violin?", "in which order did we mention the violin?", "summarize all about the violin"):
+        assert {said[row] for row in order(said, question, 3)} - set(copies) == set(said[-2:]), question
 
 
 def test_outcomes_decide_between_equals_and_never_bring_up_what_does_not_fit() -> None:
