@@ -177,13 +177,13 @@ class Indexing:
             async with self._db.tenant(namespace) as connection:
                 rows = await connection.fetch(_WITHOUT, namespace, embedder.name, BATCH)
             if rows:
-                given = zip(rows, await embedder.embed([row["text"] for row in rows]), strict=True)
-                made = [(row["agent_id"], row["memory_id"], HalfVector(v)) for row, v in given if v is not None]
+                pairs = zip(rows, await embedder.embed([row["text"] for row in rows]), strict=True)
+                filled = [(row["agent_id"], row["memory_id"], HalfVector(v)) for row, v in pairs if v is not None]
                 async with self._db.tenant(namespace) as connection:
-                    columns = map(list, zip(*made, strict=True))
+                    columns = map(list, zip(*filled, strict=True))
                     await connection.execute(_EMBED, namespace, embedder.name, keep, *columns)
-                if len(made) < len(rows):
-                    raise errors.Unavailable(f"the embedder, for {len(rows) - len(made)} texts")
+                if len(filled) < len(rows):
+                    raise errors.Unavailable(f"the embedder, for {len(rows) - len(filled)} texts")
             done += len(rows)
             if len(rows) < BATCH:
                 break

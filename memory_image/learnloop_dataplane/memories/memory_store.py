@@ -169,8 +169,8 @@ async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemor
     ids = {}
     for memory in memories:
         row = rows.get((memory.agent, memory.idempotency_key))
-        given = orjson.loads(redacted_content(memory.content)[1])
-        if row is None or row["memory_type"] != memory.memory_type or orjson.loads(row["content"]) != given:
+        content = orjson.loads(redacted_content(memory.content)[1])
+        if row is None or row["memory_type"] != memory.memory_type or orjson.loads(row["content"]) != content:
             raise errors.ApiError(
                 409,
                 "this key already stands for another memory; use a new key for new content",

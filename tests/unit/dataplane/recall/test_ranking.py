@@ -56,9 +56,9 @@ def test_a_question_in_the_first_person_is_about_the_user() -> None:
 
 def test_of_copies_one_is_answered() -> None:
     copies = [("", "Ann", text) for text in ("The violin is here.", "the violin is HERE")] * 20
-    said = [*NOISE, *copies, ("", "Bob", "the violin is here"), ("", "Ann", "always tune a violin")]
+    turns = [*NOISE, *copies, ("", "Bob", "the violin is here"), ("", "Ann", "always tune a violin")]
     for question in ("which violin?", "in which order did we mention the violin?", "summarize all about the violin"):
-        assert {said[row] for row in order(said, question, 3)} - set(copies) == set(said[-2:]), question
+        assert {turns[row] for row in order(turns, question, 3)} - set(copies) == set(turns[-2:]), question
 
 
 def test_outcomes_decide_between_equals_and_never_bring_up_what_does_not_fit() -> None:
