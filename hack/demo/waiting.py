@@ -14,7 +14,7 @@ def until(what: str, look: Callable[[], T | None], seconds: float, every: float 
     """Polls `look` until it returns something. On a busy machine the story goes on for as long as it has news.
 
     Raises:
-        StoryFailedError: nothing came, and no line was said, within `seconds`.
+        StoryFailedError: nothing came, and no line was said, within `seconds`; or nothing came in six times as many.
         Ended: something next to the story failed.
     """
     began = time.monotonic()
@@ -23,6 +23,6 @@ def until(what: str, look: Callable[[], T | None], seconds: float, every: float 
         state = look()
         if state is not None:
             return state
-        if time.monotonic() > max(began, Narrator.newest) + seconds:
-            raise StoryFailedError(f"{what} did not come: no news for {seconds:.0f} s")
+        if time.monotonic() > min(max(began, Narrator.newest), began + 5 * seconds) + seconds:
+            raise StoryFailedError(f"{what} did not come: waited {time.monotonic() - began:.0f} s")
         time.sleep(every)

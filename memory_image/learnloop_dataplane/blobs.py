@@ -7,6 +7,7 @@ step: no reader sees part of a blob.
 import asyncio
 import hashlib
 import os
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -108,8 +109,9 @@ async def _chunks(stream: Any) -> AsyncIterator[bytes]:
 
 def _delete_unfinished(folder: Path) -> None:
     for path in folder.rglob("*#*"):
-        with suppress(FileNotFoundError):
-            if path.stat().st_mtime < time.time() - UNFINISHED_SECONDS:
+        with suppress(OSError):  # one that cannot be deleted keeps no other
+            old = path.stat().st_mtime < time.time() - UNFINISHED_SECONDS
+            if old and re.search(r"#\d+$", path.name) and path.is_file():
                 path.unlink()
 
 

@@ -77,9 +77,10 @@ class Saver:
                 progress_reporter.say(text)
                 self._tell(text)
             with self._condition:
-                cost = time.thread_time() - began
-                # A store that was away is asked many times; the size of a state at most doubles from save to save.
-                self.cost = min(cost, 2 * self.cost or cost)
+                if problem is None:
+                    cost = time.thread_time() - began
+                    # A store that was away is asked many times; the size of a state at most doubles from save to save.
+                    self.cost = min(cost, 2 * self.cost or cost)
                 self._busy, self._problem = False, problem
                 self._condition.notify_all()
 

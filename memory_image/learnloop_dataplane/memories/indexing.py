@@ -69,7 +69,7 @@ _QUESTIONS = """
 SELECT q.agent_id, array_agg(q.place) FILTER (WHERE q.asks) AS asked,
     array_agg(CASE WHEN q.embedder = $2 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS old,
     array_agg(CASE WHEN q.embedder = $3 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS new
-FROM (SELECT v.*, m.text LIKE '%?' AND lead(v.session) OVER spoken = v.session AND v.session <> 0 AS asks,
+FROM (SELECT v.*, m.text ~ '[?？؟]\s*$' AND lead(v.session) OVER spoken = v.session AND v.session <> 0 AS asks,
         row_number() OVER spoken - 1 AS place
     FROM memory_index v JOIN agent_memories m ON m.namespace = v.namespace AND m.id = v.memory_id
     WHERE v.namespace = $1 AND v.agent_id = $4 AND v.visible_to > now()
@@ -215,7 +215,8 @@ class Indexing:
             row = await connection.fetchrow(_QUESTIONS, namespace, old, new, agent["agent_id"])
             if row is None:
                 continue
-            places = np.array(row["asked"][:MOST_QUESTIONS])
+            # Of an agent with more memories the last one here has lost its reply.
+            places = np.array([place for place in row["asked"] if place < len(row["new"]) - 1][:MOST_QUESTIONS], int)
             questions += len(places)
             hits += [_hits(row[name], places) for name in ("old", "new")]
         before, after = hits / max(questions, 1)

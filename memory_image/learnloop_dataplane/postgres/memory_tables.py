@@ -70,7 +70,7 @@ class MemoryIndex(SQLModel, table=True):
     """The narrow row that recall reads, written with the memory.
 
     `terms` is packed for numpy: little-endian uint32, 24 bits of a stem's hash and 8 bits of how often it occurs;
-    `analyzer` says what cut the text into them. `session` and `speaker` are hashes, `kind` is a code of `kinds.Kind`.
+    `analyzer` says what cut the text into them. `session` and `speaker` are hashes, `kind` is a `statements.Kind`.
     A distiller is asked for it from `kind_due` on, where that is set. `same` is a hash that copies share.
     `said_at` is when it was said first: a copy's is that of the original. `listed`: its stems are in `memory_words`, so
     recall reads it only where they are looked for. `embedding` has any number of dimensions, and `embedder` says whose

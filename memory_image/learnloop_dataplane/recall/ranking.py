@@ -190,7 +190,11 @@ class _Ranking:
             self.scores = self.scores + unit * (z - z.min()) * self.speaker
         self.ranked = np.lexsort((-memories.said_at, -self.scores))  # of equal ones the newest
         if (np.diff(np.sort(memories.same)) == 0).any():
-            self.ranked = self.ranked[np.sort(np.unique(memories.same[self.ranked], return_index=True)[1])]
+            # Of copies one that still stands: of the same words, given again, the older may be withdrawn.
+            stands = np.isin(memories.kinds, (Kind.INSTRUCTION, Kind.PREFERENCE))
+            copies = self.ranked[np.argsort(~stands[self.ranked], kind="stable")]
+            copies = copies[np.unique(memories.same[copies], return_index=True)[1]]
+            self.ranked = self.ranked[np.isin(self.ranked, copies)]
         self.standing = np.sort(self.ranked[memories.kinds[self.ranked] == Kind.INSTRUCTION])
 
     def _words(self, norm: Floats) -> Floats:
@@ -364,7 +368,7 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
         firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
         runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
         shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
-        shared = np.where(same | (memories.speakers[before] == NOBODY), shared, 0)
+        shared = np.where(same | (memories.speakers[before] == NOBODY), shared, 0) * (kinds[before] != Kind.STATEMENT)
         shares = shared / np.maximum(np.minimum(sizes[:place], sizes[place]), 1)
         gone = (shares >= WITHDRAWN) & (shares == shares.max(initial=0))
         kinds[before[gone & (shared == shared.max(where=gone, initial=0))]] = Kind.STATEMENT

@@ -43,7 +43,7 @@ class Start(Input):
     """A TrainingJob to create."""
 
     name: JobName | None = Field(default=None, description="left out: made from the agent and the Idempotency-Key")
-    spec: TrainingJobSpec = Field(description="as in a proof of kind TrainingJob")
+    spec: TrainingJobSpec = Field(description="as in a manifest of kind TrainingJob")
 
 
 class Stop(Input):

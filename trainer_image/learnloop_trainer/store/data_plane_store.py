@@ -78,6 +78,7 @@ class Http:
         """The successful answer, None for 404; raises StoreUnavailable after `patience`, StoreRefused for other 4xx."""
         end, delay, failed = time.monotonic() + (patience or self._patience), 0.2, False
         while True:
+            began = time.monotonic()
             try:
                 sent = {**self._headers(), **(headers or {})}
                 answer = self._attempt(method, path, limit, content=content, headers=sent, params=params)
@@ -87,7 +88,8 @@ class Http:
             except StoreUnavailable as error:
                 failed = True
                 self.waiting(str(error))
-                wait = delay * random.uniform(0.5, 1.5)
+                # A large body is sent half of the time at most.
+                wait = max(delay * random.uniform(0.5, 1.5), time.monotonic() - began)
                 if time.monotonic() + wait > end or self.closing.wait(wait):
                     raise StoreUnavailable(f"{error}; gave up after {patience or self._patience:.0f} s") from None
                 delay = min(delay * 2, LONGEST_PAUSE)

@@ -120,7 +120,7 @@ class State:
     weight: int = 0
     step_started_at: str | None = None
     step_base: int | None = 0
-    """Episodes of the canary that do not count for the step; None: see judging/watched_arms.py."""
+    """Episodes of the canary that do not count for the step; None: see judging/evidence_windows.py."""
     rollout_started_at: str | None = None
     promoted_at: str | None = None
     blocks: Blocks = ()

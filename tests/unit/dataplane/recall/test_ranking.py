@@ -61,6 +61,14 @@ def test_of_copies_one_is_answered() -> None:
         assert {turns[row] for row in order(turns, question, 3)} - set(copies) == set(turns[-2:]), question
 
 
+def test_of_copies_of_an_instruction_the_one_that_was_given_again_stands() -> None:
+    given = memories(
+        [*NOISE, *[(each, "Ann", "Always name the tide.") for each in "tu"], ("t", "Ann", "the boat left")]
+    )
+    given.kinds[20] = 0  # withdrawn before the second
+    assert 21 in rank(given, question_of("when has the boat left?", ANALYZER), 5).rows
+
+
 def test_outcomes_decide_between_equals_and_never_bring_up_what_does_not_fit() -> None:
     turns = [("", "Ann", "key behind the clock"), ("", "Ann", "key behind the mirror"), *NOISE]
     assert order(turns, "where is the key", 2, outcomes=[1.0, -1.0] + [0.0] * 20) == [0, 1]

@@ -59,6 +59,10 @@ def test_a_new_instruction_holds_beside_the_withdrawal_of_another() -> None:
     contents = memories([("", "user", text) for text in (*texts, texts[0])])
     kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
     assert kinds == [Kind.STATEMENT, Kind.INSTRUCTION, Kind.INSTRUCTION]
+    texts = ("Always cite links and pages.", "You no longer need to cite links and pages.", "Always cite links.")
+    contents = memories([("", "user", text) for text in (*texts, texts[1])])
+    kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
+    assert kinds == [Kind.STATEMENT, Kind.WITHDRAWAL] * 2
 
 
 @pytest.mark.parametrize("speaker", ["user", "Ann", "", "Ann Smith", "Will", "田中太郎", "محمد علي"])
