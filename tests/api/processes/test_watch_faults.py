@@ -71,10 +71,10 @@ async def test_a_process_waits_for_an_api_server_that_is_away_at_its_start(api_s
         await rig.serves(0)
         with patch.object(operator.proxy, "_answer", side_effect=Cut):
             operator.kill()
-            await until_true(lambda: operator.said.count(": no answer from the API server") > 8)
+            await until_true(lambda: operator.output.count(": no answer from the API server") > 8)
         await rig.wish(1)
         await rig.serves(1)
-        assert operator.codes == [-9], operator.said[-2000:]
+        assert operator.codes == [-9], operator.output[-2000:]
 
 
 async def test_a_silent_watch_is_opened_again_by_the_same_process(api_server: Path, tmp_path: Path) -> None:
