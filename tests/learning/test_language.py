@@ -14,11 +14,6 @@ from testing.language.imitating_model import base
 
 __all__ = ["base"]
 
-LOST = 0.1
-"""Of the likeliest answers' success, by one seed. make bench-language asks five seeds for half of that, and its page
-says how often that is missed. Processors of another kind make another base model, and one wrong digit is a task in 20.
-"""
-
 
 @pytest.mark.parametrize(
     ("algorithm", "weights", "rate", "rounds"), [("grpo", "lora", 2e-3, 14), ("rloo", "full", 7e-4, 14)]
@@ -28,7 +23,8 @@ def test_a_policy_gradient_teaches_the_use_of_tools(
 ) -> None:
     result = TinyRun(base, Case(algorithm, weights, rounds, {"learning_rate": rate}), seed=0).learned()
     assert result.gain >= 0.2
-    assert result.greedy_gain >= -LOST
+    # By one seed: processors of another kind make another base model. make bench-language asks more of five seeds.
+    assert result.greedy[1] > result.sampled[1], "the likeliest answers are still better than sampled ones"
 
 
 def test_trl_teaches_it_too(base: Path, make_order: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
