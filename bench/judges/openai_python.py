@@ -245,24 +245,16 @@ def _waits(suite: Suite, client: openai.OpenAI, server: ScriptedServer) -> None:
             _equal(error.response.headers["retry-after"].isdigit(), True)
         finally:
             server.broken = 0
-    with suite.case("a broken model server"):
-        server.broken = 503
-        try:
-            _chat(client)
-            raise AssertionError("it was answered")
-        except openai.InternalServerError as error:
-            _shaped(error.response, 502)
-        finally:
-            server.broken = 0
-    with suite.case("a stream of a broken model server"):
-        server.broken = 503
-        try:
-            list(_chat(client, stream=True))
-            raise AssertionError("it was answered")
-        except openai.InternalServerError as error:
-            _shaped(error.response, 502)
-        finally:
-            server.broken = 0
+    for name, stream in (("a broken model server", False), ("a stream of a broken model server", True)):
+        with suite.case(name):
+            server.broken = 503
+            try:
+                list(_chat(client, stream=stream))
+                raise AssertionError("it was answered")
+            except openai.InternalServerError as error:
+                _shaped(error.response, 502)
+            finally:
+                server.broken = 0
     with suite.case("the client's own retries of a busy model server"):
         server.broken = 429
         healed = threading.Timer(0.5, lambda: setattr(server, "broken", 0))

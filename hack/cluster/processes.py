@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cluster.state_folder import State
 from toolkit.errors import Refusal
+from toolkit.process_tree import running
 
 OWNER_MARK = "LEARNLOOP_CLUSTER_PROCESS"
 INPUTS_MARK = "LEARNLOOP_CLUSTER_INPUTS"
@@ -52,7 +53,7 @@ class Processes:
         except (FileNotFoundError, ValueError):
             return None
         marks = _settled_environment(pid)
-        return pid if marks.get(OWNER_MARK) == self._mark(name) and not _is_zombie(pid) else None
+        return pid if marks.get(OWNER_MARK) == self._mark(name) and running(pid) else None
 
     def ensure(self, daemon: Daemon) -> bool:
         """Have the daemon run with these very arguments. Returns whether it had to be started."""
@@ -130,7 +131,7 @@ def _settled_environment(pid: int) -> dict[str, str]:
     """While a process becomes another program its environment is empty for a moment (execve, proc_pid_environ(5)):
     who looks just then looks again."""
     deadline = time.monotonic() + EXEC_SECONDS
-    while not (environment := _environment(pid)) and _alive(pid) and time.monotonic() < deadline:
+    while not (environment := _environment(pid)) and running(pid) and time.monotonic() < deadline:
         time.sleep(0.005)
     return environment
 
@@ -146,19 +147,6 @@ def _environment(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _is_zombie(pid: int) -> bool:
-    """Whether all its threads have ended: those of a program that was killed may outlive its first, with its ports."""
-    try:
-        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return facts[0] == "Z" and facts[17] == "1"
-
-
-def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() and not _is_zombie(pid)
-
-
 def _end(pid: int, grace_seconds: float) -> None:
     for number, patience in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, 5.0)):
         if not patience:
@@ -169,6 +157,6 @@ def _end(pid: int, grace_seconds: float) -> None:
             return
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            if not _alive(pid):
+            if not running(pid):
                 return
             time.sleep(0.02)

@@ -15,7 +15,8 @@ class Process:
     parent: int = field(compare=False)
     session: int = field(compare=False)
     cpu_ticks: int = field(compare=False)
-    zombie: bool = field(compare=False)
+    ended: bool = field(compare=False)
+    """With all its threads: those of a program that was killed may outlive its first, with its ports."""
 
 
 def family(pid: int) -> set[Process]:
@@ -39,7 +40,13 @@ def family(pid: int) -> set[Process]:
 def alive(process: Process) -> bool:
     """Whether this very process still runs; one that ended and waits to be collected does not."""
     now = _read(process.pid)
-    return now is not None and now.born == process.born and not now.zombie
+    return now is not None and now.born == process.born and not now.ended
+
+
+def running(pid: int) -> bool:
+    """Whether the process that has this pid now still runs."""
+    now = _read(pid)
+    return now is not None and not now.ended
 
 
 def bytes_read(pid: int) -> int:
@@ -64,4 +71,4 @@ def _read(pid: int) -> Process | None:
     # proc_pid_stat(5): the name may hold blanks and parentheses, so the fields are counted from behind it.
     fields = text.rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12]) + int(fields[13]) + int(fields[14])
-    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), ticks, fields[0] == "Z")
+    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), ticks, fields[0] == "Z" and fields[17] == "1")

@@ -15,14 +15,14 @@ Watcher = Callable[[Rig], Awaitable[None]]
 THRESHOLD = {"name": "success", "type": "success", "minRatio": 0.9}
 
 
-async def nobody(_: Rig) -> None:
+async def no_change(_: Rig) -> None:
     """Has no effect."""
 
 
 async def rollout_log(
     api_server: Path,
     metric: dict[str, Any],
-    at_each_weight: Watcher = nobody,
+    at_each_weight: Watcher = no_change,
     mode: str = "service",
 ) -> list[str]:
     """All writes of the operator from the new model's arrival until it serves alone, events among them.

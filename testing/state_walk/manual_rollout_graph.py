@@ -155,5 +155,5 @@ def _over(node: SteeredNode, words: frozenset[str]) -> bool:
     if not canary or unfinished(node):
         return False
     ends = step_of(node.status) <= PAUSED_STEP or hand is not None
-    anew = hand != "undo" and not node.suspended and revision_of(node, "blockedRevision") != canary
-    return "abort" in words or ("reject" in words and ends) or ("restart" in words and anew)
+    starts_again = hand != "undo" and not node.suspended and revision_of(node, "blockedRevision") != canary
+    return "abort" in words or ("reject" in words and ends) or ("restart" in words and starts_again)

@@ -61,9 +61,9 @@ async def test_the_key_of_the_episodes_is_made_once_and_again_when_it_is_gone(op
     assert await key() == made, "a rollout writes nothing to it"
     await operator.kube.delete(ObjectRef("v1", "Secret", operator.namespace, "md-episodes"))
     await wish(operator, 2)
-    anew = await key()
-    assert anew is not None
-    assert anew["data"] != made["data"]
+    again = await key()
+    assert again is not None
+    assert again["data"] != made["data"]
 
 
 async def test_a_better_model_is_promoted_without_a_pod_restart(operator: Operator) -> None:

@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-from cluster import processes
 from testing.waiting import until
+from toolkit.process_tree import running
 
 OUTLIVED = """
 import ctypes, threading, time
@@ -16,9 +16,9 @@ ctypes.CDLL(None).pthread_exit(None)
 def test_a_process_whose_first_thread_has_ended_still_lives() -> None:
     with subprocess.Popen([sys.executable, "-c", OUTLIVED]) as process:
         until(lambda: _state(process.pid) == "Z")
-        assert processes._alive(process.pid)
+        assert running(process.pid)
         process.kill()
-        until(lambda: not processes._alive(process.pid))
+        until(lambda: not running(process.pid))
 
 
 def _state(pid: int) -> str:

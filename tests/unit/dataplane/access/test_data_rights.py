@@ -215,8 +215,8 @@ async def test_only_a_pod_of_the_suites_own_job_hands_in_its_report() -> None:
     assert "not of ModelDeployment other" in await why(suite(), SUITE_POD, "other")
     by_hand = suite(**{SUITE: {"metadata": {"uid": "suite-1"}}})
     assert "not of ModelDeployment md" in await why(by_hand, SUITE_POD), "a Job that a person made"
-    anew = suite(**{SUITE: owned("suite-2", "ModelDeployment", "md", "md-1")})
-    assert "the Job is gone" in await why(anew, SUITE_POD)
+    again = suite(**{SUITE: owned("suite-2", "ModelDeployment", "md", "md-1")})
+    assert "the Job is gone" in await why(again, SUITE_POD)
 
 
 def config(**more: Any) -> Config:

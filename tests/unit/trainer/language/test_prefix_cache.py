@@ -39,14 +39,14 @@ def reads(model: Any) -> Iterator[list[int]]:
         del model.forward
 
 
-def talk(model: Any, turns: int, *, anew: bool) -> list[list[Sampled]]:
+def talk(model: Any, turns: int, *, uncached: bool) -> list[list[Sampled]]:
     """Conversations of several turns of different lengths; `afresh`: everything is read again in each turn."""
     rng = np.random.default_rng(8)
     prompts = [SYSTEM + rng.integers(3, 40, 3 + number // 2).tolist() for number in range(12)]
     rounds: list[list[Sampled]] = [[] for _ in prompts]
     speak, open_ = Sampler(model), list(range(12))
     for turn in range(turns):
-        speak = Sampler(model) if anew else speak
+        speak = Sampler(model) if uncached else speak
         numbers = np.asarray(open_)
         drawn = speak(
             [prompts[at] for at in open_],
@@ -63,9 +63,9 @@ def talk(model: Any, turns: int, *, anew: bool) -> list[list[Sampled]]:
 
 
 def test_a_conversation_says_the_same_whether_or_not_the_model_reads_it_anew(tiny: Any) -> None:
-    cached, anew = talk(tiny, 5, anew=False), talk(tiny, 5, anew=True)
+    cached, uncached = talk(tiny, 5, uncached=False), talk(tiny, 5, uncached=True)
     assert sum(map(len, cached)) > 20
-    for one, other in zip(cached, anew, strict=True):
+    for one, other in zip(cached, uncached, strict=True):
         assert [turn.sampled_ids for turn in one] == [turn.sampled_ids for turn in other]
         for a, b in zip(one, other, strict=True):
             assert np.allclose(a.log_probs, b.log_probs, atol=2e-5)

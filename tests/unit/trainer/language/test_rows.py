@@ -77,9 +77,9 @@ def test_a_later_prompt_continues_the_ids_although_the_template_would_write_the_
     prompt = [*opening, *drawn, *chat.continuation([Message("tool", "7")])]
     rows, broken = rows_of([Sampled(opening, drawn, [-1.0] * len(drawn)), Sampled(prompt, [5], [-1.0])])
     assert (len(rows), broken) == (1, 0)
-    anew = chat.opening([Message("user", "k1 plus k2 ?"), message, Message("tool", "7")])
-    assert anew[: len(opening) + len(drawn)] != [*opening, *drawn]  # what a chat API would have sent
-    assert rows_of([Sampled(opening, drawn, [-1.0] * len(drawn)), Sampled(anew, [5], [-1.0])])[1] == 1
+    again = chat.opening([Message("user", "k1 plus k2 ?"), message, Message("tool", "7")])
+    assert again[: len(opening) + len(drawn)] != [*opening, *drawn]  # what a chat API would have sent
+    assert rows_of([Sampled(opening, drawn, [-1.0] * len(drawn)), Sampled(again, [5], [-1.0])])[1] == 1
 
 
 @pytest.mark.parametrize("text", ["learnloop-answer", "I say learnloop-answer", "learnloop-answer-"])
