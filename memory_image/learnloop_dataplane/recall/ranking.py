@@ -341,8 +341,8 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     """The kinds, without instructions and preferences that were withdrawn later.
 
     A withdrawal ends those before it, of its speaker or of no named one, that share most with it: half of the stems at
-    least that the shorter one is about. A reset ends all instructions of its speaker. Of very many only the newest
-    count, and older ones are statements.
+    least that the shorter one is about. Given again, it ends what came after what it ended before. A reset ends all
+    instructions of its speaker. Of very many only the newest count, and older ones are statements.
     """
     kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
     rows = np.flatnonzero(kinds)
@@ -359,19 +359,27 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     about = np.split(stems, np.cumsum(sizes)[:-1])
     by_stem = np.argsort(stems[stated[owners]], kind="stable")
     holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
+    ended_by = np.zeros(len(rows), int)  # the place of the withdrawal
     for place in withdrawals.tolist():
         before = rows[:place]
         same = memories.speakers[before] == memories.speakers[rows[place]]
         if memories.kinds[rows[place]] == Kind.RESET:
-            kinds[before[same & (kinds[before] == Kind.INSTRUCTION)]] = Kind.STATEMENT
-            continue
-        firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
-        runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
-        shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
-        shared = np.where(same | (memories.speakers[before] == NOBODY), shared, 0) * (kinds[before] != Kind.STATEMENT)
-        shares = shared / np.maximum(np.minimum(sizes[:place], sizes[place]), 1)
-        gone = (shares >= WITHDRAWN) & (shares == shares.max(initial=0))
-        kinds[before[gone & (shared == shared.max(where=gone, initial=0))]] = Kind.STATEMENT
+            over = same & (kinds[before] == Kind.INSTRUCTION)
+        else:
+            firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
+            runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
+            shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
+            shared = np.where(same | (memories.speakers[before] == NOBODY), shared, 0)
+            shares = shared / np.maximum(np.minimum(sizes[:place], sizes[place]), 1)
+            fit = np.where(shares >= WITHDRAWN, shares + shared / (1 + len(stems)), 0.0)
+            # One that is over already was meant, unless a newer one fits as well.
+            blocked = np.zeros(place + 1)
+            np.maximum.at(blocked, ended_by[:place], np.where(ended_by[:place] > 0, fit, 0.0))
+            blocked = np.maximum.accumulate(blocked[::-1])[::-1][1:]
+            fit = np.where((kinds[before] != Kind.STATEMENT) & (fit > blocked), fit, 0.0)
+            over = (fit > 0) & (fit == fit.max(initial=0.0))
+        kinds[before[over]] = Kind.STATEMENT
+        ended_by[:place][over] = place
     return kinds
 
 

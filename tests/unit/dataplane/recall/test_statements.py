@@ -63,6 +63,10 @@ def test_a_new_instruction_holds_beside_the_withdrawal_of_another() -> None:
     contents = memories([("", "user", text) for text in (*texts, texts[1])])
     kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
     assert kinds == [Kind.STATEMENT, Kind.WITHDRAWAL] * 2
+    texts = ("Always cite the links of a page.", "Always cite the page.", "You no longer need to cite links of a page.")
+    contents = memories([("", "user", text) for text in (*texts, texts[2])])
+    kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
+    assert kinds == [Kind.STATEMENT, Kind.INSTRUCTION, Kind.WITHDRAWAL, Kind.WITHDRAWAL]
 
 
 @pytest.mark.parametrize("speaker", ["user", "Ann", "", "Ann Smith", "Will", "田中太郎", "محمد علي"])
