@@ -28,7 +28,7 @@ def small_quickstart(settings: Settings) -> str:
     """The quickstart in less time: one rank, which one machine has, fewer steps, and a shorter guard."""
     policy, agent = yaml.safe_load_all(settings.quickstart.read_text())
     agent["spec"]["training"]["template"] |= {"workers": 0, "totalSteps": 60_000}
-    agent["spec"]["deployment"]["template"]["rollout"]["keepForSeconds"] = 10
+    agent["spec"]["deployment"]["template"]["rollout"]["keepForSeconds"] = 5
     return yaml.safe_dump_all([policy, agent])
 
 

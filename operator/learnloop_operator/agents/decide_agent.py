@@ -13,8 +13,8 @@ from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core import allowed_pods, anomalies, plan, times
 from learnloop_operator.core.plan import LONGEST_NOTE, Announcement, Call, KubeObject, Notice, ObjectRef, Plan
 
-BUSY, IDLE, RESTING = 2.0, 20.0, 60.0
-"""Seconds between two looks at the experience: while it grows, while it does not, and where nothing comes of it."""
+BUSY, RESTING = 2.0, 60.0
+"""Seconds between two looks at the experience: while it grows or has just begun to, and where nothing comes of it."""
 BUDGET = ", memory budget "
 """Separator in status.registered."""
 SELDOM = 90.0
@@ -192,7 +192,7 @@ def _usual(snapshot: AgentSnapshot) -> float:
         return BUSY
     newest = snapshot.stats.last_trajectory_at or times.parse(snapshot.object["metadata"].get("creationTimestamp"))
     quiet = (snapshot.now - newest).total_seconds() if newest else 0.0
-    return times.ever_later(quiet, IDLE, SELDOM)
+    return times.ever_later(quiet, BUSY, SELDOM)
 
 
 def recorded(snapshot: AgentSnapshot) -> LearningAgentStatus:

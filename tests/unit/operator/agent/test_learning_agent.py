@@ -12,7 +12,7 @@ from learnloop_api.kinds.learning_agent import LearningAgentSpec, LearningAgentS
 from learnloop_api.kinds.model_deployment import ModelDeploymentStatus
 from learnloop_api.wire.reward import AgentStats
 from learnloop_operator.agents.agent_snapshot import AgentDefaults, AgentSnapshot, MemoryHome, Policy, TrainingRun
-from learnloop_operator.agents.decide_agent import BUSY, IDLE, RESTING, SELDOM, decide
+from learnloop_operator.agents.decide_agent import BUSY, RESTING, SELDOM, decide
 from learnloop_operator.agents.model_to_serve import forgettable, model_to_serve
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.core.times import stamp
@@ -226,15 +226,15 @@ def test_the_longer_an_agent_is_quiet_the_more_seldom_it_is_looked_at(quiet: int
     )
     before = {"registered": "solving/r1", "rewarded": 9}
     plan = decide(replace(situation(before=before), stats=stats))
-    assert plan.requeue_after == pytest.approx(min(SELDOM, max(IDLE, quiet / 10)))
+    assert plan.requeue_after == pytest.approx(min(SELDOM, max(BUSY, quiet / 10)))
     assert decide(replace(situation(before=before | {"rewarded": 8}), stats=stats)).requeue_after == BUSY
 
 
 def test_an_agent_that_never_played_is_quiet_since_it_was_made() -> None:
     quiet = situation(before={"registered": "solving/r1", "rewarded": 0})
     assert decide(quiet).requeue_after == SELDOM
-    quiet.object["metadata"]["creationTimestamp"] = stamp(NOW - timedelta(seconds=30))
-    assert decide(quiet).requeue_after == IDLE
+    quiet.object["metadata"]["creationTimestamp"] = stamp(NOW - timedelta(seconds=50))
+    assert decide(quiet).requeue_after == 5
 
 
 def test_an_agent_is_registered_once_and_again_when_the_data_plane_forgot_it() -> None:
