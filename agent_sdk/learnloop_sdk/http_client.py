@@ -5,8 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import aiohttp
+from typing import Any
 
 from learnloop_api import names
 from learnloop_common.tls import client_context
@@ -55,9 +54,8 @@ class Identity:
 
     def headers(self) -> dict[str, str]:
         """Return `authorization`, or without a token the namespace, for a data plane without authentication."""
-        if token := self.token():
-            return {"authorization": f"Bearer {token}"}
-        return {names.HEADER_NAMESPACE: self.namespace}
+        token = self.token()
+        return {"authorization": f"Bearer {token}"} if token else {names.HEADER_NAMESPACE: self.namespace}
 
     def token(self) -> str:
         """The service-account token as it is now; empty without one."""
@@ -68,7 +66,7 @@ class Identity:
 
 
 MAX_BODY = 16_777_216
-_inherited: list[aiohttp.ClientSession] = []
+_inherited: list[Any] = []
 """Sessions of a parent process: closing one here would remove its connections from the parent's epoll instance."""
 
 
@@ -90,17 +88,20 @@ class Http:
     """One aiohttp session, opened by the first request of the running event loop."""
 
     def __init__(self) -> None:
+        import aiohttp  # two fifths of the package's import time: the first client pays for it
+
+        self._aiohttp = aiohttp
         self._owner = EventLoopOwner()
-        self._session: aiohttp.ClientSession | None = None
+        self._session: Any = None
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> Response:
         """Send JSON; raises OSError, TimeoutError, and LearnloopError for an invalid URL."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._post(url, body, {"content-type": "application/json", **headers})
-        except aiohttp.InvalidURL as error:
+        except self._aiohttp.InvalidURL as error:
             raise LearnloopError(f"endpoint: {url!r} is not valid: write http://<host>[:<port>]") from error
-        except aiohttp.ClientError as error:
+        except self._aiohttp.ClientError as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
 
     async def close(self) -> None:
@@ -115,19 +116,18 @@ class Http:
             async for part in answer.content.iter_any():
                 content += part
                 if len(content) > MAX_BODY:
-                    raise aiohttp.ClientPayloadError(f"{url} answers more than {MAX_BODY} bytes")
-            names = {key.lower(): value for key, value in answer.headers.items()}
-            return Response(answer.status, bytes(content), names)
+                    raise ConnectionError(f"{url} answers more than {MAX_BODY} bytes")
+            return Response(answer.status, bytes(content), {name.lower(): x for name, x in answer.headers.items()})
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _opened(self) -> Any:
         new = self._owner.is_new()
         if new and self._session is not None:
             _inherited.append(self._session)
         if new or self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=client_context()),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None),
+            self._session = self._aiohttp.ClientSession(
+                connector=self._aiohttp.TCPConnector(limit=0, ssl=client_context()),
+                cookie_jar=self._aiohttp.DummyCookieJar(),
+                timeout=self._aiohttp.ClientTimeout(total=None),
                 trust_env=False,
             )
         return self._session
