@@ -102,11 +102,11 @@ def test_a_recall_is_explained_by_its_signals_and_an_episode_is_walked_by_keys(l
 def test_what_is_written_in_the_cluster_is_shown_as_text(look: Any) -> None:
     looked = look()
     evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-    looked.log.put("modeldeployments", looked.loop.rollout(verdict=evil))
+    looked.log.put("modeldeployments", looked.loop.rollout(verdict=f"{evil} `kubectl learnloop skip`"))
     looked.go(PAGES["rollout"])
     looked.page.get_by_text(evil).first.wait_for()
-    assert looked.page.locator("main img").count() == 0
-    assert looked.complaints == []
+    assert looked.page.locator("p.verdict code").first.inner_text() == "kubectl learnloop skip"
+    assert (looked.page.locator("main img").count(), looked.complaints) == (0, [])
 
 
 def test_an_arms_line_ends_with_the_arm_and_the_next_model_begins_another(look: Any) -> None:

@@ -18,6 +18,9 @@ function add(to, children) {
   for (const child of children) {
     if (child === undefined || child === null || child === false) continue;
     if (Array.isArray(child)) add(to, child);
+    // A sentence of a status names commands and objects between backticks.
+    else if (typeof child === "string" && to.matches("p, td.why"))
+      to.append(...child.split(/`([^`]+)`/).map((part, index) => (index % 2 ? h("code", null, part) : part)));
     else to.append(child instanceof Node ? child : String(child));
   }
 }
