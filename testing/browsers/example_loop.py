@@ -53,7 +53,7 @@ class ExampleLoop:
         return [("modeldeployments", self.rollout(**over)), ("learningagents", agent)]
 
     def agent(
-        self, why: str = "walker-4 is to be served; walker-5 is running (Training)", weight: str | None = "25%"
+        self, why: str = "walker-4 is the model; walker-5 is running (Training)", weight: str | None = "25%"
     ) -> Object:
         status = {
             "phase": "Training",

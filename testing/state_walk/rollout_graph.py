@@ -33,7 +33,7 @@ enough, so that the grid of `of_needed` is all there is between nothing and enou
 FRESH = {"equal": _ENOUGH, "bad": (150.0, 0.6), "errors": _ENOUGH, "few": (FEW, 0.9), **dict.fromkeys(TORN, _ENOUGH)}
 MUTE = ("away", "no canary", "no stable", "nan", "stale", "skewed", *TORN)
 DUMB = tuple(fault for fault in MUTE if fault not in ("no stable", "stable torn"))
-"""At 100 %, where stable plays no more: what was compared until then stands."""
+"""At 100 %, where stable receives no more episodes: what was compared until then stands."""
 BLIND = ("away", "no canary", "nan")
 """Nothing is known of the canary, so no check can speak against it."""
 DEADLINE, KEEP_SECONDS = 60, 60

@@ -20,7 +20,7 @@ def test_no_path_passes_a_step_without_evidence_and_each_ends_where_everything_w
 
 
 def test_counters_of_stable_that_start_over_at_100_percent_do_not_hold_a_proven_canary() -> None:
-    """Stable plays no more, so its counters stay at nothing."""
+    """Stable receives no more episodes, so its counters stay at nothing."""
     rig = Rig(1, 0.9)
     while rig.status.get("weight") != 100:
         rig.run(1)

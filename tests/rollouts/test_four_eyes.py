@@ -40,7 +40,7 @@ def test_the_author_lets_nothing_on(paused: Watched, verb: str) -> None:
     paused.run(30)
     assert paused.weight(uri(1)) == 10
     assert (last(paused)["verb"], last(paused)["outcome"]) == (verb, "refused")
-    assert "alice wrote this spec: somebody else must let it on" in last(paused)["message"]
+    assert "alice wrote this spec: another person must order it" in last(paused)["message"]
 
 
 def test_somebody_else_does(paused: Watched) -> None:

@@ -201,7 +201,7 @@ def test_undo_without_an_earlier_model_on_record_is_refused_with_the_way_out() -
     say(cluster, "undo", cluster.status["stable"]["revision"])
     cluster.run(1)
     assert last(cluster)["outcome"] == "refused"
-    assert "set spec.model to the one that shall serve" in last(cluster)["message"]
+    assert "set spec.model to the one to serve" in last(cluster)["message"]
 
 
 def test_the_most_cautious_of_several_orders_is_obeyed_and_the_others_are_answered(climbing: Cluster) -> None:
@@ -226,7 +226,7 @@ def test_a_used_value_counts_once_even_for_a_second_try_of_the_same_revision(cli
     revision = climbing.status["canary"]["revision"]
     climbing.annotations[verb_annotation("abort")] = revision
     climbing.run(5)
-    assert climbing.status["blockedRevision"]["message"].endswith("aborted by somebody who gave no name")
+    assert climbing.status["blockedRevision"]["message"].endswith("aborted by an unnamed person")
     climbing.annotations[verb_annotation("retry")] = "again"
     assert climbing.settle() == "Healthy"
     assert climbing.status["stable"]["uri"] == uri(1)

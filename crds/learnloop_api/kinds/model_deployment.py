@@ -254,7 +254,7 @@ class ModelDeploymentStatus(Status):
         le=100,
         description=(
             "The weight that spec.rollout.steps gave the current step when it was reached. Where it no longer does, "
-            "the rollout goes on at the last step that asks for no more than `weight`, or at the first."
+            "the rollout continues at the last step that asks for no more than `weight`, or at the first."
         ),
     )
     step_text: ShortText | None = Field(default=None, description="The current step for humans, e.g. 2/4.")

@@ -83,7 +83,7 @@ class Override(WireModel):
     def told(self) -> str:
         """Author, end and reason, in words."""
         until = self.until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return f"by {self.by or 'somebody who gave no name'} until {until}: {self.reason}"
+        return f"by {self.by or 'an unnamed person'} until {until}: {self.reason}"
 
 
 class Mirror(WireModel):

@@ -65,7 +65,7 @@ UPDATE memory_index v SET
 FROM t WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 """
 # What was asked within a session, and what was said next; with both embedders' vectors.
-_QUESTIONS = """
+_QUESTIONS = r"""
 SELECT q.agent_id, array_agg(q.place) FILTER (WHERE q.asks) AS asked,
     array_agg(CASE WHEN q.embedder = $2 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS old,
     array_agg(CASE WHEN q.embedder = $3 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS new

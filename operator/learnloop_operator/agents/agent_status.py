@@ -127,7 +127,7 @@ def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
     if facts.snapshot.spec.suspend:
         return (
             "Suspended",
-            "suspended: no new run, model or actors; a run under way goes on, and what serves stays",
+            "suspended: no new run, model or actors; a run under way continues, and the serving model stays",
         )
     if facts.problem:
         return facts.problem.reason, facts.problem.sentence
@@ -142,13 +142,13 @@ def _why(facts: StatusFacts, phase: str) -> tuple[str, str]:
 
 def _model(facts: StatusFacts) -> str:
     if facts.model is None:
-        return "nothing is to be served"
+        return "nothing to serve"
     served, source = facts.snapshot.deployment, facts.model.source
     if served and served.stable and not served.canary and served.stable.uri == facts.model.uri:
         return f"{source} serves"
     if served and any(item.uri == facts.model.uri for item in served.blocked_revisions or ()):
         return f"{source} was rolled back"
-    return f"{source} is to be served"
+    return f"{source} is the model"
 
 
 def _last_run(facts: StatusFacts) -> str:

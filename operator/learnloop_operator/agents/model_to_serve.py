@@ -32,12 +32,12 @@ def task_flaw(task: Task) -> str | None:
             return f"spec.task: says {given.uri()}, but {name} is {previous}; leave {KINDS} out, or correct them"
         return None
     if name is None:
-        return f"spec.task: what the agent sees and does is not said; set {KINDS}"
+        return f"spec.task: no observations and actions; set {KINDS}"
     if name in uniform_policy.ENVIRONMENTS:
         return None
     alike = get_close_matches(name, uniform_policy.ENVIRONMENTS, n=2, cutoff=0.8)
     fix = f"did you mean {' or '.join(alike)}? Otherwise set" if alike else "set"
-    problem = "is none of the environments that every image has, so what is seen and done in it is not known"
+    problem = "is not an environment of every image, so its observations and actions are unknown"
     return f"{_field(task)}: {name!r} {problem}; {fix} {KINDS} in spec.task"
 
 

@@ -151,9 +151,9 @@ def _outside(dimension: study.SearchDimension, wish: Any) -> str:
         return "" if fits else f"is not a whole number from {whole.low} to {whole.high}{steps}"
     if dimension.choices is not None:
         word = WORDS[wish] if isinstance(wish, bool) else wish
-        return "" if word in dimension.choices else f"is none of {', '.join(dimension.choices)}"
+        return "" if word in dimension.choices else f"is not one of {', '.join(dimension.choices)}"
     layers = [list(item) for item in dimension.layers or ()]
-    return "" if wish in layers else f"is none of {', '.join(map(str, layers))}"
+    return "" if wish in layers else f"is not one of {', '.join(map(str, layers))}"
 
 
 def _empty(result: dict[str, Any]) -> list[str]:

@@ -75,7 +75,7 @@ def resume(cluster: Cluster, name: Name) -> str:
             f"is not on hold; `kubectl learnloop approve {name}` passes a step that waits for approval"
         )
     rollout.order("resume", revision)
-    return f"{revision} goes on at {rollout.where}"
+    return f"{revision} continues at {rollout.where}"
 
 
 def skip(cluster: Cluster, name: Name) -> str:
@@ -126,14 +126,14 @@ def retry(
 def abort(
     cluster: Cluster,
     name: Name,
-    arm: Annotated[str | None, typer.Option(help="one arm of an experiment; the others go on")] = None,
+    arm: Annotated[str | None, typer.Option(help="one arm of an experiment; the others continue")] = None,
 ) -> str:
     """Obeyed by a suspended rollout, too."""
     rollout = look(cluster, name, to_roll_back=True)
     if arm:
         revision = rollout.challenger(arm)
         rollout.order("abort", revision)
-        return f"taking {arm} out of the experiment; the others go on"
+        return f"taking {arm} out of the experiment; the others continue"
     target = rollout.canary or (rollout.status.get("stable") if rollout.status.get("previous") else None)
     if not target:
         undo_it = f"`kubectl learnloop undo {name}`"
@@ -150,11 +150,11 @@ def undo(cluster: Cluster, name: Name) -> str:
     stable, previous = rollout.status.get("stable"), rollout.status.get("previous")
     to = previous or rollout.status.get("lastStable")
     if not stable or not to:
-        raise rollout.refusal("has no earlier model on record: set spec.model to the one that shall serve")
+        raise rollout.refusal("has no earlier model on record: set spec.model to the one to serve")
     rollout.order("undo", stable["revision"])
     if previous:
         return f"{stable['revision']} goes; {previous['revision']} is warm and serves again immediately"
-    return f"{stable['revision']} goes as soon as the pods of {to['uri']} can serve"
+    return f"{stable['revision']} is removed as soon as the pods of {to['uri']} can serve"
 
 
 def promote(

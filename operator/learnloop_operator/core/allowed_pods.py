@@ -81,7 +81,7 @@ def _account(options: base.PodOptions, field: str, rules: PodRules) -> str:
     if name is None or not rules.service_accounts or name in rules.service_accounts:
         return ""
     return (
-        f"{field}.serviceAccountName: {name!r} is none of {', '.join(rules.service_accounts)}; leave it out, or "
+        f"{field}.serviceAccountName: {name!r} is not one of {', '.join(rules.service_accounts)}; leave it out, or "
         "have it added to authors.serviceAccounts of the chart"
     )
 

@@ -39,7 +39,7 @@ _NEEDED = ("Accepted", "ResolvedRefs")
 
 
 def route_problem(route: Mapping[str, Any] | None) -> str:
-    """Reason why the HTTPRoute is not in force as it stands, in one sentence; "" when it is or was not written yet.
+    """Reason why the HTTPRoute is not in force, in one sentence; "" when it is or was not written yet.
 
     A route is good as soon as one parent has accepted it, resolved its references and left nothing of it out (Gateway
     API, RouteParentStatus).
@@ -214,7 +214,7 @@ class ModelDeploymentController:
         try:
             result = (await self._data.gate_reports(snapshot.namespace, snapshot.name)).reports
         except DataPlaneUnavailable as error:
-            result, problem = [], f"its report cannot be had: {error}"
+            result, problem = [], f"its report cannot be read: {error}"
         return replace(
             snapshot,
             children=(*snapshot.children, *own),

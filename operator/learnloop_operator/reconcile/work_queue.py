@@ -323,7 +323,7 @@ class Runtime:
         snapshot = await controller.gather(key.namespace, key.name)
         if snapshot is None:
             if self._reads is not None and await self._reads.relearn(controller.kind, key.namespace, key.name):
-                raise errors.Conflict(f"{key} is there although the cache did not have it")
+                raise errors.Conflict(f"{key} exists, and the cache did not have it")
             await self._part(controller, key)
             return "gone"
         _tell_logs(key.kind, snapshot)

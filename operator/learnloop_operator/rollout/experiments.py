@@ -74,7 +74,7 @@ def begin_experiment(snapshot: Snapshot, state: State, stable: ArmState, asked: 
 def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player) -> str:
     """Why the arm cannot take part, as the rest of its field's path; "" when it can."""
     if player.model.revision == stable.revision:
-        return f": {player.name} is the model that stable serves: stable is an arm already, remove it"
+        return f": {player.name} is the model that stable serves, and stable is an arm: remove it"
     if why := artifacts.foreign(player.model.uri, snapshot.namespace):
         return f".uri: {why}"
     if block := state.in_the_way(player.model):
@@ -373,7 +373,7 @@ def desired_model(snapshot: Snapshot) -> Desired:
 
 
 def take_out(snapshot: Snapshot, state: State, revision: str, by: str) -> NextState | None:
-    """Withdraw one challenger; the others go on. None where the revision is not one."""
+    """Withdraw one challenger; the others continue. None where the revision is not one."""
     trial, index = state.experiment, _place(state.experiment, revision)
     if trial is None or index is None:
         return None

@@ -73,7 +73,7 @@ def _is_blocked(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Eff
 def _goes_back(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
     if state.hand is None or state.hand.verb != "undo":
         return None
-    return "refused", f"on the way back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
+    return "refused", f"rolling back to the earlier model: `kubectl learnloop abort {snapshot.name}` stops that"
 
 
 def _takes_out(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
@@ -90,7 +90,7 @@ def _aborts(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
 
 
 def _rejects(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
-    assert state.canary is not None, "a stray order has its answer"
+    assert state.canary is not None, "a stray order is answered before"
     step = state.step or 0
     at_gates = release_gates.canary_waits(snapshot, state)
     if not at_gates and not snapshot.spec.rollout.steps[step].pause and state.hand is None:
@@ -116,18 +116,18 @@ def _undoes(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
     """Swap back to the old arm. Where its pods are gone, start the recorded model again, and leave as soon as it can
     serve."""
     stable, old, why = state.stable, state.last_stable, f"undone by {who(snapshot, order)}"
-    assert stable is not None, "what does not serve has its answer"
+    assert stable is not None, "an order about another revision is answered before"
     if state.canary:
         if state.hand and state.hand.verb == "undo":
-            return "obeyed", f"already on the way back to {state.canary.revision}"
+            return "obeyed", f"already rolling back to {state.canary.revision}"
         return "refused", f"the canary {state.canary.revision} is being rolled out: abort it first"
     if state.previous:
         return swap_back(snapshot, state, stable, state.previous, reasons.UNDONE, why)
     if old is None:
-        return "refused", "no earlier model is on record: set spec.model to the one that shall serve"
+        return "refused", "no earlier model is on record: set spec.model to the one to serve"
     back = model_here(snapshot.spec, old.uri, old.sha256)
     if back.revision == stable.revision:
-        return "refused", f"{stable.revision} is the earlier model already: set spec.model to go elsewhere"
+        return "refused", f"{stable.revision} is the earlier model already: set spec.model to serve another"
     sentence = f"{stable.revision} is {why}; {back.revision} ({back.uri}) starts and serves as soon as its pods can"
     now = stamp(snapshot.now)
     after = replace(
@@ -147,7 +147,7 @@ def _pauses(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
     if state.hand and state.hand.verb == "pause":
         return "obeyed", f"already on hold since {state.hand.at}"
     by = who(snapshot, order)
-    sentence = f"on hold at {state.weight} % by {by}; `kubectl learnloop resume {snapshot.name}` lets it go on"
+    sentence = f"on hold at {state.weight} % by {by}; `kubectl learnloop resume {snapshot.name}` continues it"
     after = replace(state, hand=Hand(verb="pause", by=by, at=stamp(snapshot.now)))
     return NextState(after, "Paused", reasons.ON_HOLD, sentence, again_after=0.0, missing=COMPLETE)
 
@@ -155,7 +155,7 @@ def _pauses(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
 def _resumes(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:
     if state.hand is None or state.hand.verb != "pause":
         return "ignored", "it is not on hold"
-    return _stepping(replace(state, hand=None), f"goes on at {state.weight} %, as {who(snapshot, order)} says")
+    return _stepping(replace(state, hand=None), f"continues at {state.weight} %, as {who(snapshot, order)} says")
 
 
 def _needs_retry(snapshot: Snapshot, state: State, order: OrderAnnotation) -> Effect:

@@ -72,7 +72,7 @@ def _step_text(steps: list[RolloutStep], state: State) -> str | None:
 def _sentence(snapshot: Snapshot, move: NextState) -> tuple[str, bool]:
     if not snapshot.route_problem:
         return move.sentence, move.degraded
-    return f"the HTTPRoute is not in force as it stands: {snapshot.route_problem}; {move.sentence}", True
+    return f"the HTTPRoute is not in force: {snapshot.route_problem}; {move.sentence}", True
 
 
 def _selector(snapshot: Snapshot, revision: str | None) -> str:

@@ -70,7 +70,7 @@ def begun_at(snapshot: run_snapshot.TrainingSnapshot) -> str | None:
 def interrupt(
     snapshot: run_snapshot.TrainingSnapshot, job: run_snapshot.BackendJob, reason: str, why: str, **fields: Any
 ) -> Plan:
-    """End the gang free of charge: the attempt goes on from the newest checkpoint, under its own number.
+    """End the gang free of charge: the attempt continues from the newest checkpoint, under its own number.
 
     On record as a suspension first, which is what keeps the attempt from being counted while the old gang goes.
     """

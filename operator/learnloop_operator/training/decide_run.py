@@ -137,12 +137,12 @@ def resize(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
         return None
     if job.workers is None or job.workers == snapshot.spec.workers:
         return None
-    why = f"from {1 + job.workers} to {1 + snapshot.spec.workers} ranks; goes on from the newest checkpoint"
+    why = f"from {1 + job.workers} to {1 + snapshot.spec.workers} ranks; continues from the newest checkpoint"
     return interrupt(snapshot, job, "Resizing", why)
 
 
 def refuse_pods(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
-    """No gang is made of pods that the platform does not allow; another spec, or another list, lets it begin."""
+    """No gang is made of pods that the platform does not allow; another spec, or another list, starts it."""
     if snapshot.job is not None:
         return None
     spec, rules = snapshot.spec, snapshot.pod_rules
@@ -308,8 +308,8 @@ def _backend_of(job: BackendJob) -> str:
 
 def _held_back(snapshot: TrainingSnapshot, job: BackendJob) -> str:
     if snapshot.spec.queue is not None:
-        return f"waits in LocalQueue {snapshot.spec.queue.name}; its Workload has said nothing yet"
-    return f"somebody has suspended {job.ref.kind} {job.ref.name}: learnloop never does, and goes on when it is resumed"
+        return f"waits in LocalQueue {snapshot.spec.queue.name}; its Workload has no condition yet"
+    return f"somebody has suspended {job.ref.kind} {job.ref.name}: the run continues when it is resumed"
 
 
 def _restarting(snapshot: TrainingSnapshot) -> bool:

@@ -157,9 +157,9 @@ def disruption(snapshot: TrainingSnapshot) -> str:
     """Reason why a rank lost its node, by its pod or by the gang's own end; "" when none did."""
     for rank in snapshot.ranks:
         if rank.disrupted:
-            return f"pod {rank.name} lost its node: {rank.disrupted}; goes on from the newest checkpoint"
+            return f"pod {rank.name} lost its node: {rank.disrupted}; continues from the newest checkpoint"
     message = snapshot.job.disrupted if snapshot.job is not None else ""
-    return f"a rank lost its node: {message}; goes on from the newest checkpoint" if message else ""
+    return f"a rank lost its node: {message}; continues from the newest checkpoint" if message else ""
 
 
 def post_mortem(snapshot: TrainingSnapshot, job: BackendJob) -> str:

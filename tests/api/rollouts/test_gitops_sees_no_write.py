@@ -25,5 +25,5 @@ async def test_a_gitops_tool_sees_no_write_of_four_steps(api_server: Path, metri
 
 async def test_in_gateway_mode_a_weight_costs_one_write_of_the_route_and_none_of_the_table(api_server: Path) -> None:
     log = await rollout_log(api_server, SEQUENTIAL, applied, mode="gateway")
-    assert sum("httproutes" in write for write in log) == 6, "four weights, the promotion, and the old arm goes"
-    assert sum("configmaps" in write for write in log) == 3, "the canary may play, is stable, and the old arm goes"
+    assert sum("httproutes" in write for write in log) == 6, "four weights, the promotion, and the old arm is removed"
+    assert sum("configmaps" in write for write in log) == 3, "the canary may play, is stable, the old arm goes"

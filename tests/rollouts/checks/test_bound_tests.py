@@ -103,7 +103,7 @@ def test_a_query_that_counts_nothing_is_compared_as_it_stands() -> None:
     queue = metric(type="promql", query="queue", max=10)
     result = check(queue, ArmEvidence(9, custom={"m": 10.5}), None, ALPHA)
     assert result.verdict is Verdict.BREACH
-    assert result.sentence.endswith("bar at most 10, compared as it stands")
+    assert result.sentence.endswith("bar at most 10, compared directly")
 
 
 def test_the_error_budget_is_split_over_rollback_checks_that_may_act() -> None:

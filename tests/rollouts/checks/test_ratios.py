@@ -80,7 +80,7 @@ def test_in_the_guard_a_ratio_neither_breaks_nor_holds() -> None:
     rig.played["canary"] = replace(rig.played["canary"], n=500, total=150)
     rig.look()
     assert rig.status["phase"] == "Guarding"
-    assert "not comparable: the old arm plays no more" in rig.status["verdict"]
+    assert "not comparable: the old arm receives no more episodes" in rig.status["verdict"]
 
 
 def test_what_was_compared_survives_a_restart_and_damaged_numbers_begin_again() -> None:

@@ -43,7 +43,7 @@ def test_it_waits_and_the_sentence_says_for_what_and_until_when(guarded: Cluster
     assert guarded.status["phase"] == "Guarding"
     assert guarded.status["verdict"].startswith(
         f"guarding {stable['revision']} until {end:%Y-%m-%dT%H:%M:%SZ}; {revision(guarded)} waits "
-        f"(`kubectl learnloop skip md` lets it begin), {old['revision']} is kept; "
+        f"(`kubectl learnloop skip md` starts it), {old['revision']} is kept; "
     )
     assert f"md-{old['revision']}" in guarded.deployments
     assert f"md-{revision(guarded)}" not in guarded.deployments
@@ -153,7 +153,7 @@ def test_where_there_is_nothing_to_take_a_bad_model_back_to_the_sentence_names_t
         guarded.run(1)
     wanted = revision(guarded)
     assert guarded.status["phase"] == "Degraded"
-    assert f"{wanted} waits (`kubectl learnloop skip md` lets it begin)" in guarded.status["verdict"]
+    assert f"{wanted} waits (`kubectl learnloop skip md` starts it)" in guarded.status["verdict"]
     guarded.annotations[verb_annotation("skip")] = f"{wanted} at {guarded.now.isoformat()}"
     guarded.run(1)
     assert guarded.status["canary"]["revision"] == wanted

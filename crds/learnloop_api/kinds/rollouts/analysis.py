@@ -123,7 +123,7 @@ class MetricThreshold(Resource):
         default=None,
         description=(
             "PromQL over this namespace's series; required for type promql. "
-            "Its number is compared as it stands at every look: smooth it in the query itself, e.g. by avg_over_time."
+            "Its number is compared directly at every look: smooth it in the query itself, e.g. by avg_over_time."
         ),
     )
     quantile: float | None = Field(

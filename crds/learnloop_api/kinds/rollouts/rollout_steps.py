@@ -89,7 +89,7 @@ class Rollout(Resource):
         le=2_592_000,
         description=(
             "How long the old arm stays warm and the new one is watched after 100 %; longer while many of its episodes "
-            "do not end, until they are overdue. A new model waits until then; `kubectl learnloop skip` lets it begin."
+            "do not end, until they are overdue. A new model waits until then; `kubectl learnloop skip` starts it."
         ),
     )
     progress_deadline_seconds: int = Field(

@@ -21,7 +21,7 @@ over. Whether episodes end is asked of the canary, of the promoted arm, and of e
 def rollback_checks(analysis: Analysis) -> int:
     """Sequential tests and bounds, each of which may roll back alone; at least 1.
 
-    A query is compared as it stands and takes nothing of the budget.
+    A query is compared directly and takes nothing of the budget.
     """
     return max(1, sum([type_of(metric).rollback_checks(metric) for metric in analysis.metrics]))
 

@@ -3,7 +3,7 @@
 A check answers PASS or BREACH only when the canary, and for a ratio stable too, has finished enough episodes. What was
 seen must lie within the bounds to pass; beyond one it is a breach when the bound is certainly broken, and holds until
 then. A ratio is certainly broken when the canary's number is beyond it and the canary is certainly worse than stable at
-the same time. A query is compared as it stands.
+the same time. A query is compared directly.
 """
 
 import math
@@ -150,7 +150,7 @@ def _dropped(metric: MetricThreshold, subject: ArmEvidence, reference: ArmEviden
 def _beyond(words: str, sure: Confidence | None) -> Check:
     """`sure` None: unknown, the number decides as it stands."""
     if sure is None:
-        return Check(Verdict.BREACH, f"{words}, compared as it stands")
+        return Check(Verdict.BREACH, f"{words}, compared directly")
     return Check(Verdict.BREACH, f"{words}; {sure.text}") if sure.broken else hold(f"{words}, undecided: {sure.text}")
 
 

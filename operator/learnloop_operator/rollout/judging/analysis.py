@@ -66,7 +66,7 @@ def is_steady(snapshot: Snapshot, state: State, *revisions: str) -> bool:
 
 def judge_canary(snapshot: Snapshot, state: State, canary: ArmState, stable: ArmState) -> Judgement:
     """Weigh the canary against stable by every check of spec.analysis."""
-    apart = "stable plays no more, it was within the bar while it did" if state.weight == 100 else ""
+    apart = "stable receives no more episodes; it was within the bar until then" if state.weight == 100 else ""
     earlier = snapshot.spec.rollout.steps[: state.step or 0]
     together = any(0 < step.weight < 100 for step in earlier)
     if apart and not together:
@@ -94,7 +94,7 @@ def _promoted_pairing(new: ArmState, old: ArmState) -> Pairing:
         old.revision,
         "the promoted arm",
         "the old arm",
-        apart="the old arm plays no more",
+        apart="the old arm receives no more episodes",
         guarded=True,
     )
 
@@ -156,7 +156,7 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
         return hold(f"{metric.name}: no look at both arms yet")
     counted = type_of(metric).outcomes(metric, reference, comparison.measure) if reference else None
     if not pairing.finished and counted is None:
-        return hold(f"{metric.name}: no number for stable at this look, what is known waits", reasons.EMPTY_RESULT)
+        return hold(f"{metric.name}: no number for stable at this look, the test waits", reasons.EMPTY_RESULT)
     per_second = episode_rate(snapshot, state, pairing.subject)
     return against_stable.weigh(metric, comparison, snapshot.spec.analysis, state.weight / 100.0, per_second)
 

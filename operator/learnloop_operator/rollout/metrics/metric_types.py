@@ -283,7 +283,7 @@ class Latency(MetricType):
 
 
 class PromQL(MetricType):
-    """The number of the user's query. The number of events behind it is unknown: it is compared as it stands."""
+    """The number of the user's query. The number of events behind it is unknown: it is compared directly."""
 
     name = "promql"
     noun = "query"

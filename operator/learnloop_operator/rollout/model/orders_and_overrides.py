@@ -96,7 +96,7 @@ def noted(snapshot: Snapshot, state: State, order: OrderAnnotation, outcome: Out
 def who(snapshot: Snapshot, order: OrderAnnotation) -> str:
     """The person in a sentence; an unverified name is called a claim."""
     if not order.by:
-        return "somebody who gave no name"
+        return "an unnamed person"
     return order.by if snapshot.defaults.names_are_verified else f"{order.by} (as claimed)"
 
 
@@ -148,7 +148,7 @@ def one_pair(snapshot: Snapshot, order: OrderAnnotation) -> str:
     if not order.by:
         return "approvals.fourEyes is on, and this names no one: use kubectl learnloop, or end it with ' by NAME'"
     if order.by == author:
-        return f"approvals.fourEyes is on, and {author} wrote this spec: somebody else must let it on"
+        return f"approvals.fourEyes is on, and {author} wrote this spec: another person must order it"
     return ""
 
 
@@ -207,7 +207,7 @@ def next_end(state: State, now: datetime) -> float | None:
 def sentence(item: OverrideStatus) -> str:
     """One override in words."""
     what = {"fixed": "one fixed answer", "fallback": "the fallback", "stop": "no answer"}[item.instead]
-    who = item.by or "somebody who gave no name"
+    who = item.by or "an unnamed person"
     return f"{item.agent or 'every agent'} gets {what} until {item.until}, as {who} ordered: {item.reason}"
 
 
@@ -241,7 +241,7 @@ def _ordered(
         return ended, f"the policy decides again for {subject}"
     item = _read(snapshot, order, fields, now)
     if len(in_force(state)) - len(same) >= MOST_IN_FORCE:
-        raise UnusableOverride(f"{MOST_IN_FORCE} overrides are in force, as many as may be: end one first")
+        raise UnusableOverride(f"{MOST_IN_FORCE} overrides are in force, the limit: end one first")
     after = (*ended, item)
     spare = [old for old in after if old.over][: max(0, len(after) - MOST_OVERRIDES)]
     return tuple([old for old in after if old not in spare]), sentence(item)

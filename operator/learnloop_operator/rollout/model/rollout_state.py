@@ -243,7 +243,7 @@ def _step(step: int, reached: int | None, weight: int, steps: list[RolloutStep])
     """The step of a canary at `weight` whose step asked for `reached` percent when it was reached.
 
     Steps that were edited since may ask for another weight at the same index: what was proven at this weight earns
-    none above it, so the canary goes on at the last step that asks for no more. Of several that ask for as much it is
+    none above it, so the canary continues at the last step that asks for no more. Of several that ask for as much it is
     the first, for the others may wait for a person; where all ask for more it begins with the first step, as a new one.
     """
     result = max(0, min(step, len(steps) - 1))

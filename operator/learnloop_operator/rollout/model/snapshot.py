@@ -186,7 +186,7 @@ class Snapshot(plan.BaseSnapshot):
     fresh_key: str = field(default="", repr=False)
     """Newly drawn by gather for a ModelDeployment that has no key of its episodes yet; never the one in use."""
     route_problem: str = ""
-    """gateway mode: why the HTTPRoute is not in force as it stands, in the words of its controller."""
+    """gateway mode: why the HTTPRoute is not in force, in the words of its controller."""
 
     @property
     def cluster_now(self) -> datetime:

@@ -46,7 +46,7 @@ def under_order(snapshot: Snapshot, state: State, canary: ArmState, hand: rollou
 def _paused(snapshot: Snapshot, state: State, hand: rollout_steps.Hand) -> NextState:
     sentence = (
         f"on hold at {state.weight} % since {hand.at} by {hand.by}; the checks go on; "
-        f"`kubectl learnloop resume {snapshot.name}` lets it go on"
+        f"`kubectl learnloop resume {snapshot.name}` continues it"
     )
     interval = float(snapshot.spec.analysis.interval_seconds)
     return NextState(state, "Paused", reasons.ON_HOLD, sentence, again_after=interval, missing=COMPLETE)
@@ -65,7 +65,7 @@ def _promoted(snapshot: Snapshot, state: State, canary: ArmState, hand: rollout_
 def _returned(state: State, canary: ArmState, hand: rollout_steps.Hand) -> NextState:
     """Back on the earlier model. The one that goes is not kept to swap back to: a person has judged it."""
     gone = state.stable.revision if state.stable else "none"
-    sentence = f"back on {canary.revision} as {hand.by} said; {gone} goes and stays blocked"
+    sentence = f"rolled back to {canary.revision}, as {hand.by} ordered; {gone} is removed and stays blocked"
     after = replace(state.without_canary(), stable=canary, previous=None, last_stable=None)
     return done(after, "Progressing", reasons.REVERTED, sentence)
 
@@ -215,7 +215,7 @@ def _in_shadow(
 def _change_weight(
     snapshot: Snapshot, state: State, canary: ArmState, step: int, wanted: rollout_steps.RolloutStep, verdict: Judgement
 ) -> NextState:
-    """Any change of weight. One to 100 % needs the evidence of both arms: stable plays no more then, and nothing can be
+    """Any change of weight. One to 100 % needs the evidence of both arms: without episodes of stable nothing can be
     compared. A person, late pods or lost ones may have brought the canary to this step without it."""
     lower = [item for item in snapshot.spec.rollout.steps[:step] if 0 < item.weight < 100]
     if wanted.weight < 100 or not lower or not verdict.hold:
@@ -279,4 +279,4 @@ def _promote(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
 def _kept(snapshot: Snapshot, state: State) -> str:
     old = state.stable.revision if state.stable else "none"
     seconds = snapshot.spec.rollout.keep_for_seconds
-    return f"the old arm {old} stays warm for {seconds} s" if seconds else f"the old arm {old} goes"
+    return f"the old arm {old} stays warm for {seconds} s" if seconds else f"the old arm {old} is removed"

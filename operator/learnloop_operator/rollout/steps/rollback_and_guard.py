@@ -124,7 +124,7 @@ def _guarded(snapshot: Snapshot, state: State, new: ArmState, old: ArmState) -> 
     if left <= 0 and not hangs:
         # An unseen guard does not claim that the model held: an arm that was proven keeps nothing warm for that.
         counted = f"was not seen to break a check, {verdict.hold}" if verdict.hold else "held"
-        sentence = f"{new.revision} {counted}, for {keep} s after its promotion; the old arm {old.revision} goes"
+        sentence = f"{new.revision} {counted}, for {keep} s after its promotion; the old arm {old.revision} is removed"
         after = replace(state, previous=None)
         # That all went as the promotion said is in the status, and no event; that no look was possible is one.
         events = happened(reasons.GUARD_OVER, sentence, warning=True) if verdict.hold else ()
@@ -162,7 +162,7 @@ def ended(snapshot: Snapshot, state: State, new: ArmState, old: ArmState, by: st
         return f"a check is breached: {onward.sentence}"
     sentence = (
         f"the guard of {new.revision} was ended by {by}, {seconds_since(state.promoted_at, snapshot.now):.0f} of its "
-        f"{snapshot.spec.rollout.keep_for_seconds} s after the promotion; the old arm {old.revision} goes"
+        f"{snapshot.spec.rollout.keep_for_seconds} s after the promotion; the old arm {old.revision} is removed"
     )
     return done(replace(state, previous=None), "Progressing", reasons.GUARD_OVER, sentence, warning=True)
 
@@ -170,7 +170,7 @@ def ended(snapshot: Snapshot, state: State, new: ArmState, old: ArmState, by: st
 def revert(state: State, old: ArmState) -> NextState:
     """The user asks for the previous model while it is still warm: stable a moment ago, it needs no new proof."""
     bad = state.stable.revision if state.stable else "none"
-    sentence = f"back to {old.revision} as asked; it was still warm, {bad} goes"
+    sentence = f"back to {old.revision} as asked; it was still warm, {bad} is removed"
     after = replace(state.without_canary(), stable=old, previous=None, promoted_at=None)
     return done(after, "Progressing", reasons.REVERTED, sentence)
 
@@ -183,4 +183,4 @@ def _end(state: State, keep: int) -> str:
 def _awaits(snapshot: Snapshot, model: Model, old: ArmState) -> str:
     if model.revision == old.revision:
         return f"{model.revision} is wanted again and serves as soon as one of its pods is ready"
-    return f"{model.revision} waits (`kubectl learnloop skip {snapshot.name}` lets it begin), {old.revision} is kept"
+    return f"{model.revision} waits (`kubectl learnloop skip {snapshot.name}` starts it), {old.revision} is kept"

@@ -105,7 +105,7 @@ def why(plan: Plan) -> str:
 
 
 def test_a_model_that_another_one_still_serves_for_is_to_be_served() -> None:
-    assert why(decide(situation(0, jobs=(job(1),)))).startswith("la-1 is to be served; ")
+    assert why(decide(situation(0, jobs=(job(1),)))).startswith("la-1 is the model; ")
     proven = ModelDeploymentStatus.model_validate({"stable": {"revision": "2" * 8, "uri": "https://m/1"}})
     assert why(decide(situation(0, jobs=(job(1),), deployment=proven))).startswith("la-1 serves; ")
     undone = {"revision": "2" * 8, "uri": "https://m/1", "at": stamp(NOW), "reason": "Undone", "message": "by admin"}
@@ -135,7 +135,7 @@ def test_a_newest_run_that_brought_no_model_is_told() -> None:
     sentence = why(decide(situation(150, before=before, jobs=runs)))
     assert (
         sentence
-        == "la-1 is to be served; la-2 brought no model (GatesFailed); 50 of 100 rewarded episodes for the next run"
+        == "la-1 is the model; la-2 brought no model (GatesFailed); 50 of 100 rewarded episodes for the next run"
     )
 
 

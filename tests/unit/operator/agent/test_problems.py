@@ -74,10 +74,10 @@ def playing(environment: str, algorithm: str = "ppo") -> dict[str, Any]:
 def test_a_misspelt_environment_is_named_with_the_one_that_was_meant(name: str, alike: str) -> None:
     message = ready(decide(situation(0, spec=playing(name))))
     assert message["reason"] == "SpacesUnknown"
-    assert f"spec.task.environment.name: '{name}' is none of" in message["message"]
+    assert f"spec.task.environment.name: '{name}' is not an environment" in message["message"]
     assert f"did you mean {alike}" in message["message"]
 
 
 def test_an_environment_that_is_like_no_other_is_said_to_need_its_spaces() -> None:
     message = ready(decide(situation(0, spec=playing("Warehouse-v1"))))
-    assert "not known; set observations" in message["message"]
+    assert "are unknown; set observations" in message["message"]

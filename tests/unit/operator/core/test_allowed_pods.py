@@ -29,7 +29,7 @@ HOST = {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}
     ("options", "sentence"),
     [
         ({"image": "evil/miner:1"}, "pod.image: 'evil/miner:1' begins with none of registry.example.com/;"),
-        ({"serviceAccountName": "admin"}, "pod.serviceAccountName: 'admin' is none of trainer;"),
+        ({"serviceAccountName": "admin"}, "pod.serviceAccountName: 'admin' is not one of trainer;"),
         (HOST, "pod.volumes[0]: 'hostPath' is a kind of volume that the platform does not allow;"),
         (
             {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "t", "projected": {"sources": []}}]},
