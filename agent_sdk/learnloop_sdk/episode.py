@@ -312,7 +312,7 @@ class Episode:
         if self._reopenings > MAX_REOPENINGS:
             raise PolicyUnavailable(f"{MAX_REOPENINGS} arms in a row were lost, the last: {cause}") from cause
         old = self.segment
-        log.info("episode %s goes on with stable: %s", old.episode_id, cause)
+        log.info("episode %s continues with stable: %s", old.episode_id, cause)
         following = await self._begin(stable_only=True, continues=old.episode_id)
         self._loop.counters.episodes_withdrawn += status == "withdrawn"
         await self._close(old, status, None)

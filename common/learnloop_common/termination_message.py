@@ -73,7 +73,7 @@ def _line(error: BaseException) -> str:
     try:
         text = one_line(plain(str(error)))
     except Exception:  # of a user's class
-        text = "its text cannot be had"
+        text = "its text cannot be read"
     if text and says_all(error):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

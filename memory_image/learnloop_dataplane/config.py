@@ -108,7 +108,7 @@ class WrappingKeys:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"line {number}: give NAME KEY; a name has 1 to 40 of a-z, 0-9 and -")
             if name in secrets:
-                raise ValueError(f"line {number}: the name {name} stands twice; give the new key another one")
+                raise ValueError(f"line {number}: the name {name} appears twice; give the new key another one")
             try:
                 secrets[name] = seed_from(key.strip())
             except ValueError as error:

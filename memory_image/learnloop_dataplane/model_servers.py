@@ -86,7 +86,7 @@ class ModelServer:
             Unavailable: the server does not work, or is left alone for now.
         """
         if not self._breaker.allows():
-            why = "it failed a moment ago and is left alone"
+            why = "it failed a moment ago and is not tried again yet"
             raise Unavailable(f"{self._name} ({why})", retry_after=max(1, round(self._breaker.rest)))
         try:
             answer = await self._answered(path, body, read)

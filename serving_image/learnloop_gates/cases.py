@@ -182,7 +182,7 @@ def case_of(row: dict[str, Any], prompt: str | None = None) -> Case:
     messages = row.get("messages")
     if isinstance(messages, list) and messages:
         return Case(tuple(messages), tools, facts)
-    raise SuiteError(f"a line asks nothing: {str(row)[:120]}: set prompt or messages")
+    raise SuiteError(f"a line has no prompt: {str(row)[:120]}: set prompt or messages")
 
 
 def need(row: dict[str, Any], key: str, kind: type) -> Any:

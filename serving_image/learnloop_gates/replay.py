@@ -67,7 +67,7 @@ def cost(settings: SuiteSettings) -> Suite:
 
 def _cut_off(_: Case, reply: Reply) -> str:
     if reply.tokens <= 0 and (reply.text or reply.calls):
-        raise Unanswered("the answer has no usage.completion_tokens: what it cost is not known")
+        raise Unanswered("the answer has no usage.completion_tokens: its cost is unknown")
     return "cut-off" if reply.cut else ""
 
 

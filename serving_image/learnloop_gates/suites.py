@@ -71,7 +71,7 @@ def judge(settings: SuiteSettings, question: str) -> tuple[str, str, Asks]:
         text = f"{question}\n<<<QUESTION\n{question_text}\nQUESTION>>>\n<<<ANSWER\n{answer}\nANSWER>>>"
         word = _WORD.search(client.ask(Case(asking(text, SYSTEM)), most_tokens=8).text)
         if word is None:
-            raise Unanswered("the judge says neither YES nor NO")
+            raise Unanswered("the judge answers neither YES nor NO")
         return word[1].lower() == "yes"
 
     return f"judge:{settings.judge_model}", digest, asks

@@ -131,7 +131,7 @@ class ModelServer:
             UpstreamRefused: it does not take this request.
         """
         if not self._breaker.allows():
-            raise UpstreamDown(f"{self.url} failed a moment ago and is left alone", retry_after=1)
+            raise UpstreamDown(f"{self.url} failed a moment ago and is not tried again yet", retry_after=1)
         try:
             async with aclosing(self._ask(path, body)) as pieces:
                 async for piece in pieces:

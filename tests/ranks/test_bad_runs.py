@@ -111,7 +111,7 @@ def test_a_full_disk_is_said_while_training_goes_on_and_the_good_checkpoint_stay
     rank.wait_until(pointer.exists)
     # Heartbeats are below it with all their figures and returns, checkpoints with their replay far above.
     resource.prlimit(rank.process.pid, resource.RLIMIT_FSIZE, (32_768, 32_768))
-    rank.wait_for("was not saved, training goes on")
+    rank.wait_for("was not saved, training continues")
     step = json.loads(pointer.read_text())[0]["step"]
     heartbeat = tmp_path / "store/runs/small-1/heartbeat.json"
     rank.wait_until(lambda: "File too large" in Heartbeat.model_validate_json(heartbeat.read_text()).message)

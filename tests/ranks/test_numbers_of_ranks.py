@@ -43,7 +43,7 @@ def run(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., dict[str, n
                 ends = [rank.ended() for rank in ranks]
                 assert [code for code, _ in ends] == [0 if last else 143] * size, ends
                 if index:
-                    assert f"it was saved by {sizes[index - 1]} ranks, {size} go on" in ends[0][1]
+                    assert f"it was saved by {sizes[index - 1]} ranks, {size} continue" in ends[0][1]
         saved = DirectoryStore(store, "small-1").checkpoint()
         assert saved is not None
         return part(unpack(saved.body)[0], "shared")

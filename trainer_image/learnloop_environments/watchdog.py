@@ -61,7 +61,7 @@ class Watchdog:
             if isinstance(error, MISTAKES):
                 raise EnvironmentMistaken(f"{problem}; correct the environment") from error
             raise EnvironmentFailed(
-                f"{problem}; another attempt goes on from the last checkpoint, but correct the environment: "
+                f"{problem}; another attempt continues from the last checkpoint, but correct the environment: "
                 "with other code training starts again from step 0"
             ) from error
         finally:

@@ -203,7 +203,7 @@ class Reporter:
             if time.monotonic() - self._alive < SILENT_AFTER:
                 problem = self._send()
                 if problem and not failing:
-                    say(f"heartbeats do not get through, training goes on: {problem}")
+                    say(f"heartbeats do not get through, training continues: {problem}")
                 elif failing and not problem:
                     say("heartbeats get through again")
                 failing = bool(problem)

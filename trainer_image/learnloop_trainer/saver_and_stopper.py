@@ -73,7 +73,7 @@ class Saver:
                 self._tell("")
             except (errors.StoreUnavailable, errors.StoreRefused) as error:
                 problem = error
-                text = f"the checkpoint of step {step} was not saved, training goes on: {error}"
+                text = f"the checkpoint of step {step} was not saved, training continues: {error}"
                 progress_reporter.say(text)
                 self._tell(text)
             with self._condition:

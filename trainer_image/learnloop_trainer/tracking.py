@@ -223,7 +223,7 @@ class Feed:
         except Exception as error:  # of any foreign library or server: training goes on
             problem = str(error)
         if bool(problem) != self._failing:
-            does = f"does not take the curves, training goes on: {problem}" if problem else "takes the curves again"
+            does = f"does not take the curves, training continues: {problem}" if problem else "takes the curves again"
             print(f"{self.service.name} {does}", flush=True)
         self._failing = bool(problem)
         return not problem

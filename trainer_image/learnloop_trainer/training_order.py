@@ -184,7 +184,7 @@ def _refuse_half_a_language_model(order: Order) -> None:
         raise ConfigError("spec.data.languageModel", "", problem, fix)
     if spoken and not order.parameters.algorithm.language:
         problem, fix = (
-            f"is nothing that {algorithm} trains",
+            f"is not something that {algorithm} trains",
             f"set algorithm to one of {', '.join(algorithms.LANGUAGE)}",
         )
         raise ConfigError("spec.data.languageModel", "(set)", problem, fix)

@@ -55,7 +55,7 @@ class OnnxPolicy:
         self.observations, self.actions = _signature(inputs, outputs, self._outputs, self.metadata)
         if drawn and (self.numbers is None or self.numbers.dimensions != self.actions):
             raise ModelError(
-                f"metadata {policy.BOUNDS}: missing, or not of {self.actions} numbers: what draws numbers needs it"
+                f"metadata {policy.BOUNDS}: missing, or not of {self.actions} numbers: drawn numbers need it"
             )
         self.memory = 0
         if MEMORY in inputs:
@@ -105,7 +105,7 @@ class OnnxPolicy:
                 shape = [want or "n" for want in expected]
                 raise ModelError(f"{name}: for a batch of 2 it has shape {list(values.shape)}, expected {shape}")
         if self.numbers is not None and self.numbers.choices and "logits" not in results:
-            raise ModelError("outputs: ['logits'] missing: what draws a choice needs them")
+            raise ModelError("outputs: ['logits'] missing: drawn choices need them")
 
 
 def _first_line(error: Exception) -> str:

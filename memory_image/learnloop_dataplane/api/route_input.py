@@ -328,7 +328,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> Response:
         log.error("%s from %s failed", *_asked(request), exc_info=error)
-        return refusal(ApiError(500, "the data plane made a mistake; its log says more"))
+        return refusal(ApiError(500, "internal error of the data plane; see its log"))
 
 
 Mark = tuple[datetime, *tuple[str, ...]]

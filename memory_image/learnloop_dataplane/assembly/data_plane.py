@@ -25,7 +25,7 @@ class Readiness:
     async def problems(self) -> dict[str, str]:
         """Why nothing may be sent here now, by store; empty where PostgreSQL and NATS answer."""
         if self.drain.draining:
-            return {"draining": "this process has been told to end; send to another one"}
+            return {"draining": "this process is shutting down; ask another one"}
         db, bus = self._shared.db, self._shared.bus
         problems: dict[str, str] = {}
         try:

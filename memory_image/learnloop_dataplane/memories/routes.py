@@ -38,7 +38,7 @@ class StoreMemory(Input):
 
     agent_id: Name
     memory_type: MemoryType
-    content: dict[str, JsonValue] = Field(min_length=1, max_length=256, description="`text` is what is searched")
+    content: dict[str, JsonValue] = Field(min_length=1, max_length=256, description="`text` is searched")
     importance: float = Field(default=0.5, ge=0, le=1)
     session_id: Identifier | None = Field(
         default=None, description="conversation or episode it belongs to; its neighbours there are its context"

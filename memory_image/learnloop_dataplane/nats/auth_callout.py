@@ -87,7 +87,7 @@ class AuthCallout:
             identity = await self._authenticator.identify(f"Bearer {token}", None)
             if identity.bearer is not None:
                 raise errors.ApiError(
-                    403, f"the token of a {identity.bearer} opens nothing here", field="authorization"
+                    403, f"the token of a {identity.bearer} is not accepted here", field="authorization"
                 )
         except errors.ApiError as error:
             log.info("NATS: a client is refused: %s", error)

@@ -137,7 +137,7 @@ class Bus:
             ) from None
         except (NatsError, TimeoutError, OSError) as error:
             if isinstance(error, APIError) and error.description == FULL:
-                message = "the stream is full of what is not read yet; nothing was taken, send the request again"
+                message = "the stream is full of unread messages; nothing was stored, send the request again"
                 raise NoRoom(message) from error
             log.warning("NATS: publish to %s failed: %s", subject, _short(error))
             raise Unavailable("NATS") from error

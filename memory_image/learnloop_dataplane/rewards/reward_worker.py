@@ -254,7 +254,7 @@ class RewardWorker:
                 for row, raw in zip(rows, columns[3], strict=True):
                     self._metrics.agents.reward(namespace, whose.agent, row["policy_revision"], raw)
                 return len(rows)
-        log.info("rewards of %s/%s: others are at it too, the next pass goes on", namespace, whose.agent)
+        log.info("rewards of %s/%s: other workers process them too, the next pass continues", namespace, whose.agent)
         return 0
 
 

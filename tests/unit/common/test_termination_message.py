@@ -44,7 +44,7 @@ def test_our_own_sentence_stands_alone_and_foreign_text_is_one_plain_line() -> N
     assert termination_message.sentence(LearnloopError("agent: unknown")) == "agent: unknown"
     assert termination_message.sentence(ValueError("\x1b[33mbad\x1b[0m\n value")) == "ValueError: bad value"
     assert termination_message.sentence(ValueError()) == "ValueError"
-    assert termination_message.sentence(type("No", (ValueError,), {"__str__": None})()) == "No: its text cannot be had"
+    assert termination_message.sentence(type("No", (ValueError,), {"__str__": None})()) == "No: its text cannot be read"
 
 
 async def test_the_cause_is_the_last_line_of_the_log_and_the_termination_message(

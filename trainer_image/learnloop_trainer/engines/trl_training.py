@@ -81,7 +81,7 @@ def _refuse_unheard(order: training_order.Order) -> None:
             raise errors.ConfigError(f"{PARAMETERS}.{to_camel(name)}", value, "is not heeded by engine trl", fix)
     source = language_training.source_of(order)
     if parameters.algorithm.plays and source != language_training.ROLLOUTS:
-        problem = f"is nothing that {algorithm} of engine trl learns from"
+        problem = f"is not something that {algorithm} of engine trl learns from"
         raise errors.ConfigError(f"{PARAMETERS}.experience", source, problem, "set rollouts, or engine to own")
     for name in filter(REFUSED.__contains__, settings):
         raise errors.ConfigError(f"{SETTINGS}.{name}", settings[name], REFUSED[name], "remove it")

@@ -21,7 +21,7 @@ def read(body: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     try:
         model = onnx.load_from_string(body)
         if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-            raise ValueError("its weights are said to lie in another file, which is not read")
+            raise ValueError("its weights are in another file, which is not read")
         weights = {tensor.name: np.array(numpy_helper.to_array(tensor)) for tensor in model.graph.initializer}
     except Exception as error:  # protobuf's, numpy's and onnx's errors share no base class below Exception
         raise ValueError(f"is not an ONNX file ({str(error)[:120]})") from None

@@ -96,7 +96,7 @@ class Chat:
         """
         turns = [at for at, one in enumerate(messages) if one.role == "assistant" and _asks(messages[:at])]
         if not turns:
-            raise ConfigError("spec.data", "conversation", "has no answer of the assistant to anybody", "leave it out")
+            raise ConfigError("spec.data", "conversation", "has no answer of the assistant", "leave it out")
         ids = self.opening(messages[: turns[0]])
         learned = [False] * len(ids)
         for place, at in enumerate(turns):

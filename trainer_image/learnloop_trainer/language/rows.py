@@ -113,7 +113,7 @@ class Bounds:
 
     def refuse(self, episode: Episode) -> str:
         if any(int(row.ids.max()) >= self.vocabulary for row in episode.rows):
-            return f"a token is none of this model's {self.vocabulary}"
+            return f"a token is not one of this model's {self.vocabulary}"
         if any(len(row.ids) > self.context for row in episode.rows):
             return f"longer than this run's context of {self.context} tokens"
         return ""

@@ -106,7 +106,7 @@ def restore(training: Training, order: training_order.Order, group: distributed.
     training.recent.clear()
     training.recent.extend(float(value) for value in arrays["recent"])
     if metadata["world_size"] != str(group.place.size):
-        note += f"; it was saved by {metadata['world_size']} ranks, {group.place.size} go on"
+        note += f"; it was saved by {metadata['world_size']} ranks, {group.place.size} continue"
     return f"resuming at step {training.learner.step}{note}"
 
 

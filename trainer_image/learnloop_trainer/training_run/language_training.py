@@ -85,7 +85,7 @@ def preferred_pairs(
     if parameters.recording:
         preferences = logged_experience.read_file(language.Preference, parameters.recording, store)
     elif agent is None:
-        problem, fix = "is missing: whose preferences are learned?", "set it, or spec.hyperparameters.recording"
+        problem, fix = "is missing: no agent to learn from", "set it, or spec.hyperparameters.recording"
         raise ConfigError("spec.data.learningAgentRef", "", problem, fix)
     else:
         preferences = store.preferences(agent.name, MOST_PREFERENCES)
@@ -148,11 +148,11 @@ def source_of(order: training_order.Order) -> str:
     experience, name, algorithm = parameters.experience, "spec.hyperparameters.experience", order.spec.algorithm
     if algorithm == "sft":
         if experience in (ROLLOUTS, BOTH):
-            raise ConfigError(name, experience, "is nothing that sft learns from", "set recorded, or another algorithm")
+            raise ConfigError(name, experience, "does not suit sft", "set recorded, or another algorithm")
         return RECORDED
     if parameters.algorithm.scores_answers or algorithm == "dpo":
         if experience not in (None, RECORDED):
-            problem, fix = f"is nothing that {algorithm} learns from", "remove it: people's preferences are read"
+            problem, fix = f"is not something that {algorithm} learns from", "remove it: people's preferences are read"
             raise ConfigError(name, experience, problem, fix)
         return PREFERENCES
     if experience is not None:

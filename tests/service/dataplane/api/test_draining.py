@@ -38,7 +38,7 @@ async def test_a_data_plane_that_is_told_to_end_is_not_ready_and_serves_on_for_a
 
                 await eventually(unready)
                 ask = await connection.get(f"http://127.0.0.1:{probes}/readyz")
-                assert ask.json()["problems"] == {"draining": "this process has been told to end; send to another one"}
+                assert ask.json()["problems"] == {"draining": "this process is shutting down; ask another one"}
                 for _ in range(2):
                     answer = await connection.get(tenants)
                     assert (answer.status_code, answer.headers["connection"]) == (200, "close")

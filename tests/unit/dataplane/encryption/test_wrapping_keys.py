@@ -31,7 +31,7 @@ def test_a_wrapped_key_unwraps_in_its_place_and_by_its_own_key_alone() -> None:
     [
         ("", "is empty; give a line NAME KEY"),
         (OLD, "line 1: give NAME KEY"),
-        (f"k1 {OLD}\nk1 {NEW}", "line 2: the name k1 stands twice"),
+        (f"k1 {OLD}\nk1 {NEW}", "line 2: the name k1 appears twice"),
         ("k1 c2hvcnQ=", "line 1: the key k1 is not 32 random bytes in Base64"),
         (f"K_1 {OLD}", "line 1: give NAME KEY"),
     ],

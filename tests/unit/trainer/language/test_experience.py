@@ -111,8 +111,8 @@ def test_a_preference_whose_answer_is_none_of_this_models_is_left_out(
     ("changes", "why"),
     [
         ({"prompt_ids": [5] * 300}, "longer than this run's context of 256 tokens"),
-        ({"prompt_ids": [400, 2]}, "a token is none of this model's 378"),
-        ({"sampled_ids": [378], "log_probs": [-1.0]}, "a token is none of this model's 378"),
+        ({"prompt_ids": [400, 2]}, "a token is not one of this model's 378"),
+        ({"sampled_ids": [378], "log_probs": [-1.0]}, "a token is not one of this model's 378"),
     ],
 )
 def test_what_the_model_cannot_read_is_left_out_counted_and_said_and_the_run_goes_on(

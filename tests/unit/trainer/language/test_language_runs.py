@@ -287,7 +287,7 @@ def by_trl(block: dict[str, Any] | None = None, **settings: Any) -> dict[str, An
         ({"block": {"experience": "recorded"}}, "learningAgentRef.*is missing"),
         ({"data": {"rewards": "policy"}}, "spec.data.rewards.*experience: recorded"),
         ({"block": {"lora": {"layers": ["nothing"]}}}, "lora.layers.*names no linear layers"),
-        (by_trl({"experience": "both"}), "experience: 'both' is nothing that grpo of engine trl"),
+        (by_trl({"experience": "both"}), "experience: 'both' is not something that grpo of engine trl"),
         (by_trl({"recording": "file:///x"}), "hyperparameters.recording.*not heeded"),
         (by_trl({"entropyCoefficient": 0.1}), "hyperparameters.entropyCoefficient.*0.1.*not heeded"),
         (by_trl(learning_rate=1.0), "settings.learning_rate.*1.0.*follows from hyperparameters"),

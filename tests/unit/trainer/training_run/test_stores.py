@@ -172,7 +172,7 @@ def test_heartbeats_survive_an_outage_and_never_block(
     assert (last.phase, last.message, last.job) == ("done", "all well", "small-1")
     assert last.at <= datetime.now(UTC)
     output = capsys.readouterr().out
-    assert "heartbeats do not get through, training goes on" in output
+    assert "heartbeats do not get through, training continues" in output
 
 
 def test_a_directory_keeps_the_two_newest_checkpoints_and_names_the_damaged_one(tmp_path: Path) -> None:

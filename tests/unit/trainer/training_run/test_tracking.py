@@ -128,7 +128,7 @@ def test_while_mlflow_is_away_points_wait_and_training_hears_one_sentence(
     (run,) = server.runs.values()
     assert [metric["step"] for metric in run["metrics"]] == [64, 128]
     output = capsys.readouterr().out
-    assert output.count("does not take the curves, training goes on") == 1
+    assert output.count("does not take the curves, training continues") == 1
     assert "takes the curves again" in output
 
 
