@@ -68,7 +68,7 @@ def test_with_another_number_of_ranks_each_takes_its_own_environments(
     assert body is not None
     halves = [begin(order, Half(rank), CPU) for rank in range(2)]
     notes = [restore(half, order, Half(rank), body) for rank, half in enumerate(halves)]
-    assert all("it was saved by 1 ranks, 2 go on" in note for note in notes)
+    assert all("it was saved by 1 ranks, 2 continue" in note for note in notes)
     assert np.array_equal(np.concatenate([half.observation for half in halves]), whole.observation)
     assert {half.learner.network.digest() for half in halves} == {whole.learner.network.digest()}
 
