@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, Field, Json, ValidationError
 
 from learnloop_common import telemetry, termination_message
+from learnloop_common.reward_rules.outcome_values import OutcomeValues
 from learnloop_sdk import environments, memory, trajectory
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.errors import EnvironmentBroken, LearnloopError
@@ -98,10 +99,11 @@ class World:
             raise LearnloopError(str(error)) from error
         self.agents = agents(self._inner)
         self._begun: Any = None
+        self._values = OutcomeValues()
 
     def reset(self) -> list[Any]:
         """Begin another episode; returns the first observation of each member."""
-        begun, self._begun = self._begun, None
+        begun, self._begun, self._values = self._begun, None, OutcomeValues()
         return self._by_member(self._call("reset", self._inner.reset) if begun is None else begun)
 
     def step(self, actions: list[Any]) -> TeamStep:
@@ -116,7 +118,9 @@ class World:
         success = None if step.success is None else bool(step.success[0])
         rewards = np.asarray(step.reward, dtype=np.float64).reshape(-1).tolist()
         reward = sum(rewards) / len(rewards)
-        return TeamStep(self._by_member(step.successor), reward, terminated, truncated, success, rewards=rewards)
+        self._values.note(step.values)
+        after = self._by_member(step.successor)
+        return TeamStep(after, reward, terminated, truncated, success, self._values, rewards=rewards)
 
     def _call(self, what: str, action: Callable[[], T]) -> T:
         try:

@@ -1,7 +1,8 @@
 """Episodes in environments: execute_with_learning (spec 000).
 
 An environment is one of
-- the name of a registered Gymnasium environment, or anything with Gymnasium's `reset()` and `step(action)`;
+- the name of a registered Gymnasium environment, or anything with Gymnasium's `reset()` and `step(action)`; numbers
+  of its `info` become outcome values (K: the sum over the steps, K.last, K.max);
 - a step function: `step(None)` gives the first StepResult, `step(action)` the next. Gymnasium is not imported for it.
 Every one of these callables may be async.
 """
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from learnloop_common.reward_rules.outcome_values import OutcomeValues
 from learnloop_sdk import errors, memory, trajectory
 from learnloop_sdk.episode import Episode
 from learnloop_sdk.loop import Learnloop
@@ -115,6 +117,7 @@ def ended(episode: Episode, last: StepResult, success_return: float | None, memo
 def _stepper(environment: Any) -> Callable[[Any], Awaitable[StepResult]]:
     """Give all environments one shape: None resets, an action steps."""
     world = _gymnasium(environment) if isinstance(environment, str) else environment
+    values = OutcomeValues()
 
     async def reset_or_step(action: Any) -> StepResult:
         if action is None:
@@ -127,7 +130,8 @@ def _stepper(environment: Any) -> Callable[[Any], Awaitable[StepResult]]:
         observation, reward, terminated, truncated, info = result
         success = info.get("is_success", info.get("success")) if isinstance(info, dict) else None
         success = None if success is None else bool(success)
-        return StepResult(observation, float(reward), bool(terminated), bool(truncated), success)
+        values.note(info if isinstance(info, dict) else {})
+        return StepResult(observation, float(reward), bool(terminated), bool(truncated), success, values)
 
     async def call(action: Any) -> StepResult:
         result = await _settled(world(action))

@@ -62,7 +62,7 @@ def _begin(name: str, level: str | None, seed: int, count: int) -> Simulation:
 
 
 class Single(gymnasium.Env[Any, Any]):
-    """One simulation behind Gymnasium's interface; `is_success` in the info of its steps."""
+    """One simulation behind Gymnasium's interface; `is_success` and the world's counts in the info of its steps."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium reads it as a plain dictionary
 
@@ -87,7 +87,8 @@ class Single(gymnasium.Env[Any, Any]):
         step = self._inner.step(_flat(SIMULATIONS[self._name], action)[None])
         success = step.success is not None and bool(step.success[0])
         ends = bool(step.terminated[0]), bool(step.truncated[0])
-        return step.successor[0], float(step.reward[0]), *ends, {"is_success": success}
+        counts = {name: float(count[0]) for name, count in step.values.items()}
+        return step.successor[0], float(step.reward[0]), *ends, {"is_success": success, **counts}
 
 
 class Many(gymnasium.vector.VectorEnv[Any, Any, Any]):
@@ -203,7 +204,8 @@ class Parallel:
         rewards = {agent: float(reward) for agent, reward in self._by_agent(step.reward[0]).items()}
         if step.terminated[0] or step.truncated[0]:
             self.agents = []
-        infos = {agent: {"is_success": success} for agent in over}
+        counts = {name: float(count[0]) for name, count in step.values.items()}
+        infos = {agent: {"is_success": success, **counts} for agent in over}
         return self._by_agent(self._observed), rewards, over, late, infos
 
     def state(self) -> NDArray[np.float32]:

@@ -75,7 +75,8 @@ class Exploration(Simulation):
         body["visited"][cell], body["resource"][cell] = True, False
         complete = self._coverage() >= self.parameter["coverage"]
         reward = TIME + DISCOVERY * new + RESOURCE * resource + COLLISION * collided + COMPLETION * complete
-        return Outcome(reward, complete, complete)
+        counts = {"collisions": collided, "discoveries": new, "resources": resource, "coverage": self._coverage()}
+        return Outcome(reward, complete, complete, counts)
 
     def _coverage(self) -> NDArray[np.float64]:
         free = self.parameter["size"] ** 2 - self.parameter["obstacles"]

@@ -77,7 +77,7 @@ class Navigation(Simulation):
         body["velocity"][collided] = 0.0
         arrived = np.linalg.norm(body["goal"] - body["place"], axis=1) < GOAL
         reward = -0.01 - 0.5 * collided + 10.0 * arrived - 0.01 * (change * change).sum(axis=1)
-        return Outcome(reward, arrived, arrived)
+        return Outcome(reward, arrived, arrived, {"collisions": collided})
 
     def _observe(self) -> Observations:
         body, size = self.body, self.parameter["size"][:, None]

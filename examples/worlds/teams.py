@@ -70,7 +70,9 @@ class Cooperative(TeamSimulation):
         body["place"] = np.clip(body["place"] + SPEED * body["velocity"], -1.0, 1.0)
         distance = np.linalg.norm(body["place"][:, :, None] - body["goal"][:, None], axis=3)  # [n, agents, places]
         body["covered"] = (distance.min(axis=1) < self.parameter["near"][:, None]).all(axis=1)
-        return Outcome.going_on(self._credit(distance))
+        covered, attempts = body["covered"], np.ones(len(distance))
+        team = {"collisions": self._collisions(list(range(AGENTS))), "cooperation": covered}
+        return Outcome.going_on(self._credit(distance), joint_attempts=attempts, joint_successes=covered, **team)
 
     def _credit(self, distance: Floats64) -> Floats64:
         """Each agent's reward [n, agents]."""
@@ -87,10 +89,13 @@ class Cooperative(TeamSimulation):
         """The team's reward [n] if only these agents were there."""
         near = distance[:, present].min(axis=1)
         worth = -near.mean(axis=1) + COVERED * (near < self.parameter["near"][:, None]).all(axis=1)
+        return np.asarray(worth - COLLISION * self._collisions(present))
+
+    def _collisions(self, present: list[int]) -> Floats64:
+        """How many pairs of these agents collide [n]."""
         place = self.body["place"]
-        for one, other in combinations(present, 2):
-            worth = worth - COLLISION * (np.linalg.norm(place[:, one] - place[:, other], axis=1) < SIZE)
-        return np.asarray(worth)
+        pairs = [place[:, one] - place[:, other] for one, other in combinations(present, 2)]
+        return np.asarray(np.sum([np.linalg.norm(apart, axis=1) < SIZE for apart in pairs], axis=0), dtype=np.float64)
 
     def _succeeded(self, truncated: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.asarray(truncated & self.body["covered"])
@@ -192,7 +197,8 @@ class Relay(TeamSimulation):
         distance = np.where(self.age > 0, self._miss(actions[:, 1]), 0.0)
         self.body["distance"] = self.body["distance"] + distance
         self.body["signal"] = actions[:, 0, -1].copy()
-        return Outcome.going_on(np.repeat(-np.square(distance)[:, None], self.agents, axis=1))
+        joint = {"joint_attempts": self.age > 0, "joint_successes": (self.age > 0) & (distance < NEAR)}
+        return Outcome.going_on(np.repeat(-np.square(distance)[:, None], self.agents, axis=1), **joint)
 
     def _succeeded(self, truncated: Flags) -> Flags:
         return truncated & (self.body["distance"] <= NEAR * (self.parameter["max_steps"] - 1))

@@ -5,22 +5,28 @@ rest of the episode's reward. So the steps of an episode earn together exactly t
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop_api.kinds.reward_policy import ComponentType, RewardPolicySpec
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_common.reward_rules import components, step_rewards
+from learnloop_common.reward_rules.outcome_values import OutcomeValues, source
 from learnloop_environments import errors, wrappers
 from learnloop_environments.spaces import Observations, Step, VectorEnvironment, team_return
 
 PREFIX = "rewarded."
+UNPLAYED = ("feedback", "evaluator")
+"""Types of components that no simulator measures."""
+PATIENCE = 100
+"""Episodes without any measurement after which a run ends: some numbers are reported only when something happens."""
 
 
 class Rewarded(wrappers.Seeing):
-    """Rewards by a RewardPolicy. A simulator does not measure feedback of people or other agents: the policy's
-    `missing` decides what that means.
+    """Rewards by a RewardPolicy. Numbers of the steps become outcome values, as in the episodes of actors. A simulator
+    does not measure feedback of people or other agents: the policy's `missing` decides what that means.
 
     Each agent of a team gets its own share of a step's reward, and all the same share of the rest at the end.
     """
@@ -43,8 +49,15 @@ class Rewarded(wrappers.Seeing):
             raise errors.ConfigError("RewardPolicy shaping.observation", shaping.observation, problem, fix)
         count = len(inner.members)
         self._policy, self._success_return, self._given = policy, success_return, step_rewards.advance(policy)
-        self._success_alone = policy.shaping is None and shown_by_play(policy) == {"success"}
-        self._smooth = any(component.type == "smoothness" for component in policy.components)
+        types = {component.type for component in components.counting(policy)}
+        self._success_alone = policy.shaping is None and types - {*UNPLAYED} == {"success"}
+        self._smooth = "smoothness" in types
+        always = policy.shaping is not None or types & {*components.OF_PLAY} - {"success"}
+        self._patience = 0 if always else PATIENCE
+        self._read = components.read_values(policy)
+        self._sources = {source(name) for name in self._read} | {*self._read}
+        self._values = [OutcomeValues() for _ in range(count)]
+        self.besides: Mapping[str, NDArray[Any]] = {}  # further values of the next step, from a wrapper around this one
         self._return, self._advanced, self._changed = (np.zeros(count) for _ in range(3))
         self._steps = np.zeros(count, dtype=np.int64)
         self._before: NDArray[np.float64] | None = None
@@ -65,12 +78,16 @@ class Rewarded(wrappers.Seeing):
         if self._success_alone and step.success is None and self._success_return is None:
             raise nothing_measured(self._policy, "set spec.data.successReturn, or ")
         reward = self._given.share * step.reward.astype(np.float64) + self._given.each
+        self._measure({**step.values, **self.besides})
         self._return += team_return(step.reward)
         self._advanced += team_return(reward)  # type: ignore[arg-type]  # float64 here
         self._steps += 1
         ended = step.terminated | step.truncated
         for number in np.flatnonzero(ended).tolist():
-            reward[number] += step_rewards.whole(self._policy, self._episode(number, step)) - self._advanced[number]
+            episode = self._episode(number, step)
+            reward[number] += step_rewards.whole(self._policy, episode) - self._advanced[number]
+            if self._patience:
+                self._require_measurement(episode)
         if self._policy.shaping is not None:
             terms = self._potential(step.successor) * self._policy.shaping.discount
             terms[step.terminated] = 0.0
@@ -78,8 +95,19 @@ class Rewarded(wrappers.Seeing):
             reward += terms if reward.ndim == terms.ndim else terms[:, None]
         self._forget(ended)
         self._seen = step.observation
-        rest = step.terminated, step.truncated, step.success
-        return Step(step.observation, step.successor, reward.astype(np.float32), *rest)
+        return replace(step, reward=reward.astype(np.float32))
+
+    def _measure(self, values: Mapping[str, NDArray[Any]]) -> None:
+        for name in self._sources & values.keys():
+            for one, number in zip(self._values, values[name].tolist(), strict=True):
+                one.note({name: number})
+
+    def _require_measurement(self, episode: components.Episode) -> None:
+        """Raises ConfigError when the last of PATIENCE episodes has ended and none had a value of any component."""
+        nothing = len(components.never_found(self._policy, [episode])) == len(components.counting(self._policy))
+        self._patience = self._patience - 1 if nothing else 0
+        if nothing and not self._patience:
+            raise nothing_measured(self._policy)
 
     def _episode(self, number: int, step: Step) -> components.Episode:
         total, steps = float(self._return[number]), int(self._steps[number])
@@ -87,7 +115,7 @@ class Rewarded(wrappers.Seeing):
         if success is None and self._success_return is not None:
             success = total >= self._success_return
         changed = self._changed[number] / (steps - 1) if self._smooth and steps > 1 else None
-        return components.Episode(total, success, steps, change=changed)
+        return components.Episode(total, success, steps, self._values[number], change=changed)
 
     def _compare(self, actions: NDArray[Any]) -> None:
         """Count how far each action is from the one before in its episode."""
@@ -106,6 +134,8 @@ class Rewarded(wrappers.Seeing):
     def _forget(self, ended: NDArray[np.bool_]) -> None:
         for array in (self._return, self._advanced, self._changed, self._steps):
             array[ended] = 0
+        for number in np.flatnonzero(ended):
+            self._values[number] = OutcomeValues()
 
     def state(self) -> dict[str, NDArray[np.generic]] | None:
         inner = self.inner.state()
@@ -114,6 +144,8 @@ class Rewarded(wrappers.Seeing):
         own = {"return": self._return, "advanced": self._advanced, "changed": self._changed, "steps": self._steps}
         if self._before is not None:
             own["before"] = self._before
+        if self._read:
+            own["values"] = np.asarray([[one.get(name, np.nan) for name in self._read] for one in self._values])
         return {**inner, **{PREFIX + name: array.copy() for name, array in own.items()}}
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
@@ -121,19 +153,17 @@ class Rewarded(wrappers.Seeing):
             np.array(state[PREFIX + name], dtype=np.float64) for name in ("return", "advanced", "changed")
         )
         self._steps = np.array(state[PREFIX + "steps"], dtype=np.int64)
+        for number, row in enumerate(state.get(PREFIX + "values", np.empty((0, 0)))):
+            measured = zip(self._read, row.tolist(), strict=True)
+            self._values[number] = OutcomeValues({name: value for name, value in measured if not np.isnan(value)})
         before = state.get(PREFIX + "before")
         self._before = None if before is None else np.array(before, dtype=np.float64)
         return super().restore({name: array for name, array in state.items() if not name.startswith(PREFIX)})
 
 
-def shown_by_play(policy: RewardPolicySpec) -> set[ComponentType]:
-    """Types of the policy's components, those with a weight, whose value played episodes show."""
-    return {one.type for one in components.counting(policy)} & set(components.OF_PLAY)
-
-
 def require_measured(policy: RewardPolicySpec) -> None:
     """Raise ConfigError where play would be rewarded with nothing but zeros."""
-    if policy.shaping is None and not shown_by_play(policy):
+    if policy.shaping is None and all(one.type in UNPLAYED for one in components.counting(policy)):
         raise nothing_measured(policy)
 
 
@@ -141,7 +171,8 @@ def nothing_measured(policy: RewardPolicySpec, also: str = "") -> errors.ConfigE
     """The refusal of a policy that rewards play with nothing; `also`: another fix."""
     named = components.described(policy, (one.name for one in components.counting(policy)))
     problem = f"would reward every step with 0: played episodes of this environment have no value of {named}"
-    fix = f"{also}give the RewardPolicy a component of type {', '.join(components.OF_PLAY)}, or set it to environment"
+    fix = f"{also}give the RewardPolicy a component of type {', '.join(components.OF_PLAY)}, or the key of a number in "
+    fix += "the environment's info, or set it to environment"
     return errors.ConfigError("spec.data.rewards", "policy", problem, fix)
 
 

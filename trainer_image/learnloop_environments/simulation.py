@@ -48,11 +48,12 @@ class Outcome:
     reward: NDArray[Any]  # [n], of teams [n, agents]
     terminated: Flags
     success: Flags
+    values: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # [n], counts of this step, for RewardPolicies
 
     @classmethod
-    def going_on(cls, reward: NDArray[Any]) -> "Outcome":
+    def going_on(cls, reward: NDArray[Any], **values: NDArray[Any]) -> "Outcome":
         flags = np.zeros(len(reward), dtype=np.bool_)
-        return cls(reward, flags, flags)
+        return cls(reward, flags, flags, values)
 
 
 class Simulation(ABC):
@@ -143,7 +144,8 @@ class Simulation(ABC):
             self._restart(which)
             observation = self._observe()
         reward = np.asarray(outcome.reward, dtype=np.float32)
-        return spaces.Step(observation, successor, reward, outcome.terminated, truncated, success)
+        values = {name: np.asarray(count, dtype=np.float64) for name, count in outcome.values.items()}
+        return spaces.Step(observation, successor, reward, outcome.terminated, truncated, success, values)
 
     def _succeeded(self, truncated: Flags) -> Flags:
         """Flags [n] of episodes that run out of time now and have reached their aim."""

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,6 +22,7 @@ class Step:
     terminated: NDArray[np.bool_]  # [n], the task itself ended: the future is worth nothing
     truncated: NDArray[np.bool_]  # [n], only a time limit ended it: the future must be bootstrapped
     success: NDArray[np.bool_] | None = None  # [n], the task was accomplished; read where an episode ended
+    values: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # [n], the step's own; NaN: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Wrappers of environments."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -144,9 +145,7 @@ class Shaped(Seeing):
         if aligned is not None:
             reward = reward + self._bonus * aligned
         self._seen = step.observation
-        return Step(
-            step.observation, step.successor, reward.astype(np.float32), step.terminated, step.truncated, step.success
-        )
+        return replace(step, reward=reward.astype(np.float32))
 
     def _alignment(self, actions: NDArray[Any]) -> NDArray[np.float64]:
         """Cosine of every agent's direction and the best one [n, agents]; 0 for one who stands still."""

@@ -148,6 +148,8 @@ _READINGS = {
     "collision": ("collisions", -1.0, -LIMIT, 0.0),
     "exploration": ("discoveries", 1.0, -LIMIT, LIMIT),
     "cooperation": ("cooperation", 1.0, -LIMIT, LIMIT),
+    "coordination": ("", 1.0, 0.0, 1.0),
+    "outcome": ("", 1.0, -LIMIT, LIMIT),
 }
 
 
@@ -248,7 +250,7 @@ def _measured(component: RewardComponent, episode: Episode) -> float | None:
         case "smoothness":
             change = mean_change(episode.log) if episode.change is None else episode.change
             return None if change is None else max(0.0, 1.0 - change / component.scale)
-        case "coordination":
+        case "coordination" if component.key is None:
             attempts, joint = _outcome(episode, "joint_attempts"), _outcome(episode, "joint_successes")
             return min(1.0, max(0.0, joint / attempts)) if attempts and attempts > 0 and joint is not None else None
         case "difference":
@@ -258,12 +260,9 @@ def _measured(component: RewardComponent, episode: Episode) -> float | None:
         case "evaluator":
             score = episode.scores.get(component.name)
             return None if score is None else finite(f"scores.{component.name}", score) / component.scale
-        case "outcome":
-            value = _outcome(episode, component.key or "")
-            return None if value is None else value / component.scale
         case _:
             name, sign, low, high = _READINGS[component.type]
-            value = _outcome(episode, name)
+            value = _outcome(episode, component.key or name)
             return None if value is None else min(high, max(low, sign * value / component.scale))
 
 
@@ -285,7 +284,7 @@ def finite(name: str, value: float) -> float:
 
 
 OF_PLAY = ("environment", "success", "efficiency", "base", "time", "smoothness")
-"""Types that a simulator's episodes show; the others need an outcome, a person or an evaluator."""
+"""Types that every simulator's episodes show; the others need an outcome value, a person or an evaluator."""
 
 
 def counting(spec: RewardPolicySpec) -> list[RewardComponent]:
@@ -309,8 +308,16 @@ def never_found(spec: RewardPolicySpec, episodes: Iterable[Episode]) -> list[str
 
 def asked_values(spec: RewardPolicySpec) -> dict[str, str]:
     """Outcome values that the policy names itself, each with who reads it."""
-    readers = {one.key: f"component {one.name}" for one in counting(spec) if one.type == "outcome" and one.key}
+    readers = {one.key: f"component {one.name}" for one in counting(spec) if one.key}
     return readers | {one.key: f"constraint {one.name}" for one in spec.constraints}
+
+
+def read_values(spec: RewardPolicySpec) -> list[str]:
+    """All outcome values that may change a reward, sorted."""
+    own: dict[str, tuple[str, ...]] = {kind: (name,) for kind, (name, *_) in _READINGS.items() if name}
+    own["coordination"], own["difference"] = ("joint_attempts", "joint_successes"), ("global", "counterfactual")
+    types = [one.type for one in counting(spec) if one.key is None]
+    return sorted({*asked_values(spec), *(name for kind in types for name in own.get(kind, ()))})
 
 
 def described(spec: RewardPolicySpec, names: Iterable[str]) -> str:

@@ -187,6 +187,9 @@ class BiasCheck(Resource):
 
 WEIGHT_TOLERANCE = 1e-6
 
+READING = ("quality", "collision", "exploration", "cooperation", "coordination")
+"""Types with an outcome value of their own, in whose place `key` may name another."""
+
 ComponentType = Literal[
     "environment",
     "success",
@@ -211,8 +214,8 @@ class RewardComponent(Resource):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "(self.type == 'outcome') == has(self.key)",
-            "set key with type outcome, and only then: it names the outcome value to use",
+            f"has(self.key) ? self.type in {['outcome', *READING]} : self.type != 'outcome'",
+            f"set key with type outcome; {', '.join(READING)} may have one; no other type has an outcome value to name",
             ".key",
         ),
         Rule(
@@ -230,22 +233,26 @@ class RewardComponent(Resource):
             "From the outcome values: quality (`quality`/`scale`, 0 to 1), feedback (`feedback`/`scale`, -1 to 1), "
             "collision (-`collisions`/`scale`), exploration (`discoveries`/`scale`), cooperation "
             "(`cooperation`/`scale`), coordination (`joint_successes`/`joint_attempts`), difference ((`global` - "
-            "`counterfactual`)/`scale`), outcome (the value `key`/`scale`). "
+            "`counterfactual`)/`scale`), outcome (the value `key`/`scale`). The first five read `key` instead, if set. "
             "From the steps: smoothness, 1 - the mean change between consecutive actions/`scale`, never below 0. "
             "From the output: evaluator, the score that `evaluator` gives it, 0 to 1."
         )
     )
     weight: float = Field(ge=0, le=1, description="Share of the total; all weights add up to 1.")
     scale: float = Field(default=1.0, gt=0, description="Unit of the component, e.g. the step budget for efficiency.")
-    key: OutcomeKey | None = Field(default=None, description="Which outcome value; required for type outcome.")
+    key: OutcomeKey | None = Field(
+        default=None,
+        description="Which outcome value; required for type outcome. Played episodes have those of the environment's "
+        "`info`: K, the sum over the steps; K.last; K.max.",
+    )
     evaluator: Evaluator | None = Field(
         default=None, description="How the output is scored; required for type evaluator."
     )
 
     @model_validator(mode="after")
     def _key_goes_with_outcome(self) -> "RewardComponent":
-        if (self.type == "outcome") != (self.key is not None):
-            raise ValueError(f"key: {self.key!r} with type {self.type}: set key with type outcome, and only then")
+        if self.type == "outcome" if self.key is None else self.type not in ("outcome", *READING):
+            raise ValueError(f"key: {self.key!r} with type {self.type}: set it with outcome or {', '.join(READING)}")
         if (self.type == "evaluator") != (self.evaluator is not None):
             raise ValueError(f"evaluator: with type {self.type}: set evaluator with type evaluator, and only then")
         return self

@@ -34,7 +34,7 @@ def test_a_component_name_is_used_once() -> None:
 
 @pytest.mark.parametrize("first", [{"type": "outcome"}, {"type": "success", "key": "tool_errors"}])
 def test_a_key_goes_with_an_outcome(first: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="set key with type outcome"):
+    with pytest.raises(ValidationError, match="set it with outcome"):
         RewardPolicySpec.model_validate(policy(1.0, **first))
 
 

@@ -27,6 +27,21 @@ async def test_a_gymnasium_environment_learns_by_its_name(learn: Make, data_plan
     assert trajectory.steps[-1].terminated
 
 
+async def test_numbers_of_a_gymnasium_info_are_outcome_values(learn: Make, data_plane: Any) -> None:
+    class Wall:
+        def reset(self) -> tuple[list[float], dict[str, Any]]:
+            return [0.0] * 4, {}
+
+        def step(self, action: int) -> tuple[list[float], float, bool, bool, dict[str, Any]]:
+            return [0.0] * 4, 1.0, False, False, {"hits": True, "where": "east"}
+
+    loop = learn(data_url=data_plane.url)
+    await execute_with_learning(loop, Wall(), max_steps=3)
+    await loop.flush(60)
+    values = Trajectory.model_validate_json(data_plane.bodies()[0]).outcome.values
+    assert values == {"hits": 3.0, "hits.last": 1.0, "hits.max": 1.0}
+
+
 async def test_a_step_function_of_an_external_agent_learns(learn: Make, data_plane: Any) -> None:
     data_plane.answers["/api/v1/memory/retrieve"] = (200, b'{"memories":[{"hint":"b"}],"retrieval_id":"r"}')
 

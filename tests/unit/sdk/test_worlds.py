@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from as_gymnasium import Parallel
 from learnloop_api.uniform_policy import ENVIRONMENTS
 from learnloop_api.wire.trajectory import Trajectory
 from learnloop_environments import Conditions, make
+from learnloop_environments.interfaces.gymnasium_vectors import TeamVector
 from learnloop_environments.randomness import Split
 from learnloop_environments.spaces import team_return
 from learnloop_environments.wrappers import innermost
@@ -113,6 +115,21 @@ def test_an_abandoned_episode_is_followed_by_a_new_one_and_a_finished_one_too() 
     assert np.asarray(world.reset()).shape == first.shape
 
 
+async def test_a_teams_counts_are_outcome_values_of_its_recorded_episode(
+    beginning: Callable[[str], str], learn: Make, data_plane: Any
+) -> None:
+    loop = learn(endpoint=beginning("teams:Cooperative"), data_url=data_plane.url)
+    result = await play(loop, World(setting("teams:Cooperative"), {}))
+    await loop.flush(60)
+    values = Trajectory.model_validate_json(data_plane.bodies()[0]).outcome.values
+    assert values["joint_attempts"] == result.length / 3
+    assert values["collisions"] >= values["collisions.max"] >= values["collisions.last"]
+    team = TeamVector("", Split.TRAINING, 0, range(2), lambda: Parallel("teams:Cooperative"))
+    team.reset()
+    counts = team.step(np.zeros((2, 3), dtype=np.int64)).values
+    assert counts["joint_attempts"].tolist() == [1.0, 1.0], "and PettingZoo's infos are read, too"
+
+
 def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
     (tmp_path / "actors_world.py").write_text(
         "import gymnasium, numpy as np\n"
@@ -122,13 +139,17 @@ def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:
         "    def reset(self, *, seed=None, options=None):\n"
         "        return np.zeros(2, np.float32), {}\n"
         "    def step(self, action):\n"
-        "        return np.ones(2, np.float32), float(action[0] * 10 + action[1]), True, False, {}\n"
+        "        info = {'hits': np.int64(1), 'depth': float(action[1]), 'map': {}, 'nan': np.nan}\n"
+        "        return np.ones(2, np.float32), float(action[0] * 10 + action[1]), action[0] > 0, False, info\n"
     )
     before = list(sys.path)
     try:
         world = World(setting("actors_world:Two"), {"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(tmp_path)})
         world.reset()
-        assert world.step([5]).rewards == [12.0]
+        world.step([2])
+        last = world.step([4])
+        assert (last.rewards, last.terminated) == ([11.0], True)
+        assert last.values == {"hits": 2, "hits.last": 1, "hits.max": 1, "depth": 3, "depth.last": 1, "depth.max": 2}
     finally:
         sys.path[:] = before
         sys.modules.pop("actors_world", None)

@@ -4,7 +4,7 @@ Slower than a native environment, and its inner state cannot be saved: after a r
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from learnloop_common.reward_rules.outcome_values import numbers as numbers_of
 from learnloop_environments import errors, randomness
 from learnloop_environments.interfaces.foreign_spaces import ActionDecoder, begin, foreign_seeds, layout, row, width
 from learnloop_environments.spaces import FIELD, Observations, Step
@@ -30,7 +31,7 @@ class Flattened(gymnasium.Env[Any, Any]):
 
     def __init__(self, name: str, inner: Any) -> None:
         """Around `inner`, which it closes before it raises ConfigError: its spaces cannot be translated."""
-        self._name, self._inner = name, inner
+        self._name, self._inner, self.values = name, inner, dict[str, float]()
         try:
             self.space = inner.observation_space
             self.decoder = ActionDecoder(name, inner.action_space)
@@ -51,7 +52,7 @@ class Flattened(gymnasium.Env[Any, Any]):
         return row(self._name, self.space, begun[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Raises ConfigError for what a step must not return. Of the info: `is_success`."""
+        """Raises ConfigError for what a step must not return. Of the info: `is_success`; its numbers are `values`."""
         result = self._inner.step(self.decoder.decode(action))
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._wrong("step", result, "observation, reward, terminated, truncated and info")
@@ -63,6 +64,7 @@ class Flattened(gymnasium.Env[Any, Any]):
                 raise self._wrong("step", value, f"one number as its {what}")
         reward, terminated, truncated = numbers
         final = {} if success is None else {"is_success": bool(success)}
+        self.values = numbers_of(info) if isinstance(info, Mapping) else {}
         return row(self._name, self.space, observation), float(reward), bool(terminated), bool(truncated), final
 
     def _wrong(self, method: str, value: Any, wanted: str) -> errors.ConfigError:
@@ -71,6 +73,12 @@ class Flattened(gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         close(self._inner)
+
+
+def columns(rows: Sequence[Mapping[str, float]]) -> dict[str, NDArray[np.float64]]:
+    """By name, a number of each row; NaN where it has none."""
+    names = dict.fromkeys(name for one in rows for name in one)
+    return {name: np.asarray([one.get(name, np.nan) for one in rows]) for name in names}
 
 
 def close(environment: Any) -> None:
@@ -143,7 +151,8 @@ class GymnasiumVector:
                 successor[index] = np.asarray(result[4]["final_obs"][index], dtype=np.float32).reshape(-1)
         ended = terminated | truncated
         reward = np.asarray(result[1], dtype=np.float32)
-        return Step(observation, successor, reward, terminated, truncated, self._success(result[4], ended))
+        values = columns([one.values for one in self._inner.envs])
+        return Step(observation, successor, reward, terminated, truncated, self._success(result[4], ended), values)
 
     def _success(self, info: dict[str, Any], ended: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """`is_success` of the episodes that ended, where the environment says it."""
@@ -218,12 +227,14 @@ class TeamVector:
         successor = np.empty((count, self.agents, self.observations), dtype=np.float32)
         reward = np.zeros((count, self.agents), dtype=np.float32)
         terminated, truncated = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
-        observation = successor
+        observation, values = successor, list[dict[str, float]]()
         for n, one in enumerate(self._all):
             chosen = {
                 agent: self._decoder.decode(actions[n, k]) for k, agent in enumerate(self._names) if agent in one.agents
             }
-            observations, earned, over, late, _ = one.step(chosen)
+            observations, earned, over, late, infos = one.step(chosen)
+            by_agent = columns([numbers_of(infos[agent]) for agent in self._names if agent in infos])
+            values.append({name: float(np.nanmean(column)) for name, column in by_agent.items()})
             self._playing[n] |= set(one.agents) - self._left[n]
             successor[n] = self._look(n, observations)
             reward[n] = [earned.get(agent, 0.0) if agent in self._playing[n] else 0.0 for agent in self._names]
@@ -234,7 +245,7 @@ class TeamVector:
                 truncated[n] = not terminated[n]
                 observation = successor.copy() if observation is successor else observation
                 observation[n] = self._begin(n)
-        return Step(observation, successor, reward, terminated, truncated)
+        return Step(observation, successor, reward, terminated, truncated, values=columns(values))
 
     def state(self) -> None:
         """PettingZoo has no way to save an environment."""

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import LoggedEpisode, Step
 from learnloop_common.reward_rules.components import Episode
+from learnloop_common.reward_rules.outcome_values import OutcomeValues
 from learnloop_common.reward_rules.step_rewards import as_played, divided, whole
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
@@ -26,10 +27,11 @@ from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 from learnloop_trainer.training_run.reward_rules import step_rewards
 
 CPU = torch.device("cpu")
-KINDS = ("environment", "success", "efficiency", "base", "time", "smoothness", "feedback")
+KINDS = ("environment", "success", "efficiency", "base", "time", "smoothness", "feedback", "collision", "exploration")
 GENTLE = {
     "components": [
-        {"name": "far", "type": "environment", "weight": 0.4, "scale": 10},
+        {"name": "far", "type": "environment", "weight": 0.3, "scale": 10},
+        {"name": "bumps", "type": "collision", "weight": 0.1, "key": "collisions.max"},
         {"name": "smooth", "type": "smoothness", "weight": 0.3},
         {"name": "won", "type": "success", "weight": 0.3},
     ]
@@ -49,21 +51,24 @@ def policies(draw: st.DrawFn) -> RewardPolicySpec:
     }
     if draw(st.booleans()):
         body["shaping"] = {"observation": 1, "weight": -3.0, "discount": 0.9}
+    if draw(st.booleans()):
+        body["constraints"] = [{"name": "bumped", "key": "collisions", "maximum": 9, "rewardAtMost": -7}]
     return RewardPolicySpec.model_validate(body)
 
 
-@given(policies(), st.sampled_from(["CartPole-v1", "Pendulum-v1", "motion:PointGoals"]), st.integers(0, 99))
+@given(policies(), st.sampled_from(["CartPole-v1", "Pendulum-v1", "grids:Exploration"]), st.integers(0, 99))
 def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logged(
     policy: RewardPolicySpec, name: str, seed: int
 ) -> None:
     world = Rewarded(make(name, Split.TRAINING, seed, range(2)), policy, success_return=12.0)
     plain, random = make(name, Split.TRAINING, seed, range(2)), np.random.default_rng(seed)
-    observation, log, earned = plain.reset(), [], []
+    observation, log, earned, values = plain.reset(), [], [], OutcomeValues()
     assert (world.reset() == observation).all()
     for _ in range(250):
         action = random.integers(0, 2, 2) if plain.bounds is None else random.uniform(-1, 1, (2, plain.actions))
         action = action if plain.bounds is None else plain.bounds.scale(action.astype(np.float32))
         own, step = world.step(action), plain.step(action)
+        values.note({name: count[0] for name, count in step.values.items()})
         log.append(
             {
                 "observation": observation[0].tolist(),
@@ -79,7 +84,7 @@ def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logge
             break
     total = sum(entry["reward"] for entry in log)
     success = total >= 12.0 if step.success is None else bool(step.success[0])
-    episode = Episode(total, success, len(log), {}, log)
+    episode = Episode(total, success, len(log), values, log)
     expected = as_played(policy, episode, step.successor[0].tolist())
     if step.terminated[0] or step.truncated[0]:
         assert earned == pytest.approx(expected, rel=1e-3, abs=1e-3)
@@ -148,7 +153,7 @@ def advance(training: PolicyTraining, times: int) -> PolicyTraining:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "world"), [("ppo", "CartPole-v1"), ("ppo", "Pendulum-v1"), ("dqn", "CartPole-v1")]
+    ("algorithm", "world"), [("ppo", "grids:Exploration"), ("ppo", "Pendulum-v1"), ("dqn", "CartPole-v1")]
 )
 def test_an_interrupted_run_by_a_policys_rewards_goes_on_exactly(
     make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str
@@ -218,6 +223,15 @@ def test_success_alone_rewards_play_where_somebody_says_what_it_is(
     world = Rewarded(make("grids:KeyDoor", Split.TRAINING, 0, range(1)), RewardPolicySpec.model_validate(WON))
     world.reset()
     world.step(np.zeros(1, dtype=np.int64))  # says itself what success is
+
+
+def test_a_policy_that_names_what_no_info_has_ends_the_run_after_a_hundred_episodes() -> None:
+    component = {"name": "swept", "type": "exploration", "weight": 1, "key": "rooms"}
+    policy = RewardPolicySpec.model_validate({"components": [component]})
+    world = Rewarded(make("CartPole-v1", Split.TRAINING, 0, range(2)), policy)
+    world.reset()
+    with pytest.raises(ConfigError, match=r"no value of swept \(exploration rooms\); .*the key of a number in the"):
+        [world.step(np.zeros(2, dtype=np.int64)) for _ in range(1000)]
 
 
 def test_a_team_earns_together_what_the_rules_say_of_its_episode() -> None:

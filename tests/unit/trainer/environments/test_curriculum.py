@@ -22,7 +22,6 @@ from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.curriculum import CurriculumProgress
 from learnloop_trainer.training_run.policy_training import begin, training_world
 from learnloop_trainer.training_run.rank import run
-from markets import SupplyChain, Trading
 
 CPU = torch.device("cpu")
 DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16]}
@@ -30,22 +29,6 @@ DQN = {"environments": 8, "bufferSize": 1000, "batchSize": 32, "learningStarts":
 
 def curriculum(**settings: Any) -> CurriculumProgress:
     return CurriculumProgress(Exploration.LEVELS, 0, Settings.model_validate(settings))
-
-
-def test_the_levels_and_thresholds_are_the_specifications() -> None:
-    assert [(level.name, level.promote_at) for level in Exploration.LEVELS] == [
-        ("beginner", 0.7),
-        ("intermediate", 0.6),
-        ("advanced", 0.5),
-        ("expert", 0.4),
-    ]
-    assert [level.parameters.get("size", 5) for level in Exploration.LEVELS] == [5, 8, 10, 15]
-    easy = dict(Trading.PARAMETERS)
-    assert [(easy | dict(level.parameters))["volatility"] for level in Trading.LEVELS] == [0.1, 0.3, 0.5, 0.8]
-    assert [(easy | dict(level.parameters))["competitors"] for level in Trading.LEVELS] == [2, 5, 10, 20]
-    chain = dict(SupplyChain.PARAMETERS)
-    assert [(chain | dict(level.parameters))["complexity"] for level in SupplyChain.LEVELS] == [5, 15, 30]
-    assert {level.promote_at for level in (*Trading.LEVELS, *SupplyChain.LEVELS)} == {0.8}
 
 
 def test_promotion_needs_both_enough_episodes_and_enough_successes() -> None:

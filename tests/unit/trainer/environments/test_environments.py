@@ -46,24 +46,6 @@ def test_native_cartpole_truncates_at_500_steps_and_shows_the_real_last_observat
     assert np.abs(step.observation[0]).max() <= 0.05
 
 
-def test_a_restored_environment_repeats_exactly_what_the_saved_one_did() -> None:
-    random, first = np.random.default_rng(0), CartPole(Split.TRAINING, 5, range(4))
-    for _ in range(50):
-        first.step(random.integers(0, 2, 4))
-    second = CartPole(Split.TRAINING, 5, range(4))
-    second.restore(first.state())
-    for _ in range(100):
-        action = random.integers(0, 2, 4)
-        assert np.array_equal(first.step(action).observation, second.step(action).observation)
-
-
-def test_an_environment_is_the_same_whichever_rank_owns_it() -> None:
-    together, apart = CartPole(Split.TRAINING, 1, range(4)), CartPole(Split.TRAINING, 1, range(2, 4))
-    for _ in range(60):
-        everything = together.step(np.array([0, 1, 0, 1])).observation
-        assert np.array_equal(everything[2:], apart.step(np.array([0, 1])).observation)
-
-
 def test_held_out_seeds_and_training_seeds_never_meet() -> None:
     training = episode_seeds(Split.TRAINING, 0, np.arange(1000)[:, None], np.arange(100))
     held_out = episode_seeds(Split.HELD_OUT, 0, np.arange(1000)[:, None], np.arange(100))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from learnloop_api.kinds.training.evaluation import EPISODES_PER_RUN
-from learnloop_environments.interfaces import foreign_spaces as module
 from learnloop_environments.interfaces.foreign_spaces import begin, foreign_seeds
 from learnloop_environments.interfaces.gymnasium_vectors import GymnasiumVector
 from learnloop_environments.randomness import Split
@@ -35,13 +34,6 @@ def test_the_last_run_that_31_bits_have_room_for_and_the_first_beyond_share_no_s
     short = [{seed % 2**31 for seed in seeds} for seeds in (run(0), beyond, again)]
     assert len(short[0] & short[1]) < 10, "cut to 31 bits these meet by chance alone"
     assert len(short[1] & short[2]) < 10
-
-
-@pytest.mark.parametrize("bits", [8, 9, 13])
-def test_the_rounds_are_a_permutation_of_any_width(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ALL", np.uint64(2**bits - 1))
-    values = np.arange(2**bits, dtype=np.uint64)
-    assert sorted(module._permuted(values, 7, np.zeros_like(values))) == list(range(2**bits))
 
 
 def test_training_has_other_seeds_and_two_agents_have_others() -> None:

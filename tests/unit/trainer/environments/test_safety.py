@@ -18,10 +18,9 @@ from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
 from learnloop_environments.spaces import MASKED, Bounds
-from learnloop_trainer.algorithms import traits_of
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import build
-from learnloop_trainer.neural.networks import dense, forward, forward_numpy
+from learnloop_trainer.neural.networks import dense, forward_numpy
 from learnloop_trainer.safety import Preferences, Shield, Shielded, Trail, shielded
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.policy_training import begin
@@ -315,17 +314,6 @@ def test_the_record_has_the_learners_own_estimate_of_what_it_wanted_where_it_has
     else:
         assert all(line.q_value is not None for line in lines)
         assert len({line.q_value for line in lines}) > 1
-
-
-def test_a_q_learners_estimate_is_its_networks_output_for_the_action_it_wanted(
-    make_order: Callable[..., Order],
-) -> None:
-    learner = begin(make_order("dqn", hyperparameters=TINY), Alone(), torch.device("cpu")).learner
-    estimate, observations = traits_of("dqn").q_value, np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    assert estimate is not None
-    values = forward(learner.network.leaves, "q", "relu", torch.from_numpy(observations)).detach().numpy()
-    done = np.array([0, 1, 1, 0, 1])
-    assert estimate(learner, observations, done) == pytest.approx(values[np.arange(5), done], rel=1e-5)
 
 
 def test_a_run_whose_fallback_is_unsafe_is_refused_before_it_begins(make_order: Callable[..., Order]) -> None:
