@@ -51,7 +51,6 @@ class Model:
         await self._post(f"/v1/episodes/{episode}/end", ending, {})
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.close()
 
     async def _post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> http_client.Response:

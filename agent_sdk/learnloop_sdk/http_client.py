@@ -105,7 +105,6 @@ class Http:
             raise ConnectionError(str(error) or type(error).__name__) from error
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None and not self._owner.is_new():
             await self._session.close()
         self._session = None

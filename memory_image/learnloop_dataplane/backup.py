@@ -34,8 +34,6 @@ class BackupError(Exception):
 
 @dataclass(frozen=True)
 class Contents:
-    """The content of a backup."""
-
     created_at: str
     schema: str = HEAD
     """The newest migration of the database."""

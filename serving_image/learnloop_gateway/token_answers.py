@@ -327,7 +327,6 @@ def text_step(new: Sequence[chat_request.ChatMessage], answer: dict[str, Any]) -
 
 
 def message(answer: DrawnAnswer) -> dict[str, Any]:
-    """A model's answer as a message."""
     calls = {"tool_calls": [replies.call(one) for one in answer.calls]} if answer.calls else {}
     return {"role": "assistant", "content": answer.text} | calls
 

@@ -72,7 +72,6 @@ class Caller:
 
 
 def serving(rig: Rig, namespace: str) -> Json:
-    """The service's pod."""
     (pod,) = rig.api.pods(namespace, PODS["memory-service"])
     return pod
 

@@ -24,7 +24,6 @@ def serving() -> Cluster:
 
 @pytest.fixture(params=MODES)
 def either(request: pytest.FixtureRequest) -> Cluster:
-    """In each mode."""
     return served(request.param)
 
 

@@ -105,7 +105,6 @@ EVALUATED_AT_ONCE = 4
 
 
 def open_judge(config: Config) -> llm_judge.JudgeClient | None:
-    """The judge that the configuration names."""
     if config.judge is None:
         return None
     url, _, model = config.judge.partition("#")

@@ -67,7 +67,6 @@ def name_hash(name: str) -> int:
 
 
 def question_of(text: str, analyzer: Analyzer) -> ranking.Question:
-    """Analyses a question."""
     form = statements.form_of(text)
     about = statements.about(text, form)
     stems = list(dict.fromkeys(analyzer.terms(about))) or list(dict.fromkeys(analyzer.terms(text)))

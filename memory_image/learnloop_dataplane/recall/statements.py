@@ -69,7 +69,6 @@ def is_person(speaker: str) -> bool:
 
 
 def form_of(question: str) -> Form:
-    """The form of a question."""
     if asks("summary", question):
         return Form.SUMMARY
     return Form.ORDER if asks("order", question) else Form.FACT

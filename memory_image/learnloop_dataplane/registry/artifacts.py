@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from cachetools import TTLCache
 from sqlmodel import func, update
@@ -60,19 +61,25 @@ class Artifacts:
         """An upload in a file, as long as the context lasts, once its digest and size are checked; see `spooled`."""
         return spooled(chunks, sha256=sha256, max_bytes=max_bytes or self._max_bytes)
 
-    async def put(self, namespace: str, upload: Spooled) -> None:
+    async def put(self, namespace: str, upload: Spooled, quotas: "StorageQuotas | None" = None) -> None:
         """Keeps a verified upload. The blob comes first: a row never points to nothing.
 
         Raises:
+            ApiError: 413, others have used the quota meanwhile.
             Unavailable: not kept; sending it again is safe.
         """
         # Touched first: what is old and about to be deleted is either safe from here on, or already gone.
         await self.use(namespace, upload.sha256)
-        await self._blobs.put(artifact_key(namespace, upload.sha256), upload.file)
+        key = artifact_key(namespace, upload.sha256)
+        await self._blobs.put(key, upload.file)
+        row = experience_tables.Artifact(namespace=namespace, sha256=upload.sha256, size_bytes=upload.size)
         async with self._db.session(namespace) as session:
-            await session.insert(
-                experience_tables.Artifact(namespace=namespace, sha256=upload.sha256, size_bytes=upload.size)
-            )
+            if await session.insert(row) and quotas is not None:
+                try:
+                    await quotas.room_for_bytes(namespace, upload.size, session.raw)
+                except errors.ApiError:
+                    await self._blobs.delete(key)  # while the inserted key keeps another upload of it waiting
+                    raise
 
     async def use(self, namespace: str, sha256: str) -> None:
         """Marks the artifact as used: its retention begins again."""
@@ -113,7 +120,6 @@ async def bounded(artifacts: Artifacts, namespace: str, sha256: str, most: int) 
 
 
 def artifact_key(namespace: str, sha256: str) -> str:
-    """The key of an artifact's blob."""
     return f"{namespace}/artifacts/{sha256[:2]}/{sha256}"
 
 
@@ -198,6 +204,7 @@ _BYTES = """
 SELECT coalesce((SELECT sum(size_bytes) FROM artifacts WHERE namespace = $1), 0)
      + coalesce((SELECT sum(size_bytes) FROM model_checkpoints WHERE namespace = $1), 0)
 """
+_ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('bytes/' || $1, 0))"
 _MEMORIES = "SELECT count(*) FROM agent_memories WHERE namespace = $1"
 COUNT_SECONDS = 5.0
 """So long a count of memories is used; this process adds what it stores meanwhile."""
@@ -205,7 +212,7 @@ MOST_NAMESPACES = 10_000
 
 
 class StorageQuotas:
-    """Checks before anything is kept. Two uploads at the same moment may both use the last bytes."""
+    """Checks before anything is kept, and bytes again where they are inserted."""
 
     def __init__(
         self,
@@ -217,8 +224,11 @@ class StorageQuotas:
         self._db, self._quotas, self._metrics = db, quotas, metrics
         self._counted: TTLCache[str, int] = TTLCache(MOST_NAMESPACES, COUNT_SECONDS, clock)
 
-    async def room_for_bytes(self, namespace: str, size: int) -> None:
+    async def room_for_bytes(self, namespace: str, size: int, inserted: Any = None) -> None:
         """Checks an artifact or checkpoint of so many bytes.
+
+        Args:
+            inserted: the connection of the transaction that has inserted it; it has the namespace's bytes to itself.
 
         Raises:
             ApiError: 413, it does not fit.
@@ -226,7 +236,11 @@ class StorageQuotas:
         limit = self._quotas.of(namespace).artifact_bytes
         if limit is None:
             return
-        used = await self._bytes(namespace)
+        if inserted is None:
+            used = await self._bytes(namespace)
+        else:
+            await inserted.execute(_ALONE, namespace)
+            used = int(await inserted.fetchval(_BYTES, namespace)) - size
         if used + size > limit:
             self._metrics.count("quota_refusals", namespace, "artifact_bytes")
             raise errors.ApiError(

@@ -62,7 +62,7 @@ async def put_artifact(
     """Keeps the raw body under its SHA-256."""
     async with training.artifacts.receive(request.stream(), x_learnloop_sha256) as upload:
         await quotas.room_for_bytes(caller.namespace, upload.size)
-        await training.artifacts.put(caller.namespace, upload)
+        await training.artifacts.put(caller.namespace, upload, quotas)
     uri = f"learnloop://{caller.namespace}/{upload.sha256}"
     return answer({"uri": uri, "sha256": upload.sha256, "size_bytes": upload.size}, 201)
 

@@ -135,7 +135,7 @@ async def put_checkpoint(
         attempt = await callers.require_rank(caller, job, x_learnloop_attempt, fresh=True)
         await quotas.room_for_bytes(caller.namespace, upload.size)
         step, agent = x_learnloop_step, x_learnloop_agent
-        return answer(await training.runs.put_checkpoint(caller.namespace, job, step, upload, agent, attempt))
+        return answer(await training.runs.put_checkpoint(caller.namespace, job, step, upload, quotas, agent, attempt))
 
 
 @runs.get("/{job}/checkpoint", response_class=StreamingResponse, responses={200: BYTES})

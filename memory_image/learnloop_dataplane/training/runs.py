@@ -18,7 +18,7 @@ from learnloop_dataplane.metrics import Metrics
 from learnloop_dataplane.nats.event_outbox import EventOutbox
 from learnloop_dataplane.postgres.database import Database, uuid7
 from learnloop_dataplane.postgres.experience_tables import ModelCheckpoint, TrainingRunRow
-from learnloop_dataplane.registry.artifacts import Content
+from learnloop_dataplane.registry.artifacts import Content, StorageQuotas
 
 log = logging.getLogger(__name__)
 KEEP_CHECKPOINTS = 2
@@ -103,6 +103,7 @@ class Runs:
         job: str,
         step: int,
         upload: Spooled,
+        quotas: StorageQuotas,
         agent: str | None = None,
         attempt: int | None = None,
     ) -> CheckpointInfo:
@@ -114,7 +115,7 @@ class Runs:
             attempt: of the gang that sends it, from 0; None: unknown.
 
         Raises:
-            ApiError: 409, a newer attempt has begun.
+            ApiError: 409, a newer attempt has begun; 413, others have used the quota meanwhile.
         """
         identity = uuid7()
         key = _key(namespace, job, identity)
@@ -139,6 +140,8 @@ class Runs:
                 old = (await session.exec(_checkpoints(namespace, job).offset(KEEP_CHECKPOINTS))).all()
                 for checkpoint in old:
                     await session.delete(checkpoint)
+                await session.flush()
+                await quotas.room_for_bytes(namespace, upload.size, session.raw)
         except Unavailable:
             # The commit may have happened although its answer was lost: an orphan is better than a hole.
             log.warning("checkpoint blob %s is perhaps not referred to", key)

@@ -28,8 +28,6 @@ class MemoryHome:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """A TrainingJob of this agent."""
-
     name: str
     number: int
     phase: str

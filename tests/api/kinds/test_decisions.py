@@ -69,7 +69,6 @@ def team(kube: Any, namespace: str, policy: str) -> dict[str, Any]:
 
 @pytest.fixture
 def as_user(api_server: Path, kube: Any) -> Callable[[str], Any]:
-    """A client of this user."""
 
     def impersonate(user: str) -> Any:
         api = config.new_client_from_config(str(api_server))

@@ -27,7 +27,6 @@ def pages() -> list[Path]:
 
 
 def blocks(language: str) -> Iterator[Block]:
-    """Every block of a language."""
     for path in pages():
         text = path.read_text()
         for match in _FENCE.finditer(text):

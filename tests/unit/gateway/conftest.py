@@ -117,7 +117,6 @@ class Bench:
         return [Trajectory.model_validate_json(body) for body in self.sink.bodies]
 
     def count(self, name: str, **labels: str) -> float:
-        """A counter of this gateway."""
         own = {"model_deployment": "cart", "revision": STABLE}
         return self.metrics.registry.get_sample_value(name, own | labels) or 0.0
 
@@ -173,7 +172,6 @@ def build(
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """See Bench."""
     made = build(tmp_path)
     yield made
     await made.client.aclose()

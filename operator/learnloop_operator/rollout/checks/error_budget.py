@@ -27,7 +27,6 @@ def rollback_checks(analysis: Analysis) -> int:
 
 
 def bars_of(analysis: Analysis) -> Bars:
-    """Bars of each test."""
     return bars(analysis.alpha, rollback_checks(analysis))
 
 

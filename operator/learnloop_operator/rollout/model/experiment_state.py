@@ -116,7 +116,6 @@ def load_experiment(status: ExperimentStatus | None) -> ExperimentState | None:
 
 
 def save_experiment(trial: ExperimentState | None, experiment: Experiment | None) -> ExperimentStatus | None:
-    """The experiment for the status."""
     if trial is None:
         return None
     metric, alpha = (experiment.metric, experiment.alpha) if experiment else (ExperimentMetric(), 0.05)

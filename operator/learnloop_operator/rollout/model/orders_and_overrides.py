@@ -106,7 +106,6 @@ def fresh(before: State, after: State) -> tuple[AnsweredDecision, ...]:
 
 
 def notices(decisions: Iterable[AnsweredDecision]) -> tuple[plan.Notice, ...]:
-    """Events."""
     return tuple(
         plan.Notice("Normal" if item.outcome == "obeyed" else "Warning", EVENT[item.outcome], _told(item)[:1024])
         for item in decisions
@@ -194,7 +193,6 @@ def with_overrides(table: RoutingTable, live: RoutingTable | None, state: State)
 
 
 def in_force(state: State) -> list[OverrideStatus]:
-    """Overrides in force now."""
     return [item for item in state.overrides if not item.over]
 
 

@@ -25,7 +25,6 @@ async def api(request: pytest.FixtureRequest, dsn: str, tmp_path: Path) -> Async
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest) -> str:
-    """One of its own for each test."""
     return hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
 
 

@@ -1,5 +1,6 @@
 """Quotas of a namespace: what is over one is refused with its value, neighbours go on, and its use can be read."""
 
+import asyncio
 import hashlib
 from pathlib import Path
 
@@ -59,3 +60,18 @@ async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog:
         for quota in ("artifact_bytes", "memories", "episodes"):
             assert f'learnloop_quota_refusals_total{{namespace="team-a",quota="{quota}"}}' in figures
         assert 'learnloop_quota_used{namespace="team-a",quota="artifact_bytes"} 600.0' in figures
+
+
+async def test_uploads_at_the_same_moment_never_share_the_last_bytes(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path, quotas=QUOTAS)) as api:
+
+        async def upload(number: int) -> int:
+            body = bytes([number]) * 600
+            headers = {"x-learnloop-sha256": hashlib.sha256(body).hexdigest(), "x-learnloop-step": "1"}
+            path = f"training/runs/job-{number}/checkpoint" if number % 2 else "artifacts"
+            headers["x-learnloop-namespace"] = "team-c"
+            return (await api.client.put(f"/api/v1/{path}", content=body, headers=headers)).status_code
+
+        statuses = await asyncio.gather(*map(upload, range(8)))
+        assert statuses.count(413) == 7, statuses
+        assert len([file for file in (tmp_path / "team-c").rglob("*") if file.is_file()]) == 1

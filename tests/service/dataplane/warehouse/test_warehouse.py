@@ -37,7 +37,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine(server: ClickHouseServer) -> str:
-    """Its address."""
     return server.dsn
 
 

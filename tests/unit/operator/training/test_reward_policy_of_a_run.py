@@ -12,7 +12,6 @@ BY_POLICY = spec(data={"environment": "CartPole-v1", "rewards": "policy", "learn
 
 
 def order(made: Plan) -> dict[str, Any]:
-    """The trainer's order."""
     (manifest,) = made.apply
     pod = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     (text,) = [item["value"] for item in pod["containers"][0]["env"] if item["name"] == "LEARNLOOP_TRAINING_SPEC"]

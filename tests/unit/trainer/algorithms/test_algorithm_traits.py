@@ -46,7 +46,6 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[traits.Traits]:
 
 @pytest.fixture
 def toy_order(toy: traits.Traits, make_order: Callable[..., Order]) -> Callable[..., Order]:
-    """Small orders of it."""
 
     def made(environment: str, **changes: object) -> Order:
         small = {"environments": 4, "horizon": 8, "epochs": 1, "minibatches": 1, "hidden": [8]}

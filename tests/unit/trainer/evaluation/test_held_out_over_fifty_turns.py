@@ -43,7 +43,6 @@ def played(order: Order) -> Words:
 
 
 def numbers(order: Order) -> Words:
-    """Their numbers."""
     proof = episodes(order)
     last = SUITE + (len(DIMENSIONS) * ROOM - 1) * PER_CONDITION
     parts = [

@@ -29,7 +29,6 @@ BEGUN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def turn(session: str, position: int, prompt: list[int], drawn: list[int], **changes: Any) -> LanguageTurn:
-    """A recorded turn."""
     given: dict[str, Any] = {
         "turn_id": f"{session}-{position}",
         "session": session,
