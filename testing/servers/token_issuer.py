@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 
@@ -18,20 +18,22 @@ class Cluster:
     """Its keys, by id, and who may do what: "verb resource" by subject."""
 
     def __init__(self) -> None:
-        self.keys: dict[str, rsa.RSAPrivateKey] = {}
+        self.keys: dict[str, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey] = {}
         self.rights: dict[str, set[str]] = {}
         self.requests = 0
         self.add("k1")
+        self.keys["p256"] = ec.generate_private_key(ec.SECP256R1())
 
     def add(self, kid: str) -> None:
         self.keys[kid] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     def jwks(self) -> bytes:
         self.requests += 1
-        keys = [
-            {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())), "kid": kid, "alg": "RS256"}
-            for kid, key in self.keys.items()
-        ]
+        keys = []
+        for kid, key in self.keys.items():
+            name = _algorithm(key)
+            public = jwt.get_algorithm_by_name(name).to_jwk(key.public_key(), as_dict=True)
+            keys.append({**public, "kid": kid, "alg": name})
         return json.dumps({"keys": keys}).encode()
 
     def token(self, namespace: str = "red", account: str = "default", kid: str = "k1", **changes: Any) -> str:
@@ -42,7 +44,7 @@ class Cluster:
             "sub": f"system:serviceaccount:{namespace}:{account}",
             "kubernetes.io": {"namespace": namespace},
         }
-        return jwt.encode(claims | changes, self.keys[kid], algorithm="RS256", headers={"kid": kid})
+        return jwt.encode(claims | changes, self.keys[kid], algorithm=_algorithm(self.keys[kid]), headers={"kid": kid})
 
     @contextmanager
     def served(self) -> Iterator[str]:
@@ -77,3 +79,7 @@ class Cluster:
         finally:
             server.shutdown()
             server.server_close()
+
+
+def _algorithm(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> str:
+    return "RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256"

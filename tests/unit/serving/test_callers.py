@@ -52,8 +52,8 @@ def test_nobody_opens_ends_or_infers_without_a_token(guarded: LiveServer) -> Non
 def test_accounts_of_the_served_namespaces_play_and_no_others(
     guarded: LiveServer, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for namespace, status in (("red", 200), ("green", 200), ("blue", 403)):
-        answer = guarded.post("/v1/episodes", {}, **bearer(cluster.token(namespace)))
+    for namespace, kid, status in (("red", "k1", 200), ("green", "p256", 200), ("blue", "k1", 403)):
+        answer = guarded.post("/v1/episodes", {}, **bearer(cluster.token(namespace, kid=kid)))
         assert answer.status_code == status, answer.text
     assert answer.json()["reason"] == "Forbidden"
     assert "from 127.0.0.1 is refused with 403: authorization: system:serviceaccount:blue:" in caplog.messages[-1]
