@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from cluster.node.oci_archive import OCI, Archive, described, encoded, write
-from release.archives import packed
+from cluster.node.oci_archive import OCI, Archive, described, encoded
+from release.archives import packed, save
 from toolkit.errors import Refusal
 from toolkit.places import REPOSITORY
 
@@ -16,10 +16,19 @@ ABOUT = yaml.safe_load((CHART / "Chart.yaml").read_text())
 HELM = "application/vnd.cncf.helm"
 IMAGES = ("operator", "trainer", "serving", "memory")
 OWN = re.compile(r'(repository: learnloop/(\w+), tag: "", digest: )""')
+OTHERS = re.compile(r"repository: (\S+), tag: ([^,\"]+), digest")
 
 
-def pack(folder: Path, digests: Mapping[str, str]) -> None:
-    """Writes both files. Raises Refusal for an image that is none of the chart's own, and for no digest of sha256."""
+def others() -> list[str]:
+    """The images of others that values.yaml names."""
+    return [":".join(image) for image in OTHERS.findall((CHART / "values.yaml").read_text())]
+
+
+def pack(folder: Path, digests: Mapping[str, str]) -> Archive:
+    """Writes the .tgz and the archive; returns that.
+
+    Raises Refusal for an image that is none of the chart's own, and for no digest of sha256.
+    """
     for name, digest in digests.items():
         if name not in IMAGES or not re.fullmatch("sha256:[0-9a-f]{64}", digest):
             raise Refusal(
@@ -37,8 +46,9 @@ def pack(folder: Path, digests: Mapping[str, str]) -> None:
     name = f"{ABOUT['name']}-{ABOUT['version']}"
     (folder / f"{name}.tgz").write_bytes(chart)
     blobs = {str(described("", content)["digest"]): content for content in (config, chart)}
-    with (folder / f"{name}.oci.tar").open("wb") as stream:
-        write(Archive(name, encoded(parts), blobs), stream)
+    archive = Archive(f"charts/{ABOUT['name']}", encoded(parts), blobs)
+    save(archive, folder / f"{name}.oci.tar")
+    return archive
 
 
 def _files(digests: Mapping[str, str]) -> Iterator[tuple[str, bytes, int]]:

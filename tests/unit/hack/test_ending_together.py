@@ -9,19 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import commands
 from toolkit.commands import CommandFailed, feed, follow, run
-from toolkit.work_groups import Ended, WorkGroup, side_by_side
+from toolkit.process_tree import running
+from toolkit.work_groups import Ended, side_by_side
 
 HACK = Path(__file__).resolve().parents[3] / "hack"
 GENEROUS = 60.0
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def pids_in(folder: Path, count: int) -> list[int]:
@@ -65,7 +58,7 @@ def test_a_program_has_its_grace_to_end_and_is_killed_after_it(tmp_path: Path, o
 
     with pytest.raises(ValueError, match="no"):
         side_by_side(lambda: follow(["bash", "-c", loop], grace_seconds=grace), fails)
-    assert not runs(pids_in(tmp_path, 1)[0])
+    assert not running(pids_in(tmp_path, 1)[0])
     assert (tmp_path / "whole").exists() == bool(on_term)
 
 
@@ -78,23 +71,6 @@ def test_a_silent_program_that_computes_does_not_hang(monkeypatch: pytest.Monkey
 def test_a_program_that_hangs_up_on_what_it_is_fed_says_why() -> None:
     with pytest.raises(CommandFailed, match="no such image"):
         feed(["sh", "-c", "exec 0<&-; echo no such image >&2; exit 1"], lambda stream: stream.write(b"x" * 10_000_000))
-
-
-def test_a_program_that_starts_while_its_group_ends_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*arguments: object, **options: object) -> "subprocess.Popen[bytes]":
-        program = real(*arguments, **options)  # type: ignore[call-overload]
-        started.append(program)
-        group.end()
-        return program
-
-    real, group = subprocess.Popen, WorkGroup()
-    monkeypatch.setattr(commands.subprocess, "Popen", start)
-    monkeypatch.setattr(commands, "current", lambda: group)
-    with pytest.raises(Ended):
-        run(["sleep", "1000"])
-    assert started[0].poll() is not None
 
 
 CLEANS_TOO_LONG = """

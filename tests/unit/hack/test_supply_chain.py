@@ -1,15 +1,20 @@
 """Bills of materials and provenance say what the build reads, and a packed chart which images it was made for."""
 
+import base64
+import hashlib
 import json
 import re
 import tarfile
 from pathlib import Path
 
 import pytest
+import yaml
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from images import supply_chain
 from images.definitions import DEFINITIONS, Definition
-from release import chart
+from release import chart, krew, signatures
 from toolkit.errors import Refusal
 from toolkit.places import REPOSITORY
 
@@ -58,11 +63,6 @@ def test_provenance_names_the_image_its_inputs_and_their_digests(
     ]
 
 
-def test_an_accepted_finding_has_a_reason() -> None:
-    lines = (REPOSITORY / "hack/audit-accepted.txt").read_text().splitlines()
-    assert all(len(line.split(maxsplit=1)) == 2 for line in lines if line.strip() and not line.startswith("#"))
-
-
 def test_the_packed_chart_names_its_images_by_digest_and_has_the_definitions(tmp_path: Path) -> None:
     chart.pack(tmp_path, {"operator": IMAGE})
     first = [path.read_bytes() for path in sorted(tmp_path.iterdir())]
@@ -74,3 +74,27 @@ def test_the_packed_chart_names_its_images_by_digest_and_has_the_definitions(tmp
     assert (tmp_path / "learnloop/definitions/learningagents.yaml").exists()
     with pytest.raises(Refusal, match="the chart's own images are operator, trainer"):
         chart.pack(tmp_path, {"nats": IMAGE})
+
+
+def test_a_signature_lies_where_cosign_looks_for_it_and_is_of_the_images_digest(tmp_path: Path) -> None:
+    key, path = ec.generate_private_key(ec.SECP256R1()), tmp_path / "key.pem"
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(key.private_bytes(*form))
+    image = signatures.Signer(path).image("learnloop/operator", IMAGE)
+    (layer,) = json.loads(image.manifest)["layers"]
+    payload = image.blobs[layer["digest"]]
+    assert json.loads(payload)["critical"]["image"]["docker-manifest-digest"] == IMAGE
+    signature = base64.b64decode(layer["annotations"][signatures.SIGNATURE])
+    key.public_key().verify(signature, payload, ec.ECDSA(hashes.SHA256()))
+    assert signatures.tag(IMAGE) == f"sha256-{'a' * 64}.sig"
+
+
+def test_krew_is_led_to_the_archive_by_its_digest(tmp_path: Path) -> None:
+    (tmp_path / "kubectl_learnloop-1.whl").touch()
+    krew.pack(tmp_path, list(tmp_path.iterdir()), "1.2.3", "https://releases.example.com")
+    manifest = yaml.safe_load((tmp_path / "learnloop.yaml").read_text())
+    archive = tmp_path / "kubectl-learnloop-1.2.3.tar.gz"
+    where = f"https://releases.example.com/{archive.name}", hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert {(platform["uri"], platform["sha256"]) for platform in manifest["spec"]["platforms"]} == {where}
+    with tarfile.open(archive) as packed:
+        assert {"kubectl-learnloop", "LICENSE", "kubectl_learnloop-1.whl"} == set(packed.getnames())
