@@ -221,12 +221,12 @@ class Episode:
             return
         if segment.length <= trajectory.MAX_STEPS:
             segment.steps.append(step(decision, value, terminated, truncated))
-            segment.last = None if next_observation is None else self._as_seen(next_observation)
+            segment.last = None if next_observation is None else self._encoded(next_observation)
         elif segment.length == trajectory.MAX_STEPS + 1:
             segment.last = decision[0]
             log.warning("episode %s: only its first %d steps are recorded", segment.episode_id, trajectory.MAX_STEPS)
 
-    def _as_seen(self, observation: Any) -> Any:
+    def _encoded(self, observation: Any) -> Any:
         """Encode as steps do: numbers where a policy decides, the agent's own format where it decides itself."""
         return flat(observation) if self._external is None else plain(observation)
 

@@ -47,7 +47,7 @@ class SinkDown(LearnloopError):
     """The service cannot be reached now; the parcel is kept and sent later."""
 
 
-class NotAsked(SinkDown):
+class NotSent(SinkDown):
     """The service has no address, or it did not answer a moment ago."""
 
 

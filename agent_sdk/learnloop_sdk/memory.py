@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from learnloop_common.redaction.redactor import Redaction, safe_origin, user_as_sent
-from learnloop_sdk.errors import Counters, LearnloopError, NotAsked, Refused, SinkDown
+from learnloop_sdk.errors import Counters, LearnloopError, NotSent, Refused, SinkDown
 from learnloop_sdk.outbox import Delivery, Parcel, Service
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class MemoryClient:
         return False
 
     def _failed(self, error: SinkDown | Refused) -> None:
-        if not isinstance(error, NotAsked):
+        if not isinstance(error, NotSent):
             self._counters.memory_failures += 1
             log.warning("%s; going on without it", error)
 

@@ -152,9 +152,9 @@ class Service:
     ) -> dict[str, Any]:
         """Try once, unless the breaker is open; returns the answer. Raises SinkDown and Refused."""
         if not self.address:
-            raise errors.NotAsked("the service has no address")
+            raise errors.NotSent("the service has no address")
         if not self._breaker.allows():
-            raise errors.NotAsked(f"{self.address} did not answer lately")
+            raise errors.NotSent(f"{self.address} did not answer lately")
         try:
             answer = await self._http.post(f"{self.address}{path}", body, self._identity.headers(), seconds)
         except (OSError, TimeoutError, errors.LearnloopError) as error:

@@ -24,7 +24,7 @@ SECTIONS = {
     "kstatus": ["bench.judges.kstatus"],
     "gateway-weights": ["bench.judges.gateway_weights"],
 }
-ASKED_FOR = {"chaos": ["bench.judges.chaos"]}
+ON_DEMAND = {"chaos": ["bench.judges.chaos"]}
 """Sections that run when they are named: this one takes root, and the cluster from hack/cluster for itself."""
 LONGEST_SECONDS = {"acto": 2400, "chaos": 7200}
 
@@ -34,8 +34,8 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("only", nargs="?", default=",".join(SECTIONS), help="sections, with commas (%(default)s)")
     names = arguments.parse_args().only.split(",")
-    if unknown := set(names) - {*SECTIONS, *ASKED_FOR}:
-        named = ", ".join([*SECTIONS, *ASKED_FOR])
+    if unknown := set(names) - {*SECTIONS, *ON_DEMAND}:
+        named = ", ".join([*SECTIONS, *ON_DEMAND])
         arguments.error(f"{', '.join(sorted(unknown))}: not a section: name some of {named}")
     rows = [row for name in names for row in _section(name)]
     print(json.dumps(rows))
@@ -46,7 +46,7 @@ def _section(name: str) -> list[dict[str, Any]]:
     """A row for each suite of a section; one that ends without its line of JSON is a failure itself."""
     began = time.monotonic()
     try:
-        command = [sys.executable, "-m", *(SECTIONS | ASKED_FOR)[name]]
+        command = [sys.executable, "-m", *(SECTIONS | ON_DEMAND)[name]]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LONGEST_SECONDS.get(name, 1200))
         suites = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:

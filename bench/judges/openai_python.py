@@ -73,9 +73,9 @@ class Answer(BaseModel):
 
 def speak(prompt: str) -> str:
     """Call the tool where one is offered, then say what it answered."""
-    asked_tool = prompt.rsplit("<|im_start|>tool\n", 1)
-    if len(asked_tool) > 1 and asked_tool[1].endswith("<|im_end|>\n<|im_start|>assistant\n"):
-        return f"it is {asked_tool[1].split('<|im_end|>')[0]}"
+    tool_turn = prompt.rsplit("<|im_start|>tool\n", 1)
+    if len(tool_turn) > 1 and tool_turn[1].endswith("<|im_end|>\n<|im_start|>assistant\n"):
+        return f"it is {tool_turn[1].split('<|im_end|>')[0]}"
     if "lookup" in prompt.split("<|im_end|>")[0]:
         return '<tool_call>{"name": "lookup", "arguments": {"key": "k1"}}</tool_call>'
     return "hello"

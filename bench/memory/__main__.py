@@ -95,11 +95,11 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     figures["listed_after_last_ack_s"] = round(time.perf_counter() - stored, 1)
     for table in ("memory_index", "agent_memories", "memory_words", "memory_word_counts"):
         await watcher.execute(f"VACUUM ANALYZE {table}")
-    large, known_ids = agents[-1], ids["agent-large"]
+    large, memory_ids = agents[-1], ids["agent-large"]
     chosen, plans = answers(product, large)
     figures |= {
         "large_agent_plan": ",".join(sorted(plans)),
-        "large_agent_hit_at_10": hit_at_10(large, known_ids, chosen),
+        "large_agent_hit_at_10": hit_at_10(large, memory_ids, chosen),
     }
     product.stop()
     product.start(EXACT_UP_TO="10000000", **AS_SHIPPED)
@@ -116,7 +116,7 @@ async def ours(server: Any, product: Product, agents: Sequence[Agent], size: Siz
     await watcher.execute("UPDATE memory_index SET listed = false WHERE agent_id = 'agent-large'")
     product.start(EXACT_UP_TO="10000000")
     exact, _ = answers(product, large)
-    figures["large_agent_exact_hit_at_10"] = hit_at_10(large, known_ids, exact)
+    figures["large_agent_exact_hit_at_10"] = hit_at_10(large, memory_ids, exact)
     figures["large_agent_hit_at_10_lost"] = round(
         figures["large_agent_exact_hit_at_10"] - figures["large_agent_hit_at_10"], 4
     )

@@ -22,7 +22,7 @@ PASSES = 3
 SETTLED_SECONDS = 6.0
 LOOK_SECONDS = 0.05
 AGENT = "agent-large"
-ONLY_ASKED = {"CONSOLIDATE_SECONDS": "0"}
+ON_DEMAND = {"CONSOLIDATE_SECONDS": "0"}
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     with postgres() as server, tempfile.TemporaryDirectory() as directory:
         server.psql("CREATE DATABASE consolidating;")
         dsn = server.get_uri("consolidating")
-        with Product(dsn, Path(server.pgdata), Path(directory), **ONLY_ASKED) as product:
+        with Product(dsn, Path(server.pgdata), Path(directory), **ON_DEMAND) as product:
             _fill(product, memories)
             product.stop()
             product.start()

@@ -18,10 +18,10 @@ def measure(kubeconfig: Path) -> dict[str, float | bool]:
         "writes_per_gateway_rollout": asyncio.run(rollout_log(kubeconfig, THRESHOLD, mode="gateway")),
         "writes_per_sequential_gateway_rollout": asyncio.run(rollout_log(kubeconfig, SEQUENTIAL, mode="gateway")),
     }
-    return {name: float(len(log)) for name, log in logs.items()} | asyncio.run(seen_by_the_user(kubeconfig))
+    return {name: float(len(log)) for name, log in logs.items()} | asyncio.run(rollout_differences(kubeconfig))
 
 
-async def seen_by_the_user(kubeconfig: Path) -> dict[str, float | bool]:
+async def rollout_differences(kubeconfig: Path) -> dict[str, float | bool]:
     """Of one rollout: its writes to what the user owns, and whether a GitOps tool that looked at each weight would have
     found anything to put right."""
     delays = []

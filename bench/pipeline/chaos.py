@@ -39,7 +39,7 @@ PAUSE_SECONDS = 2.0  # at least, between a process' return and the next kill: so
 DOWN_SECONDS, LOOK_SECONDS = 0.5, 0.1
 TELL_SECONDS = 15.0
 SETTLE_SECONDS = 300.0
-MOST_TOLD = 100
+MOST_SHOWN = 100
 POLICY = {
     "components": [{"name": "return", "type": "environment", "weight": 1}],
     "normalisation": {"method": "none"},
@@ -195,7 +195,7 @@ def run(count: int) -> dict[str, Any]:
         gone = asyncio.run(missing(database.dsn, lines))
         stored = asyncio.run(warehoused(warehouse.dsn))
     if gone:
-        show(f"LOST, by their places in the ledger: {', '.join(map(str, gone[:MOST_TOLD]))}")
+        show(f"LOST, by their places in the ledger: {', '.join(map(str, gone[:MOST_SHOWN]))}")
     result = figures(count, kills, ledger, counts, len(gone) + counts["rows"] - stored["episodes"])
     result["counted_twice"] += stored["rows"] - stored["episodes"]
     return result | {"in_warehouse": stored["rows"], "seconds": round(time.monotonic() - started)}

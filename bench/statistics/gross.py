@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.statistics.evidence import Floats
 from learnloop_operator.rollout.checks.error_budget import FAST_LANE
-from learnloop_operator.statistics.alarm import BETS, Alarm, heard
+from learnloop_operator.statistics.alarm import BETS, Alarm, updated
 from learnloop_operator.statistics.e_values import Counts
 
 BAR, ALPHA, BOUNDS = 0.05, 0.01, 2
@@ -70,6 +70,6 @@ def difference(looks: int, seed: int) -> float:
     for moment in range(1, looks + 1):
         bad = float(source.binomial(7, 0.1))
         alarms.hear(np.array([7.0]), np.array([bad]), moment)
-        own = heard(own, Counts(7.0, bad), BAR, moment)
+        own = updated(own, Counts(7.0, bad), BAR, moment)
         worst = max(worst, abs(own.evidence - float(alarms.evidence[0])))
     return worst

@@ -46,7 +46,7 @@ def beaten(lengths: str, seeds: Sequence[int]) -> list[bool]:
     return times
 
 
-def episodes_until_a_hang_is_found(mode: str, seeds: Sequence[int]) -> float:
+def episodes_until_hang_detected(mode: str, seeds: Sequence[int]) -> float:
     """Episodes that were due when a canary of which a fifth hangs was rolled back; the median."""
     due = []
     for seed in seeds:
@@ -73,7 +73,7 @@ def figures(seeds: int) -> dict[str, object]:
         "lengths_experiments": sum(map(len, experiments.values())),
         "lengths_beaten_rate": max(map(_share, experiments.values())),
         **{
-            f"hang_of_a_fifth_episodes_p50_{mode}": episodes_until_a_hang_is_found(mode, source[: 1 + seeds // 2])
+            f"hang_of_a_fifth_episodes_p50_{mode}": episodes_until_hang_detected(mode, source[: 1 + seeds // 2])
             for mode in MODES
         },
     }

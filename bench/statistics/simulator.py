@@ -99,7 +99,7 @@ class World:
             n, good = self.counters.get(revision, NOTHING)
             rate = math.nan if fault == "nan" else good / n if n else None
             errors = None if rate is None else (1.0 - rate) / 4.0
-            arms[revision] = ArmEvidence(n, None, rate, errors, seen_at=scraped, lately=n, openings=ended_at_once(n))
+            arms[revision] = ArmEvidence(n, None, rate, errors, scraped_at=scraped, lately=n, openings=ended_at_once(n))
         clock = self.now + timedelta(hours=1) if fault == "skewed" else None
         return Evidence(arms, clock=clock)
 
@@ -159,7 +159,7 @@ def _rollout(record: Walked, source: random.Random, spec: ModelDeploymentSpec) -
         _meddle(world, source, fault)
         snapshot = world.look(fault)
         before = world.state
-        after = move(snapshot, before.as_seen(snapshot.arms, snapshot.now))
+        after = move(snapshot, before.with_readiness(snapshot.arms, snapshot.now))
         record.steps += 1
         record.wrong += _broken(world, fault, before, after)
         if shares(after.state) != shares(before):

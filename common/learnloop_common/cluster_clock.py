@@ -28,13 +28,13 @@ class ClusterClock:
         """Moment before a request is sent, for `answered`."""
         return self._ticks()
 
-    def answered(self, asked: float, date: str | None) -> None:
+    def answered(self, sent_at: float, date: str | None) -> None:
         """An answer has come with this Date; one without, or with none that can be read, says nothing."""
         try:
             server = parsedate_to_datetime(date or "").timestamp()
         except (ValueError, OverflowError):
             return
-        least, most = server - self._ticks(), server + DATE_SECONDS - asked
+        least, most = server - self._ticks(), server + DATE_SECONDS - sent_at
         if self._between is not None:
             overlap = max(least, self._between[0]), min(most, self._between[1])
             least, most = overlap if overlap[0] <= overlap[1] else (least, most)

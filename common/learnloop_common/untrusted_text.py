@@ -13,7 +13,7 @@ first sign of an order to a pipeline."""
 
 def shown(text: str) -> str:
     """The text with `\\uXXXX` for each such sign; within JSON it means the same as before."""
-    return _OBEYED.sub(lambda found: f"{found[0][:-1]}\\u{ord(found[0][-1]):04x}", text)
+    return _OBEYED.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", text)
 
 
 def one_line(text: str) -> str:
@@ -54,8 +54,8 @@ def plain(text: str) -> str:
     line = one_line(text)
     if len(line) > MOST_CHARACTERS:
         line = line[: MOST_CHARACTERS - 1] + "…"
-    escaped = _NUMBERED.sub(r"\1\\", _BEGINS_SOMETHING.sub(lambda found: f"\\{found[0]}", line))
-    return _ACTED_ON.sub(lambda found: found[0] + _ZERO_WIDTH, escaped)
+    escaped = _NUMBERED.sub(r"\1\\", _BEGINS_SOMETHING.sub(lambda match: f"\\{match[0]}", line))
+    return _ACTED_ON.sub(lambda match: match[0] + _ZERO_WIDTH, escaped)
 
 
 def digits(*values: float) -> int:

@@ -24,7 +24,7 @@ from learnloop_local.addresses import LOOPBACK, is_ready
 from learnloop_local.store import Store
 from learnloop_operator.kube import kinds
 
-EVERY, KEPT_SECONDS, LOOKBACK = 1.0, 3600.0, 300.0
+EVERY, RETENTION_SECONDS, LOOKBACK = 1.0, 3600.0, 300.0
 PREFIX = "learnloop_"
 NAME = "__name__"
 Labels = tuple[tuple[str, str], ...]
@@ -48,8 +48,8 @@ class Series:
         self.times.append(now)
         self.values.append(value)
         self.stale = False
-        if self.times[0] < now - 2 * KEPT_SECONDS:
-            old = sum(at < now - KEPT_SECONDS for at in self.times)
+        if self.times[0] < now - 2 * RETENTION_SECONDS:
+            old = sum(at < now - RETENTION_SECONDS for at in self.times)
             del self.times[:old], self.values[:old]
 
     def within(self, after: float, until: float) -> list[tuple[float, float]]:

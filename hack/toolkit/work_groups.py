@@ -66,17 +66,17 @@ class WorkGroup:
         with self._lock:
             self._ended = True
             programs = dict(self._programs)
-        asked_of: dict[subprocess.Popen[bytes], set[Process]] = {program: set() for program in programs}
+        families: dict[subprocess.Popen[bytes], set[Process]] = {program: set() for program in programs}
         began = time.monotonic()
-        while asked_of:
+        while families:
             passed = time.monotonic() - began
-            for program, signalled in list(asked_of.items()):
+            for program, signalled in list(families.items()):
                 # Looked for again in each round: a program may have been about to start another one when it was asked.
                 left = {member for member in signalled | family(program.pid) if alive(member)}
                 program.poll()
                 grace = programs[program]
                 if not left or passed > grace + AFTER_KILL_SECONDS:  # what no kill ends is stuck in the kernel
-                    del asked_of[program]
+                    del families[program]
                 elif passed > grace:
                     _signal(left, signal.SIGKILL)
                 else:

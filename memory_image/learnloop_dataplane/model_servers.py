@@ -16,7 +16,7 @@ Probe = tuple[str, Any, Callable[[Any], Any]]
 OK, BUSY = 200, 429
 BUSY_SECONDS = 1.0  # that a busy server rests where it names no time: many proxies do not
 REFUSED = frozenset({400, 413, 422})  # how servers answer what their model does not take
-MOST_SAID = 200  # characters of an error
+MOST_QUOTED = 200  # characters of an error
 MOST_ERROR = 4096  # bytes of an error's text
 FAULTS = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, LookupError, TypeError)
 
@@ -94,7 +94,7 @@ class ModelServer:
             self._breaker.worked()
             raise
         except FAULTS as error:
-            why, rest = str(error)[:MOST_SAID] or type(error).__name__, getattr(error, "rest", 0.0)
+            why, rest = str(error)[:MOST_QUOTED] or type(error).__name__, getattr(error, "rest", 0.0)
             if await self.works():
                 sentence = f"the server fails on this request, and on no other: {why}"
                 raise NotTaken(sentence, refused=False, rest=rest) from error
@@ -177,7 +177,7 @@ def _sentence(content: bytes | bytearray) -> str:
         text = problem.get("message") or text if isinstance(problem, dict) else problem
     except (ValueError, AttributeError):
         pass
-    return " ".join(str(text).split())[:MOST_SAID]
+    return " ".join(str(text).split())[:MOST_QUOTED]
 
 
 class ChatModel:

@@ -60,7 +60,7 @@ def _scalars(value: Any) -> Iterator[str]:
             yield str(item)
 
 
-def said(text: str) -> str:
+def normalised(text: str) -> str:
     """The words and symbols of a text, in order, without case, quotes, the end of its last sentence and "the"."""
     plain = unicodedata.normalize("NFC", text).lower().replace("\u2019", "'")
     words = _BETWEEN.sub(" ", _EXCLAIMED.sub("", plain)).rstrip(f"{ENDS} ").split()
@@ -136,12 +136,12 @@ def thread_of(session: str | None) -> int:
 
 def same_of(content: dict[str, Any], *rest: str) -> int:
     """A number that copies share: memories of the same words and details; `rest` is the same, too."""
-    return thread_of(orjson.dumps([said(text_of(content)), sorted(details(content)), rest]).decode())
+    return thread_of(orjson.dumps([normalised(text_of(content)), sorted(details(content)), rest]).decode())
 
 
 NONE = "none"
 LANGUAGES = (NONE, *sorted(Stemmer.algorithms()))
-MOST_KEPT = 50_000  # words whose stems the library keeps
+CACHED_STEMS = 50_000  # words whose stems the library keeps
 # The last letter of a script, and the language whose stems its words have by default.
 _SCRIPTS = (
     ("\u03ff", ""),
@@ -187,7 +187,7 @@ class Analyzer:
         self.name = f"{language}-3"
         self._stop = ENGLISH_STOP_WORDS if language == "english" else frozenset()
         self._ascii_only = language == "english"
-        self._stemmer = None if language == NONE else Stemmer.Stemmer(language, MOST_KEPT)
+        self._stemmer = None if language == NONE else Stemmer.Stemmer(language, CACHED_STEMS)
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order; of a text of stop words alone, their stems.
@@ -209,7 +209,7 @@ class Analyzer:
 
 @cache
 def _stemmer(language: str) -> Any:
-    return Stemmer.Stemmer(language, MOST_KEPT) if language else None
+    return Stemmer.Stemmer(language, CACHED_STEMS) if language else None
 
 
 def _cut(token: str) -> list[str]:

@@ -82,9 +82,9 @@ class StrictReader:
                 return
             raise self._fault("json_invalid", f"Invalid JSON: {error}") from None
 
-    def _fault(self, kind: LiteralString, told: str) -> ValidationError:
+    def _fault(self, kind: LiteralString, message: str) -> ValidationError:
         """One fault of the body as a whole; it carries none of it."""
-        why = PydanticCustomError(kind, "{told}", {"told": told})
+        why = PydanticCustomError(kind, "{message}", {"message": message})
         return ValidationError.from_exception_data(self._model.__name__, [{"type": why, "input": None}])
 
     def _again(self, body: bytes, refusal: ValidationError) -> Any:

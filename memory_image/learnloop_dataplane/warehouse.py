@@ -245,8 +245,9 @@ ORDER BY t.seq LIMIT $2 FOR UPDATE OF t SKIP LOCKED
 """
 _SHIPPED = "UPDATE trajectories SET warehoused = true WHERE namespace = $1 AND trajectory_id = ANY($2::text[])"
 _ERASURES = """
-SELECT id, attribute, value, asked_at, asked_at < now() - make_interval(secs => $2) AS last FROM warehouse_erasures
-WHERE namespace = $1 AND (tried_at IS NULL OR asked_at < now() - make_interval(secs => $2)) ORDER BY id LIMIT $3
+SELECT id, attribute, value, requested_at, requested_at < now() - make_interval(secs => $2) AS last
+FROM warehouse_erasures WHERE namespace = $1 AND (tried_at IS NULL OR requested_at < now() - make_interval(secs => $2))
+ORDER BY id LIMIT $3
 """
 _TRIED = "UPDATE warehouse_erasures SET tried_at = now() WHERE namespace = $1 AND id = $2"
 _ERASED = "DELETE FROM warehouse_erasures WHERE namespace = $1 AND id = $2"
@@ -289,7 +290,7 @@ class Shipper:
         async with self._db.tenant(namespace) as connection:
             due = await connection.fetch(_ERASURES, namespace, AGAIN_SECONDS, ERASURES)
         for item in due:
-            await self._warehouse.erase(namespace, item["attribute"], item["value"], item["asked_at"])
+            await self._warehouse.erase(namespace, item["attribute"], item["value"], item["requested_at"])
             async with self._db.tenant(namespace) as connection:
                 await connection.execute(_ERASED if item["last"] else _TRIED, namespace, item["id"])
         return len(due)

@@ -147,10 +147,10 @@ class DataPlane(HttpSession):
         return status, answer
 
 
-def _present(found: M | None, path: str) -> M:
-    if found is None:
+def _present(answer: M | None, path: str) -> M:
+    if answer is None:
         raise DataPlaneUnavailable(f"the data plane has no {path}")
-    return found
+    return answer
 
 
 def _parse(content: bytes) -> Any:

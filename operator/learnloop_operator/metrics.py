@@ -49,7 +49,7 @@ COUNTERS: Mapping[str, tuple[str, str, str]] = {
     ),
 }
 """Counters of an agent: name, help, and the label besides the agent's."""
-_KNOWN: Mapping[str, tuple[str, ...]] = {
+_RESULTS: Mapping[str, tuple[str, ...]] = {
     "training": ("validated", "gates_failed", "failed"),
     "validation": ("passed", "failed"),
     "rollout": ("promoted", "rolled_back"),
@@ -130,7 +130,7 @@ class LoopMetrics:
     def _agent(self, agent: Labels) -> Labels:
         new = not self._agents.knows(agent)
         pair = self._agents.admit(agent)
-        for what, results in _KNOWN.items() if new else ():
+        for what, results in _RESULTS.items() if new else ():
             for result in results:
                 self._counters[what].labels(*pair, result)
         return pair

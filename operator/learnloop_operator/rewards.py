@@ -6,7 +6,7 @@ from typing import Any
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.reward import BiasFigures, DryRunFigures, RewardSignals
-from learnloop_common.reward_rules.components import asked_values
+from learnloop_common.reward_rules.components import outcome_readers
 from learnloop_operator.core import conditions, times
 from learnloop_operator.core.plan import BaseSnapshot, Call, Notice, Plan, revision
 
@@ -209,7 +209,7 @@ def _suspicion(view: RewardPolicySnapshot, *, new: bool) -> Mapping[str, Any]:
 def _recorded(view: RewardPolicySnapshot, *, new: bool) -> list[Mapping[str, Any]]:
     """The condition OutcomeValuesRecorded, of a policy that names outcome values. Its sentence stays while the reason
     does."""
-    if not asked_values(view.spec):
+    if not outcome_readers(view.spec):
         return []
     before, result = {} if new else conditions.find(view.status, RECORDED), view.signals
     reason = "NeverRecorded" if result and result.unrecorded else "Recorded"

@@ -105,16 +105,16 @@ def is_of_numbers(row: Mapping[str, Any]) -> bool:
     return "observations" in row
 
 
-def policy_replay(found: list[dict[str, Any]]) -> Suite:
+def policy_replay(episodes: list[dict[str, Any]]) -> Suite:
     """The suite; each case is one episode.
 
     Raises:
         SuiteError: an episode has no observation, or not one action for each.
     """
-    for row in found:
+    for row in episodes:
         if len(need(row, "observations", list)) != len(need(row, "actions", list)):
             raise SuiteError(f"actions: one for each observation is needed: {str(row)[:120]}")
-    cases = [Case((), facts=row) for row in found]
+    cases = [Case((), facts=row) for row in episodes]
     return Suite(
         cases, _invalid, tried(DATA["replay"]["episodes"]), "action-spaces", _DIGEST, kind="pairs", score=_agreement
     )

@@ -45,7 +45,7 @@ def suite_of(settings: model_client.SuiteSettings) -> tuple[Suite, bool]:
     return SUITES[settings.builtin](settings), False
 
 
-class Asked(Protocol):
+class Client(Protocol):
     """A client that answers cases."""
 
     def ask(self, case: Case, *, most_tokens: int = 256) -> Reply:
@@ -82,14 +82,14 @@ def _client(settings: model_client.SuiteSettings, url: str, revision: str, token
     return model_client.ModelClient(url, settings.deployment, arm=revision, key=token)
 
 
-def play(settings: model_client.SuiteSettings, suite: Suite, clients: Sequence[Asked]) -> GateReport:
+def play(settings: model_client.SuiteSettings, suite: Suite, clients: Sequence[Client]) -> GateReport:
     """The report on the first of `clients`; with a second one, compared with it task by task."""
     began = time.monotonic()
     detector = calibrated(suite)
     cases = chosen(suite, settings.samples)
     deadline = began + 0.9 * settings.seconds
 
-    def answered(client: Asked, case: Case) -> tuple[Reply, str] | None:
+    def answered(client: Client, case: Case) -> tuple[Reply, str] | None:
         if time.monotonic() > deadline:
             return None
         try:
@@ -127,12 +127,12 @@ def calibrated(suite: Suite) -> DetectorReport:
 
 
 def _pairs(
-    suite: Suite, cases: list[Case], found: list[list[tuple[Reply, str] | None]], whole: list[int]
+    suite: Suite, cases: list[Case], replies: list[list[tuple[Reply, str] | None]], whole: list[int]
 ) -> list[tuple[float, float]]:
     score: Callable[[Case, Reply], float] | None = suite.score
 
     def value(side: int, index: int) -> float:
-        text = found[side][index]
+        text = replies[side][index]
         assert text is not None, "only whole pairs are scored"
         return round(score(cases[index], text[0]), 6) if score else float(not text[1])
 

@@ -146,7 +146,7 @@ NOTHING = Usage(prompt_tokens=0, completion_tokens=0)
 
 def stopped(override: Override) -> replies.ApiError:
     """The refusal of a stop: 403, which OpenAI's clients do not retry."""
-    return replies.ApiError(403, f"this agent gets no answers, as ordered {override.told()}", code="stopped")
+    return replies.ApiError(403, f"this agent gets no answers, as ordered {override.sentence()}", code="stopped")
 
 
 async def say_fixed(override: Override, model: str, request: chat_request.ChatRequest, out: replies.Outgoing) -> None:

@@ -164,11 +164,11 @@ def _name(token: Any) -> str:
     return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
 
 
-def _template_text(folder: Path, said: dict[str, Any]) -> str | None:
+def _template_text(folder: Path, config: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8")
-    result = said.get("chat_template")
+    result = config.get("chat_template")
     if isinstance(result, list):  # several, by name
         result = next((item.get("template") for item in result if item.get("name") == "default"), None)
     return result if isinstance(result, str) else None
@@ -205,16 +205,16 @@ class StopTexts:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
         self._held = ""
-        self.found = False
+        self.stopped = False
 
     def feed(self, piece: str) -> str:
-        """Return the text that may be shown now; none after a stop was `found`."""
-        if self.found or not self._stops:
-            return "" if self.found else piece
+        """Return the text that may be shown now; none after a stop was `stopped`."""
+        if self.stopped or not self._stops:
+            return "" if self.stopped else piece
         self._held += piece
         places = [place for place in (self._held.find(stop) for stop in self._stops) if place >= 0]
         if places:
-            self.found = True
+            self.stopped = True
             return self._held[: min(places)]
         remaining = max(_overlap(self._held, stop) for stop in self._stops)
         ready, self._held = self._held[: len(self._held) - remaining], self._held[len(self._held) - remaining :]
@@ -222,7 +222,7 @@ class StopTexts:
 
     def close(self) -> str:
         """Return the text that waited when the model stopped by itself."""
-        left, self._held = ("" if self.found else self._held), ""
+        left, self._held = ("" if self.stopped else self._held), ""
         return left
 
 

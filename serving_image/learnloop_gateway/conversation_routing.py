@@ -122,7 +122,7 @@ class Gateway:
         if override.instead == "stop":
             raise stopped(override)
         if self._fallback is None:
-            text = f"no fallback is configured, and an override orders it {override.told()}"
+            text = f"no fallback is configured, and an override orders it {override.sentence()}"
             raise ApiError(503, text, code="no_fallback", retry_after=60)
         out.headers |= {names.HEADER_REVISION: FALLBACK, names.HEADER_OVERRIDE: "fallback"}
         await self._ask_fallback(request, body, out)

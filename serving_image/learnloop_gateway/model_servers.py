@@ -65,7 +65,7 @@ FIRST_SECONDS, SECONDS = 120.0, 600.0
 
 MOST_BYTES = 64 * 2**20
 LONGEST_LINE = 2**20
-SAID = 300
+MOST_QUOTED = 300
 FAILURES = 3
 """In a row, before a server is left alone."""
 
@@ -111,7 +111,7 @@ class ModelServer:
                 if answer.status != 200:
                     raise UpstreamDown(f"{self.url}{path}: HTTP {answer.status}")
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise UpstreamDown(f"{self.url}{path}: {_said(error)}") from error
+            raise UpstreamDown(f"{self.url}{path}: {_reason(error)}") from error
         try:
             return orjson.loads(body or b"{}")
         except ValueError:
@@ -144,7 +144,7 @@ class ModelServer:
             raise
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, UpstreamDown) as error:
             self._breaker.failed()
-            raise error if isinstance(error, UpstreamDown) else UpstreamDown(f"{self.url}: {_said(error)}") from error
+            raise error if isinstance(error, UpstreamDown) else UpstreamDown(f"{self.url}: {_reason(error)}") from error
         except BaseException:
             self._breaker.gave_up()
             raise
@@ -172,10 +172,10 @@ class ModelServer:
                         return
                     piece = orjson.loads(text)
                     if isinstance(piece, dict) and "error" in piece:
-                        raise UpstreamDown(f"{address}: {str(piece['error'])[:SAID]}")
+                        raise UpstreamDown(f"{address}: {str(piece['error'])[:MOST_QUOTED]}")
                     yield piece
                 elif line.startswith(b"error:"):
-                    raise UpstreamDown(f"{address}: {line[6:].decode('utf-8', 'replace')[:SAID]}")
+                    raise UpstreamDown(f"{address}: {line[6:].decode('utf-8', 'replace')[:MOST_QUOTED]}")
 
     async def close(self) -> None:
         if self._session is not None:
@@ -192,7 +192,7 @@ async def _whole(answer: aiohttp.ClientResponse) -> bytes:
 
 
 def _refusal(address: str, answer: aiohttp.ClientResponse, body: bytes) -> Exception:
-    text = f"{address}: HTTP {answer.status}: {body.decode('utf-8', 'replace')[:SAID]}"
+    text = f"{address}: HTTP {answer.status}: {body.decode('utf-8', 'replace')[:MOST_QUOTED]}"
     wait = answer.headers.get("retry-after", "")
     rest = min(int(wait), 60) if wait.isascii() and wait.isdigit() and len(wait) < 5 else 1
     if answer.status == 429:
@@ -202,8 +202,8 @@ def _refusal(address: str, answer: aiohttp.ClientResponse, body: bytes) -> Excep
     return (UpstreamFailed if answer.status == 500 else UpstreamDown)(text, retry_after=rest)
 
 
-def _said(error: BaseException) -> str:
-    return str(error)[:SAID] or type(error).__name__
+def _reason(error: BaseException) -> str:
+    return str(error)[:MOST_QUOTED] or type(error).__name__
 
 
 LOWEST = -1e9

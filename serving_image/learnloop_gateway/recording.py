@@ -232,7 +232,7 @@ class LanguageMetrics:
             ROWS,
         )
         self.tokens = of.counters(
-            names.METRIC_LANGUAGE_TOKENS, "Tokens of prompts and of answers", "direction", ("asked", "said")
+            names.METRIC_LANGUAGE_TOKENS, "Tokens of prompts and of answers", "direction", ("input", "output")
         )
         self.fallbacks = of.counters(
             names.METRIC_LANGUAGE_FALLBACKS,

@@ -96,8 +96,8 @@ class Relaying:
         message = await self._relay(request, raw, out)
         prompt, answer = message.tokens("prompt_tokens"), message.tokens("completion_tokens")
         session.count(prompt, answer, len(message.calls))
-        self._metrics.tokens["asked"].inc(prompt)
-        self._metrics.tokens["said"].inc(answer)
+        self._metrics.tokens["input"].inc(prompt)
+        self._metrics.tokens["output"].inc(answer)
         text = "nothing"
         if self._recording.on and not session.private and not session.named:
             new = open_chat.newest(request.messages) if session.recorded else request.messages

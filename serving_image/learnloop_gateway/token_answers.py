@@ -37,7 +37,7 @@ class DrawnAnswer:
     @property
     def stopped(self) -> bool:
         """A text that ends the answer was written."""
-        return self._stops.found
+        return self._stops.stopped
 
     @property
     def ended(self) -> bool:
@@ -261,8 +261,8 @@ class Answering:
         metrics = self._metrics
         if answer.first_seconds is not None:
             metrics.first.observe(answer.first_seconds)
-        metrics.tokens["asked"].inc(len(turn.prompt))
-        metrics.tokens["said"].inc(len(answer.ids))
+        metrics.tokens["input"].inc(len(turn.prompt))
+        metrics.tokens["output"].inc(len(answer.ids))
         session = turn.session
         row = self._row(turn, answer, failed)
         if session.clean and answer.text:

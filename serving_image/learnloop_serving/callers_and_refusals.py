@@ -52,8 +52,8 @@ class Refusal(Exception):
 def ordered(override: Override) -> Refusal:
     """Refusal by an override that keeps the policy from answering."""
     if override.instead == "fallback":
-        return Refusal(409, "FallbackOrdered", f"your own fallback decides, as ordered {override.told()}")
-    return Refusal(403, "Stopped", f"this agent gets no answers, as ordered {override.told()}")
+        return Refusal(409, "FallbackOrdered", f"your own fallback decides, as ordered {override.sentence()}")
+    return Refusal(403, "Stopped", f"this agent gets no answers, as ordered {override.sentence()}")
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:

@@ -105,21 +105,21 @@ class Remembered:
     """The last episodes of which something was counted."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._recent: OrderedDict[str, None] = OrderedDict()
 
     def is_new(self, episode_id: str) -> bool:
         """False when it was asked about before. The oldest are forgotten."""
-        if episode_id in self._known:
-            self._known.move_to_end(episode_id)
+        if episode_id in self._recent:
+            self._recent.move_to_end(episode_id)
             return False
-        self._known[episode_id] = None
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        self._recent[episode_id] = None
+        if len(self._recent) > REMEMBERED:
+            self._recent.popitem(last=False)
         return True
 
     def knows(self, episode_id: str) -> bool:
         """Was it asked about before?"""
-        return episode_id in self._known
+        return episode_id in self._recent
 
 
 class Episodes:

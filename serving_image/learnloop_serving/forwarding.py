@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 10.0
 POLL_SECONDS = 0.1
 PROBE_SECONDS = 1.0
-_ASKED_WITH = ("content-type", "authorization")
+_FORWARDED_HEADERS = ("content-type", "authorization")
 """The stable arm checks the caller, too."""
 
 
@@ -62,7 +62,7 @@ class StandIn:
         """Answer of `arm`; raises Refusal 503 without one within TIMEOUT_SECONDS."""
         if self._client is None:
             self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=client_context())
-        headers = {name: request.headers[name] for name in _ASKED_WITH if name in request.headers}
+        headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
         headers[HEADER_ARM] = arm.revision
         try:
             answer = await self._client.post(f"{arm.url}{request.url.path}", content=body, headers=headers)

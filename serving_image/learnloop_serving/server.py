@@ -149,7 +149,7 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def known_callers(app: ASGIApp, arm: Arm) -> ASGIApp:
+def authenticated(app: ASGIApp, arm: Arm) -> ASGIApp:
     """`app` for requests of known callers. Probes, metrics and metadata are open to everybody; copies have a mark."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,7 +178,7 @@ def build_app(arm: Arm) -> ASGIApp:
         shadow.shadow_route(arm),
         *probes(arm, "policy or routing table not loaded"),
     ]
-    return closing(known_callers(Router(routes, redirect_slashes=False), arm), arm)
+    return closing(authenticated(Router(routes, redirect_slashes=False), arm), arm)
 
 
 def _episode_routes(arm: Arm) -> list[Route]:

@@ -190,12 +190,12 @@ class Shadow:
         if self._same(advice.action, decision.greedy):
             self._metrics.agreed.inc()
 
-    def _same(self, mine: int | list[float], theirs: int | list[float]) -> bool:
-        if isinstance(mine, int) or isinstance(theirs, int):
-            return mine == theirs
+    def _same(self, own: int | list[float], stable: int | list[float]) -> bool:
+        if isinstance(own, int) or isinstance(stable, int):
+            return own == stable
         table = self._routing.table
         bound = table.mirror.max_distance if table and table.mirror else 0.0
-        return len(mine) == len(theirs) and all(abs(a - b) <= bound for a, b in zip(mine, theirs, strict=True))
+        return len(own) == len(stable) and all(abs(a - b) <= bound for a, b in zip(own, stable, strict=True))
 
 
 def _advice(policy: Policy, observation: list[float]) -> Advice:

@@ -67,7 +67,7 @@ class Returns(Prometheus):
             samples.append(Sample({**arm, "learnloop_signal": "opened"}, float(episodes)))
             lasted = ({**arm, "learnloop_signal": "lasted", "le": bound} for bound in ("1.0", "+Inf"))
             samples += [Sample(labels, float(episodes)) for labels in lasted]
-            samples.append(Sample({**arm, "learnloop_signal": "seen"}, self.clock().timestamp()))
+            samples.append(Sample({**arm, "learnloop_signal": "scraped"}, self.clock().timestamp()))
         return samples
 
 

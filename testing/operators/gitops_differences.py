@@ -6,7 +6,7 @@ from learnloop_api import names
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT
 from testing.operators.crash_rig import NAME, Rig, model
 
-KEPT_METADATA = ("labels", "annotations", "finalizers", "generation")
+USER_METADATA = ("labels", "annotations", "finalizers", "generation")
 """Of the metadata: what a user may set, and the number of changes to the spec."""
 
 
@@ -26,4 +26,4 @@ async def differences(rig: Rig, number: int) -> dict[str, Any]:
 
 def _compared(item: dict[str, Any]) -> dict[str, Any]:
     metadata = item["metadata"]
-    return {"spec": item["spec"], **{key: metadata.get(key) for key in KEPT_METADATA}}
+    return {"spec": item["spec"], **{key: metadata.get(key) for key in USER_METADATA}}

@@ -192,20 +192,20 @@ class LiveRig:
         process, which on a busy machine takes ten seconds, and no one patience fits any number of them.
         """
         began = last = time.monotonic()
-        last_known: object = None
+        last_value: object = None
         while not condition(status := (await self.object()).get("status") or {}):
             for task in self._tasks:
                 assert not task.done(), task.exception()
             now, happened = time.monotonic(), (status, [len(operator.codes) for operator in self.operators])
-            if happened != last_known:
-                last_known, last = happened, now
+            if happened != last_value:
+                last_value, last = happened, now
             if now - last >= PATIENCE or now - began >= LIMIT:
                 logs = "\n".join(operator.output[-1500:] for operator in self.operators)
                 raise AssertionError(f"no {what} after {now - began:.0f} s: {status}\n{logs}")
             await asyncio.sleep(TICK)
         return status
 
-    async def until_asked(self, operator: Operator, path: str, sentence: str) -> None:
+    async def until_answer(self, operator: Operator, path: str, sentence: str) -> None:
         """Wait until its probe server says so. AssertionError after PATIENCE."""
         deadline, answer = time.monotonic() + PATIENCE, ""
         while sentence not in answer:

@@ -119,7 +119,7 @@ def _rows(traffic: Traffic, promql: str) -> list[dict[str, Any]]:
             _row({**arm, "learnloop_signal": "ended", "outcome": "success"}, now, count * quality),
             _row({**arm, "learnloop_signal": "ended", "outcome": "failure"}, now, count * (1.0 - quality)),
             _row({**arm, "learnloop_signal": "gain"}, now, count * 100.0 * quality),
-            _row({**arm, "learnloop_signal": "seen"}, now, now),
+            _row({**arm, "learnloop_signal": "scraped"}, now, now),
         ]
         also = ("lately", "opened", "in_time", "due")
         rows += [_row({**arm, "learnloop_signal": it}, now, counted[it]) for it in also if it in counted]
@@ -140,7 +140,7 @@ def _copies(traffic: Traffic, promql: str, seconds: int) -> list[dict[str, Any]]
     if revisions is None or not (count := traffic.growth(stable, seconds)):
         return []
     agreed = count * traffic.quality.get(revisions[1], 1.0)
-    figures = {"compared": count, "agreed": agreed, "errors": 0.0, "seen": now, "clock": now}
+    figures = {"compared": count, "agreed": agreed, "errors": 0.0, "scraped": now, "clock": now}
     return [
         _row({"revision": revisions[1], "learnloop_signal": signal}, now, value) for signal, value in figures.items()
     ]

@@ -126,7 +126,7 @@ async def _change_hands(stops: Stops) -> None:
         assert operator.process is not None
         operator.process.send_signal(signal.SIGCONT)
         await _until(partial(_anew, operator, process), "it went on")
-        await stops.rig.until_asked(operator, "/readyz", "ok")
+        await stops.rig.until_answer(operator, "/readyz", "ok")
         stops.rig.traffic.per_second = traffic
 
 
@@ -152,7 +152,7 @@ async def stopped_rollout(kubeconfig: Path, folder: Path, stops_wanted: int, *, 
         await rig.serves(0)
         second = await rig.operator(hasty=SHORT, beside=first)
         stops.follow(second)
-        await rig.until_asked(second, "/readyz", "ok")
+        await rig.until_answer(second, "/readyz", "ok")
         changing = asyncio.create_task(_change_hands(stops))
         try:
             await rig.wish(1)

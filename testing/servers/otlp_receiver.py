@@ -78,11 +78,11 @@ def spans_of(body: bytes) -> Iterable[dict[str, Any]]:
                     "began": span.start_time_unix_nano,
                     "ended": span.end_time_unix_nano,
                     "failed": span.status.code == 2,
-                    "told": _plain(span.attributes),
+                    "attributes": _plain(span.attributes),
                     "links": [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
                     "resource": whose,
                     "events": [
-                        {"name": item.name, "span": span.span_id.hex(), "told": _plain(item.attributes)}
+                        {"name": item.name, "span": span.span_id.hex(), "attributes": _plain(item.attributes)}
                         for item in span.events
                     ],
                 }

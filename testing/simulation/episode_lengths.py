@@ -50,7 +50,7 @@ class LengthsCluster(Cluster):
         mean = sum(returns) / len(returns) if returns else None
         openings, lately = self.openings(revision, since, scraped), len(returns)
         return ArmEvidence(
-            len(returns), mean, mean, 0.0 if returns else None, seen_at=scraped, lately=lately, openings=openings
+            len(returns), mean, mean, 0.0 if returns else None, scraped_at=scraped, lately=lately, openings=openings
         )
 
     def run(self, seconds: int) -> None:

@@ -57,7 +57,7 @@ class ExperimentCluster(Cluster):
         times, sums = self.counted.get(revision, ([], [0.0]))
         first, last = bisect_right(times, self.now - timedelta(seconds=seconds)), bisect_right(times, self.now)
         if first == last or f"md-{revision}" not in self.deployments:
-            return ArmEvidence(seen_at=self.now)
+            return ArmEvidence(scraped_at=self.now)
         errors = self.errors.get(self.model_of(revision), 0.0)
         mean = (sums[last] - sums[first]) / (last - first)
         success = self.success.get(self.model_of(revision), 1.0)
@@ -66,7 +66,7 @@ class ExperimentCluster(Cluster):
             self.spec["analysis"].get("episodeDeadlineSeconds", 600),
         )
         openings = self.opened.since(revision, since, self.now, deadline)
-        return ArmEvidence(last - first, mean, success, errors, seen_at=self.now, openings=openings)
+        return ArmEvidence(last - first, mean, success, errors, scraped_at=self.now, openings=openings)
 
     def run(self, seconds: int) -> None:
         """Look every five seconds."""

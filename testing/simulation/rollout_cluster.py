@@ -135,8 +135,8 @@ class Cluster:
         shares = 1.0 if returns else None, 0.0 if returns else None
         scraped = scrape + timedelta(seconds=self.skew)
         openings = self.openings(revision, since, scrape)
-        seen_of: dict[str, Any] = {"seen_at": scraped, "lately": lately, "openings": openings}
-        return ArmEvidence(len(returns), mean, *shares, **seen_of)
+        details: dict[str, Any] = {"scraped_at": scraped, "lately": lately, "openings": openings}
+        return ArmEvidence(len(returns), mean, *shares, **details)
 
     def openings(self, revision: str, since: datetime, scrape: datetime) -> Openings:
         """The outcomes of the arm's opened episodes."""

@@ -98,7 +98,7 @@ class Rig:
             share,
             errors,
             {0.005: prompt, 0.1: calls, inf: calls},
-            seen_at=self.now,
+            scraped_at=self.now,
             lately=n,
             openings=ended_at_once(n),
             custom={"own": share} if share is not None else {},

@@ -21,7 +21,7 @@ from testing.state_walk.state_key import Key
 N = TypeVar("N")
 TWINS = 250
 """One of so many nodes that count as another is led on all the same."""
-TOLD_EVERY = 5.0
+REPORT_SECONDS = 5.0
 """Seconds between two lines of progress."""
 
 
@@ -117,7 +117,7 @@ def _walk(graph: Graph[N], most_transitions: int) -> WalkResult:
             if met % TWINS == 0:
                 waiting.append((after, True))
                 result.twins += 1
-        if time.perf_counter() - reported >= TOLD_EVERY:
+        if time.perf_counter() - reported >= REPORT_SECONDS:
             reported = time.perf_counter()
             print(_progress(graph.name, result, len(waiting), reported - began), file=sys.stderr, flush=True)
     result.exhausted = not waiting

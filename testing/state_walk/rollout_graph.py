@@ -125,10 +125,10 @@ def evidence_of(node: Node, observation: str) -> Evidence:
     lately = 0 if observation in ("quiet", "nan") else None
     scraped = node.now - timedelta(seconds=600 if observation == "stale" else 0)
     canary = ArmEvidence(
-        int(n), None, rate, math.nan if observation == "nan" else errors if n else None, seen_at=scraped
+        int(n), None, rate, math.nan if observation == "nan" else errors if n else None, scraped_at=scraped
     )
     canary = replace(canary, lately=lately, openings=ended_at_once(n))
-    stable = ArmEvidence(int(m), None, fine / m if m else None, 0.0 if m else None, seen_at=scraped)
+    stable = ArmEvidence(int(m), None, fine / m if m else None, 0.0 if m else None, scraped_at=scraped)
     stable = replace(stable, openings=ended_at_once(m))
     special = {"no canary": {"stable": stable}, "no stable": {"canary": canary}}
     roles = special.get(observation, {"canary": canary, "stable": stable})

@@ -44,8 +44,8 @@ def test_the_next_look_writes_the_order_with_name_reason_and_end(serving: Cluste
     serving.reconcile()
     (override,) = in_force(serving)
     assert (override.agent, override.instead, override.choice, override.by) == ("cart", "fixed", 1, "alice")
-    assert "by alice until" in override.told()
-    assert override.told().endswith(": it hurts people")
+    assert "by alice until" in override.sentence()
+    assert override.sentence().endswith(": it hurts people")
     assert table(serving).generation == before + 1
     assert (last(serving)["verb"], last(serving)["outcome"]) == ("override", "obeyed")
     condition = next(item for item in serving.status["conditions"] if item["type"] == "Overridden")

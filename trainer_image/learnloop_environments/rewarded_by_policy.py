@@ -91,10 +91,10 @@ class Rewarded(wrappers.Seeing):
         if self._policy.shaping is not None:
             terms = self._potential(step.successor) * self._policy.shaping.discount
             terms[step.terminated] = 0.0
-            terms -= self._potential(self._seen)
+            terms -= self._potential(self._observation)
             reward += terms if reward.ndim == terms.ndim else terms[:, None]
         self._forget(ended)
-        self._seen = step.observation
+        self._observation = step.observation
         return replace(step, reward=reward.astype(np.float32))
 
     def _measure(self, values: Mapping[str, NDArray[Any]]) -> None:
@@ -104,7 +104,7 @@ class Rewarded(wrappers.Seeing):
 
     def _require_measurement(self, episode: components.Episode) -> None:
         """Raises ConfigError when the last of PATIENCE episodes has ended and none had a value of any component."""
-        nothing = len(components.never_found(self._policy, [episode])) == len(components.counting(self._policy))
+        nothing = len(components.without_values(self._policy, [episode])) == len(components.counting(self._policy))
         self._patience = self._patience - 1 if nothing else 0
         if nothing and not self._patience:
             raise nothing_measured(self._policy)
@@ -125,11 +125,11 @@ class Rewarded(wrappers.Seeing):
                 self._changed[number] += components.change(*(_plain(side[number]) for side in (self._before, taken)))
         self._before = taken.copy()
 
-    def _potential(self, seen: Observations) -> NDArray[np.float64]:
+    def _potential(self, observation: Observations) -> NDArray[np.float64]:
         """As reward_rules.step_terms.potential, of all environments [n], or of a team [n, agents]."""
         rule = self._policy.shaping
         assert rule is not None
-        return np.asarray(rule.weight * seen[..., rule.observation].astype(np.float64))
+        return np.asarray(rule.weight * observation[..., rule.observation].astype(np.float64))
 
     def _forget(self, ended: NDArray[np.bool_]) -> None:
         for array in (self._return, self._advanced, self._changed, self._steps):

@@ -53,19 +53,19 @@ class Seeing(Wrapper):
 
     def __init__(self, inner: VectorEnvironment) -> None:
         super().__init__(inner)
-        self._seen = inner.reset()
+        self._observation = inner.reset()
 
     def reset(self) -> Observations:
-        self._seen = super().reset()
-        return self._seen
+        self._observation = super().reset()
+        return self._observation
 
     def impose(self, parameters: Mapping[str, NDArray[np.float64]]) -> Observations:
-        self._seen = super().impose(parameters)
-        return self._seen
+        self._observation = super().impose(parameters)
+        return self._observation
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        self._seen = super().restore(state)
-        return self._seen
+        self._observation = super().restore(state)
+        return self._observation
 
 
 def innermost(environment: VectorEnvironment) -> Any:
@@ -141,10 +141,10 @@ class Shaped(Seeing):
         reward = step.reward.astype(np.float64)
         if self._potential:
             after = self._world.potential(step.successor) * ~step.terminated
-            reward = reward + (self._discount * after - self._world.potential(self._seen))
+            reward = reward + (self._discount * after - self._world.potential(self._observation))
         if aligned is not None:
             reward = reward + self._bonus * aligned
-        self._seen = step.observation
+        self._observation = step.observation
         return replace(step, reward=reward.astype(np.float32))
 
     def _alignment(self, actions: NDArray[Any]) -> NDArray[np.float64]:

@@ -188,11 +188,11 @@ class Reporter:
                 recent_return=self._recent,
                 returns=list(self._trail),
                 figures=self._figures,
-                message=self._told()[:1024],
+                message=self._current_message()[:1024],
                 at=datetime.now(UTC),
             )
 
-    def _told(self) -> str:
+    def _current_message(self) -> str:
         if self._phase in {"done", "failed"}:
             return self._message
         return self._trouble or (self._phase == "training" and self._caution) or self._busy or self._message

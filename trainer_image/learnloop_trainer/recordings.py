@@ -24,7 +24,7 @@ class Recording:
     # What was seen after each step marked last [those, observations], and whether somebody recorded it [those]; if
     # not, the step's own observation stands there. None: none was recorded.
     beyond: NDArray[np.float32] | None = None
-    known_beyond: NDArray[np.bool_] | None = None
+    beyond_recorded: NDArray[np.bool_] | None = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         named = {f"recording.{item.name}": getattr(self, item.name) for item in fields(self)}
@@ -34,9 +34,9 @@ class Recording:
         """Observation after each step marked last; that step's own where none was recorded."""
         return self.observation[self.last] if self.beyond is None else self.beyond
 
-    def known_endings(self) -> NDArray[np.bool_]:
+    def endings_recorded(self) -> NDArray[np.bool_]:
         """For each step marked last: did somebody record what was seen after it?"""
-        return np.zeros(int(self.last.sum()), dtype=np.bool_) if self.known_beyond is None else self.known_beyond
+        return np.zeros(int(self.last.sum()), dtype=np.bool_) if self.beyond_recorded is None else self.beyond_recorded
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]]) -> "Recording | None":
@@ -60,7 +60,7 @@ class Successors:
 def successors(recording: Recording) -> Successors:
     """Every step, but the last ones of episodes that were cut off and do not say what was seen then."""
     complete = recording.last.copy()
-    complete[recording.last] = recording.known_endings()
+    complete[recording.last] = recording.endings_recorded()
     rows = np.flatnonzero(~recording.last | recording.terminated | complete)
     after = np.roll(recording.observation, -1, axis=0)
     after[recording.last] = recording.endings()

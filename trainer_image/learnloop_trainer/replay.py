@@ -185,7 +185,7 @@ class Replay:
         records = self._records[:, : self.filled]
         return records[..., self._columns["observation"]], records[..., self._columns["reward"]]
 
-    def mine(self, members: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def local_mask(self, members: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Mask of these environments whose rings are here; the others' are on other ranks."""
         return np.asarray((members >= self.members.start) & (members < self.members.stop))
 
@@ -195,7 +195,7 @@ class Replay:
         The batch is overwritten by the next one of as many samples.
         """
         if not (self._complete or self._whole(members)):
-            local = self.mine(members)
+            local = self.local_mask(members)
             members, slots = members[local], slots[local]
         start = (members - self.members.start) * self.length
         records, room = self._records.reshape(-1, self._records.shape[2]), self._room(len(members))

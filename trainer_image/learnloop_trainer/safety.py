@@ -235,7 +235,7 @@ class Shielded(wrappers.Seeing):
         self.executed = np.zeros(len(inner.members), dtype=np.int64)
 
     def step(self, actions: NDArray[Any]) -> Step:
-        before = self._seen
+        before = self._observation
         observations = before.reshape(-1, self.observations)
         wanted = actions.reshape(len(observations), -1) if self.inner.bounds is not None else actions.reshape(-1)
         safe, fallback = self._shield.project(observations, wanted)
@@ -243,7 +243,7 @@ class Shielded(wrappers.Seeing):
             safe, fallback = self._preferred(self.preferences, before, safe, fallback)
         broken = self._shield.broken(observations, wanted)
         step = self.inner.step(safe.reshape(actions.shape))
-        self._seen = step.observation
+        self._observation = step.observation
         changed = broken.any(axis=0) | fallback
         per = agents(self.inner)
         self.interventions += changed.reshape(-1, per).sum(axis=1)

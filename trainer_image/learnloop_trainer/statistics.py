@@ -46,7 +46,7 @@ def estimate(returns: NDArray[np.floating], seed: int, resamples: int = 2000) ->
 
 
 def difference(
-    ours: NDArray[np.floating], theirs: NDArray[np.floating], seed: int, subsets: int = 10_000
+    ours: NDArray[np.floating], baseline: NDArray[np.floating], seed: int, subsets: int = 10_000
 ) -> Interval | None:
     """mean(ours) - mean(theirs) of returns [n] on the same n episodes, with a 95 % interval; None below LEAST_PAIRS.
 
@@ -55,9 +55,9 @@ def difference(
     differences are symmetric, as those of equal policies are, it is exact for any number of episodes; for many it is as
     wide as the paired bootstrap's, which is too narrow for few. Raises ValueError when the episodes are not paired.
     """
-    if np.shape(ours) != np.shape(theirs):
-        raise ValueError(f"{np.shape(ours)} and {np.shape(theirs)} returns are not those of the same episodes")
-    pairs = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
+    if np.shape(ours) != np.shape(baseline):
+        raise ValueError(f"{np.shape(ours)} and {np.shape(baseline)} returns are not those of the same episodes")
+    pairs = np.asarray(ours, dtype=np.float64) - np.asarray(baseline, dtype=np.float64)
     if len(pairs) < LEAST_PAIRS:
         return None
     random = generator(Purpose.BOOTSTRAP, seed, 2)
@@ -99,17 +99,17 @@ def stratified_mean(strata: Strata, seed: int, resamples: int = RESAMPLES) -> In
     return _interval(value, _interquartile_means(np.concatenate(rows, axis=1)))
 
 
-def probability_of_improvement(ours: Strata, theirs: Strata, seed: int, resamples: int = RESAMPLES) -> Interval:
+def probability_of_improvement(ours: Strata, baseline: Strata, seed: int, resamples: int = RESAMPLES) -> Interval:
     """Probability that an episode of ours has the higher return than one of theirs, ties counting half.
 
     The Mann-Whitney statistic of each stratum, then its mean over the strata (section 4.3 of the paper). Both sides are
     resampled within each stratum. Raises ValueError when a stratum lacks a side.
     """
-    if not ours or len(ours) != len(theirs) or not all(len(side) for side in (*ours, *theirs)):
+    if not ours or len(ours) != len(baseline) or not all(len(side) for side in (*ours, *baseline)):
         raise ValueError("a comparison needs returns of both sides under each condition")
     random = generator(Purpose.BOOTSTRAP, seed, 1)
     value, resampled = 0.0, np.zeros(resamples)
-    for own, other in zip(ours, theirs, strict=True):
+    for own, other in zip(ours, baseline, strict=True):
         column, row = np.asarray(own)[:, None], np.asarray(other)[None, :]
         wins = (column > row) + 0.5 * (column == row)
         first, second = (

@@ -37,7 +37,7 @@ MAX_PIECES, MAX_PIECE, MIN_WHOLE = 32, 40, 9
 """Of a list that may be a secret in pieces: how many, how long each, and how long all of them."""
 _MARK = re.compile(r"<([A-Z]{2,6})(?::[0-9a-f]{8})?>")
 _WHOLE = frozenset(("SECRET", "CARD", "IBAN", "SSN", "EMAIL", "PHONE"))
-MAX_KEPT = 64  # characters of a name that is kept with what became of it
+MAX_NAME = 64  # characters of a name that is kept with what became of it
 _SECRET_NAME = re.compile(
     r"(?i)^(.*[_. -]|(?-i:.*[a-z](?=[A-Z])))?((api|access|secret|private|signing|encryption)[_ -]?key|"
     r"(client[_ -]?)?secret|pass(word|wd|phrase|code)?|pwd|((access|refresh|auth|id|bearer|session)[_ -]?)?token|"
@@ -131,7 +131,7 @@ class Redaction:
                 return {}
             fields = {}
             for key, item in value.items():
-                name, secret = self._named(key, self._key()) if len(key) <= MAX_KEPT else self._look(key)
+                name, secret = self._named(key, self._key()) if len(key) <= MAX_NAME else self._look(key)
                 # Most members of most documents are numbers: a step of an episode has one string at most.
                 plain = not secret and item.__class__ in _PLAIN_TYPES
                 fields[name] = item if plain else self._member(key, item, depth + 1, secret=secret)

@@ -292,7 +292,7 @@ def counting(spec: RewardPolicySpec) -> list[RewardComponent]:
     return [component for component in spec.components if component.weight > 0]
 
 
-def never_found(spec: RewardPolicySpec, episodes: Iterable[Episode]) -> list[str]:
+def without_values(spec: RewardPolicySpec, episodes: Iterable[Episode]) -> list[str]:
     """Names of the components with a weight that none of the episodes has a value for, in the policy's order.
 
     Raises:
@@ -306,7 +306,7 @@ def never_found(spec: RewardPolicySpec, episodes: Iterable[Episode]) -> list[str
     return [component.name for component in missing]
 
 
-def asked_values(spec: RewardPolicySpec) -> dict[str, str]:
+def outcome_readers(spec: RewardPolicySpec) -> dict[str, str]:
     """Outcome values that the policy names itself, each with who reads it."""
     readers = {one.key: f"component {one.name}" for one in counting(spec) if one.key}
     return readers | {one.key: f"constraint {one.name}" for one in spec.constraints}
@@ -317,7 +317,7 @@ def read_values(spec: RewardPolicySpec) -> list[str]:
     own: dict[str, tuple[str, ...]] = {kind: (name,) for kind, (name, *_) in _READINGS.items() if name}
     own["coordination"], own["difference"] = ("joint_attempts", "joint_successes"), ("global", "counterfactual")
     types = [one.type for one in counting(spec) if one.key is None]
-    return sorted({*asked_values(spec), *(name for kind in types for name in own.get(kind, ()))})
+    return sorted({*outcome_readers(spec), *(name for kind in types for name in own.get(kind, ()))})
 
 
 def described(spec: RewardPolicySpec, names: Iterable[str]) -> str:

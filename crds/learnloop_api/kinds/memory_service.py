@@ -60,7 +60,7 @@ class AgentMemoryBudget(MemoryLimit):
         Rule("has(self.memories) || has(self.size)", "set memories or size, or leave budget out"),
     )
 
-    def told(self) -> MemoryBudget:
+    def limits(self) -> MemoryBudget:
         """The budget as the data plane takes it."""
         return MemoryBudget(memories=self.memories, bytes=self.bytes)
 

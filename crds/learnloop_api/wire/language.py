@@ -167,7 +167,7 @@ class Preference(WireModel):
     at: Timestamp
 
     @model_validator(mode="after")
-    def _asked(self) -> "Preference":
+    def _has_question(self) -> "Preference":
         if not self.messages and (self.chosen.text is not None or self.rejected.text is not None):
             raise ValueError("messages is empty: a text answer needs the question it answers")
         if self.chosen == self.rejected:

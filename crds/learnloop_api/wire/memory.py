@@ -35,7 +35,7 @@ class MemoryBudget(WireModel):
         return ", ".join(parts + ([f"{self.bytes} bytes"] if self.bytes is not None else []))
 
 
-class ToldAgent(MemoryBudget):
+class AgentMemorySettings(MemoryBudget):
     """Memory settings of a LearningAgent: budget and group."""
 
     group: Name | None = Field(default=None, description="its agents may recall from one another")
@@ -45,7 +45,7 @@ class AgentBudgets(WireModel):
     """`budgets.json`: agents without an entry have no budget of their own and no group."""
 
     namespace: Name = Field(description="whose agents these are")
-    agents: dict[Name, ToldAgent] = Field(description="by name; at most as many as BUDGETS_ROOM bytes hold")
+    agents: dict[Name, AgentMemorySettings] = Field(description="by name; at most as many as BUDGETS_ROOM bytes hold")
 
 
 def budgets_config_map(memory_service: str) -> str:

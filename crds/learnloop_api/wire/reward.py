@@ -51,7 +51,7 @@ class Reward(WireModel):
     normalisation: UsedNormalisation | None = Field(default=None, description="from raw_reward to reward")
 
 
-class KeptReward(Reward):
+class RewardRecord(Reward):
     """A reward as its history has it: GET /api/v1/rewards/history."""
 
     task_id: str | None = Field(

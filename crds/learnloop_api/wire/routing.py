@@ -80,7 +80,7 @@ class Override(WireModel):
         once."""
         return not self.over and now < self.until
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Author, end and reason, in words."""
         until = self.until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return f"by {self.by or 'an unnamed person'} until {until}: {self.reason}"

@@ -43,10 +43,10 @@ LONGEST_NAME = 32
 NAME_PATTERN = (
     f"^({'|'.join((*FIGURES, *RESOURCES, *LEARNED))}|{ACTION_SHARE}({'|'.join(map(str, range(MOST_ACTIONS)))}))$"
 )
-"""The names that `known` accepts, in the words of JSON Schema."""
+"""The names that `is_figure` accepts, in the words of JSON Schema."""
 
 
-def known(name: str) -> bool:
+def is_figure(name: str) -> bool:
     """Is this one of the figures that a heartbeat may carry?"""
     return re.fullmatch(NAME_PATTERN, name) is not None
 
@@ -100,7 +100,7 @@ MOST_FIGURES = 96
 
 
 def _figure(name: str) -> str:
-    if not known(name):
+    if not is_figure(name):
         raise ValueError("no figure of training: send those that learnloop_api.wire.training lists")
     return name
 

@@ -126,7 +126,7 @@ def _message(answer: httpx.Response) -> str:
 
 GROUP = "data.learnloop.dev"
 FRESH_SECONDS = 30.0
-MAX_KNOWN = 10_000
+MAX_CACHED = 10_000
 Resource = Literal["agents", "deployments", "memories", "memorybudgets", "people", "rewardpolicies", "runs", "studies"]
 Verb = Literal["delete", "update"]
 
@@ -142,7 +142,7 @@ class Roles:
         self._open = config.auth == "none" or config.roles == "off"
         self._listed = frozenset({*config.admins.split(), *filter(None, [config.operator_subject])})
         self._kube = kube
-        self._fresh: TTLCache[tuple[str, str, str, str], bool] = TTLCache(MAX_KNOWN, FRESH_SECONDS)
+        self._fresh: TTLCache[tuple[str, str, str, str], bool] = TTLCache(MAX_CACHED, FRESH_SECONDS)
 
     async def require(self, caller: tokens.Identity, verb: Verb, resource: Resource) -> None:
         """Returns when the caller may.

@@ -50,32 +50,32 @@ class Authenticator:
         self._config = config
         self._tokens = None if config.auth == "none" else _tokens(config)
 
-    async def identify(self, authorization: str | None, asked: str | None) -> Identity:
+    async def identify(self, authorization: str | None, requested: str | None) -> Identity:
         """The caller and the namespace it acts for.
 
         Args:
             authorization: value of the Authorization header.
-            asked: the namespace the request asks for; only the operator may name another than its own.
+            requested: the namespace the request asks for; only the operator may name another than its own.
 
         Raises:
             ApiError: 401 without a valid token; 403 for a namespace that is not the caller's; 400 for a bad name.
             Unavailable: the cluster's keys cannot be had.
         """
-        if asked is not None and not service_accounts.NAMESPACE.fullmatch(asked):
-            raise ApiError(400, "not the name of a namespace", field=names.HEADER_NAMESPACE, value=asked)
+        if requested is not None and not service_accounts.NAMESPACE.fullmatch(requested):
+            raise ApiError(400, "not the name of a namespace", field=names.HEADER_NAMESPACE, value=requested)
         if self._config.auth == "none":
-            return Identity(asked or "default", "anonymous")
+            return Identity(requested or "default", "anonymous")
         own = await self._verify(authorization)
-        if asked is None or asked == own.namespace:
+        if requested is None or requested == own.namespace:
             return own
         if own.subject != self._config.operator_subject:
             raise ApiError(
                 403,
                 f"the token is for namespace {own.namespace}; only the operator may act for another one",
                 field=names.HEADER_NAMESPACE,
-                value=asked,
+                value=requested,
             )
-        return Identity(asked, own.subject, bearer=own.bearer)
+        return Identity(requested, own.subject, bearer=own.bearer)
 
     async def _verify(self, authorization: str | None) -> Identity:
         scheme, _, token = (authorization or "").partition(" ")

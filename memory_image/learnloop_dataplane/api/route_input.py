@@ -292,7 +292,7 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
     return {method for route in matching for method in getattr(route, "methods", None) or ()}
 
 
-def _asked(request: Request) -> tuple[str, str]:
+def _origin(request: Request) -> tuple[str, str]:
     """The route, without the names in its path, and the address that asks."""
     path = getattr(request.scope.get("route"), "path", "-")
     return f"{request.method} {path}", request.client.host if request.client else "-"
@@ -305,9 +305,9 @@ def install(app: FastAPI) -> None:
     async def api_error(request: Request, error: ApiError) -> Response:
         if error.status in (401, 403, 413, 429):
             by = "" if actor.get() == SYSTEM else f" by {actor.get()}"  # a caller that proved nothing has no name
-            if (end := refusals.due(*_asked(request), by, error.status)) is not None:
+            if (end := refusals.due(*_origin(request), by, error.status)) is not None:
                 why = privacy.redact_text(error.message[:MAX_MESSAGE])
-                log.warning("%s from %s%s is refused with %d: %s%s", *_asked(request), by, error.status, why, end)
+                log.warning("%s from %s%s is refused with %d: %s%s", *_origin(request), by, error.status, why, end)
         return refusal(error)
 
     @app.exception_handler(RequestValidationError)
@@ -327,7 +327,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def mistake(request: Request, error: Exception) -> Response:
-        log.error("%s from %s failed", *_asked(request), exc_info=error)
+        log.error("%s from %s failed", *_origin(request), exc_info=error)
         return refusal(ApiError(500, "internal error of the data plane; see its log"))
 
 

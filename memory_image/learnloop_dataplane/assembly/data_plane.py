@@ -10,7 +10,7 @@ from learnloop_dataplane.config import Config
 from learnloop_dataplane.postgres.database import LOOK_SECONDS, Statistics
 from learnloop_dataplane.registry.artifacts import StorageQuotas
 
-MOST_SAID = 500
+MOST_QUOTED = 500
 
 
 class Readiness:
@@ -50,7 +50,7 @@ class Readiness:
         if self._training.artifacts.problem:
             degraded["artifact store"] = self._training.artifacts.problem
         if self._memory.following.problem:
-            degraded["vector store"] = self._memory.following.problem[:MOST_SAID]
+            degraded["vector store"] = self._memory.following.problem[:MOST_QUOTED]
         return degraded
 
 

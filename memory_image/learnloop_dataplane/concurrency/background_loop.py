@@ -163,7 +163,7 @@ class Background:
                 log.info("%s: waits: %s", name, error)
                 await self._sleep(min(wait, AWAY_SECONDS))
             except (Exception, asyncio.CancelledError) as error:
-                if _is_told_to_stop(error):
+                if _is_cancelled(error):
                     raise
                 log.exception("%s: a pass failed, the next one follows in %.1f s", name, wait)
                 self._metrics.background_failures.labels(name).inc()
@@ -177,7 +177,7 @@ class Background:
             wait = min(2 * wait, FAILED_SECONDS)
 
 
-def _is_told_to_stop(error: BaseException) -> bool:
+def _is_cancelled(error: BaseException) -> bool:
     """A future that a library cancelled raises the same as a task that is to end; only the latter was asked to."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 from learnloop_dataplane import blobs
 from learnloop_dataplane.postgres.database import Database
 
-_KNOWN = "SELECT subject, erased_at FROM erasures WHERE namespace = $1"
+_ERASURES = "SELECT subject, erased_at FROM erasures WHERE namespace = $1"
 _OUT = "SELECT user_hash FROM user_opt_outs WHERE namespace = $1"
 FOLDER = ".erasures"
 """No namespace begins with a dot."""
@@ -79,7 +79,7 @@ class LastingRecords:
         result = []
         for namespace, recorded in (await self.all()).items():
             async with db.tenant(namespace) as connection:
-                present = {row["subject"]: row["erased_at"] for row in await connection.fetch(_KNOWN, namespace)}
+                present = {row["subject"]: row["erased_at"] for row in await connection.fetch(_ERASURES, namespace)}
                 out = {row["user_hash"] for row in await connection.fetch(_OUT, namespace)}
             erased = {key: at for key, at in recorded.erased.items() if key not in present or present[key] < at}
             result.append((namespace, Recorded(erased, recorded.opted_out - out)))

@@ -25,7 +25,7 @@ ORDER BY seq FOR UPDATE
 """
 _EPISODES_OF = f"SELECT trajectory_id, agent_id, episode_id FROM trajectories WHERE namespace = $1 AND {_OF_USER}"
 # The episodes may be gone by age; the memory itself names its people then. One that names a thousand may have had more.
-_TOLD = """
+_OF_PERSON = """
 SELECT id, agent_id FROM agent_memories
 WHERE namespace = $1 AND (origin = ANY($2::text[]) OR session_id = ANY($3::text[]) OR provenance ->> 'user' = $4
     OR provenance -> 'people' ? $4 OR jsonb_array_length(CASE jsonb_typeof(provenance -> 'people')
@@ -175,7 +175,7 @@ async def _memories(connection: Any, namespace: str, scope: Scope, episodes: Seq
     else:
         origins = [f"trajectory/{row['trajectory_id']}" for row in episodes]
         sessions = [row["episode_id"] for row in episodes]
-        rows = await connection.fetch(_TOLD, namespace, origins, sessions, scope.user, MAX_PEOPLE, timeout=SECONDS)
+        rows = await connection.fetch(_OF_PERSON, namespace, origins, sessions, scope.user, MAX_PEOPLE, timeout=SECONDS)
     agents = sorted({row["agent_id"] for row in (*episodes, *rows)})
     memories = [row["id"] for row in rows]
     last = memories
@@ -240,7 +240,7 @@ _OLD = {
     "preferences": ("given_at", "namespace = $1"),
 }
 # Without a warehouse nothing is left that could carry out its erasures.
-_WITHOUT_WAREHOUSE = _OLD | {"warehouse_erasures": ("asked_at", "namespace = $1")}
+_WITHOUT_WAREHOUSE = _OLD | {"warehouse_erasures": ("requested_at", "namespace = $1")}
 _DELETE_OLD = """
 DELETE FROM {table} WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM {table} WHERE {scope} AND {time} < now() - make_interval(days => $2::int)

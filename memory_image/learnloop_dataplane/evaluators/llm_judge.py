@@ -66,7 +66,7 @@ class JudgeClient:
             Unavailable: it does not answer in time, or answers with an error.
             NoVerdict: the answer names no winner, or two, or it refuses this question.
         """
-        messages = [{"role": "system", "content": _RULES}, _asked(question, task, first, second)]
+        messages = [{"role": "system", "content": _RULES}, _user_message(question, task, first, second)]
         try:
             async with self._places.of(namespace):
                 answer = await self._model.ask(messages, lambda answer: answer)
@@ -77,7 +77,7 @@ class JudgeClient:
         return _read(answer)
 
 
-def _asked(question: str, task: str, first: str, second: str) -> dict[str, str]:
+def _user_message(question: str, task: str, first: str, second: str) -> dict[str, str]:
     mark = secrets.token_hex(8)
     parts = (("TASK", task), ("ANSWER A", first), ("ANSWER B", second))
     # A verdict in an answer would be the judge's own as soon as it quotes that answer.

@@ -75,7 +75,7 @@ FROM (SELECT t.* FROM trajectories t
 ORDER BY t.seq DESC
 """
 # What was asked to be erased and may still lie in the warehouse.
-_ERASED = "SELECT attribute, value, asked_at FROM warehouse_erasures WHERE namespace = $1"
+_ERASED = "SELECT attribute, value, requested_at FROM warehouse_erasures WHERE namespace = $1"
 _WAREHOUSED = (
     "trajectory_id",
     "agent_id",
@@ -171,7 +171,7 @@ class Datasets:
 def _gone(row: Mapping[str, Any], erased: Sequence[Any]) -> bool:
     """Did somebody have it erased, where the warehouse has not come to it yet?"""
     received = row["received_at"].replace(tzinfo=UTC)
-    return any(row.get(item["attribute"]) == item["value"] and received <= item["asked_at"] for item in erased)
+    return any(row.get(item["attribute"]) == item["value"] and received <= item["requested_at"] for item in erased)
 
 
 def _episode(row: Mapping[str, Any]) -> bytes:
@@ -211,9 +211,9 @@ def explored(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, float, 
     ]
 
 
-def digest(found: Sequence[tuple[int, str, float, float | None]]) -> str:
+def digest(actions: Sequence[tuple[int, str, float, float | None]]) -> str:
     """SHA-256 over them in their order, as JSON; "" of none."""
-    return sha256(orjson.dumps(found)).hexdigest() if found else ""
+    return sha256(orjson.dumps(actions)).hexdigest() if actions else ""
 
 
 async def note_explored(connection: Any, namespace: str, digests: Sequence[tuple[str, str, str]]) -> None:
@@ -262,8 +262,8 @@ def _explored_episode(agent: str, row: Mapping[str, Any], log: encryption.StepLo
     }
 
 
-def _actions(agent: str, at: str, found: Sequence[tuple[int, str, float, float | None]]) -> Iterator[dict[str, Any]]:
-    for place, hashed, reward, value in found:
+def _actions(agent: str, at: str, actions: Sequence[tuple[int, str, float, float | None]]) -> Iterator[dict[str, Any]]:
+    for place, hashed, reward, value in actions:
         yield {
             "timestamp": at,
             "agent_id": agent,

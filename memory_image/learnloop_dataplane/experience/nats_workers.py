@@ -215,7 +215,7 @@ def read(subject: str, data: bytes) -> tuple[str, Trajectory]:
 
 DURABLE = "learnloop-requests"
 _REQUESTS = strict_json.StrictReader(TrainingRequest)
-KEPT_IDS = 64
+RECENT_IDS = 64
 """Ids of an agent's requests that are known again: those of the newest so many."""
 # A redelivered older request must not replace a newer one: the stream's own time decides. Nor must one that its sender
 # repeats after another one: the operator knows the newest id alone, and would train again.
@@ -226,7 +226,7 @@ VALUES ($1, $2, $3, $4, $5, ARRAY[$3])
 ON CONFLICT (namespace, name) DO UPDATE
 SET training_request = excluded.training_request, training_requested_at = excluded.training_requested_at,
     training_wish = excluded.training_wish,
-    training_request_ids = (excluded.training_request_ids || agent.training_request_ids)[1:{KEPT_IDS}]
+    training_request_ids = (excluded.training_request_ids || agent.training_request_ids)[1:{RECENT_IDS}]
 WHERE (agent.training_requested_at IS NULL OR agent.training_requested_at <= excluded.training_requested_at)
     AND agent.training_request IS DISTINCT FROM excluded.training_request
     AND NOT excluded.training_request_ids <@ agent.training_request_ids

@@ -212,7 +212,7 @@ class ModelDistiller(CountingDistiller):
         question = {
             "task": task[:TASK],
             "episodes": [
-                {"success": item.success, "return": item.returned, "told": item.text[:EACH]} for item in episodes
+                {"success": item.success, "return": item.returned, "transcript": item.text[:EACH]} for item in episodes
             ],
         }
         messages = [

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from learnloop_dataplane.stems import ENDS, said
+from learnloop_dataplane.stems import ENDS, normalised
 
 Kind = Literal["duplicate", "echo"]
 SHORTEST_ECHO = 6  # words; shorter texts repeat by chance
@@ -92,14 +92,14 @@ class Comparison:
         self._alike: dict[int, list[Item]] = defaultdict(list)
         self._texts: dict[str, list[RecalledMemory]] = defaultdict(list)
         for each in recalled:
-            text = said(each.text)
+            text = normalised(each.text)
             if text.count(" ") + 1 >= SHORTEST_ECHO and len(self._texts[text]) < MOST_ALIKE:
                 self._texts[text].append(each)
 
     def read(self, items: Iterable[Item]) -> None:
         """Takes in more memories."""
         for item in items:
-            text = said(item.text)
+            text = normalised(item.text)
             source = None if item.fixed else self._source(text, item)
             if source is not None:
                 self._echoes.append(Superfluous(item.id, source, "echo"))

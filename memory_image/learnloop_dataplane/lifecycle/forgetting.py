@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlmodel import col, select
 
-from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, MemoryBudget, MemoryUse, ToldAgent
+from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, AgentMemorySettings, MemoryBudget, MemoryUse
 from learnloop_dataplane import errors, strict_json
 from learnloop_dataplane.audit.chain import note, note_memories
 from learnloop_dataplane.concurrency.background_loop import Work
@@ -123,7 +123,7 @@ class BudgetFile:
         self._budgets: AgentBudgets | None = None
         self._refusal = ""
 
-    def of(self, namespace: str) -> Mapping[str, ToldAgent]:
+    def of(self, namespace: str) -> Mapping[str, AgentMemorySettings]:
         """Budgets by agent."""
         return self._budgets.agents if self._budgets is not None and self._budgets.namespace == namespace else {}
 

@@ -172,4 +172,4 @@ async def post_import(
     done = await memory.writes.store_batch(caller.namespace, memories, users, sources)
     memory.budgets.changed(caller.namespace)
     imported = len(memories) - done.duplicates - done.opted_out
-    return answer({"imported": imported, "known": done.duplicates, "opted_out": done.opted_out}, 201)
+    return answer({"imported": imported, "duplicates": done.duplicates, "opted_out": done.opted_out}, 201)

@@ -49,33 +49,35 @@ class EpisodeMemories:
             async with self._db.tenant(namespace) as connection:
                 rows = await connection.fetch(_PENDING, namespace, BATCH)
                 if rows:
-                    memories = [describe(namespace, row, await self._told(connection, namespace, row)) for row in rows]
+                    memories = [
+                        describe(namespace, row, await self._transcript(connection, namespace, row)) for row in rows
+                    ]
                     await insert(connection, namespace, memories, self._analyzer)
                     await connection.execute(_MARK, namespace, [row["trajectory_id"] for row in rows])
             done += len(rows)
             if len(rows) < BATCH:
                 return done
 
-    async def _told(self, connection: Any, namespace: str, row: Any) -> str:
+    async def _transcript(self, connection: Any, namespace: str, row: Any) -> str:
         steps = await connection.fetchval(_SPOKEN, namespace, row["trajectory_id"])
         (log,) = await self._cipher.open(connection, namespace, [StepLog(row["trajectory_id"], steps)])
         opened = orjson.loads(log.steps or "[]")
-        return said_and_done(opened if len(opened) <= 2 * ENDS else opened[:ENDS] + opened[-ENDS:])
+        return transcript_of(opened if len(opened) <= 2 * ENDS else opened[:ENDS] + opened[-ENDS:])
 
 
-def describe(namespace: str, row: Any, told: str = "") -> NewMemory:
+def describe(namespace: str, row: Any, transcript: str = "") -> NewMemory:
     """The memory of one episode; importance grows from 0.3 (failed) to 0.6 (succeeded).
 
     It names the episode's person (a pseudonym) itself: it may outlive the episode.
 
     Args:
-        told: what was said and done; an episode of numbers has nothing of it.
+        transcript: what was said and done; an episode of numbers has nothing of it.
     """
     how = {True: "succeeded", False: "failed", None: row["status"]}[row["success"]]
     task = row["task"] or "unnamed task"
     text = f"{task}: {how} with return {row['episode_return']:g} after {row['steps']} steps"
-    if told:
-        text = f"{task}: {how}\n{told}"
+    if transcript:
+        text = f"{task}: {how}\n{transcript}"
     return NewMemory(
         agent=row["agent_id"],
         memory_type="episodic",
@@ -97,7 +99,7 @@ def describe(namespace: str, row: Any, told: str = "") -> NewMemory:
     )
 
 
-def said_and_done(steps: Sequence[Any]) -> str:
+def transcript_of(steps: Sequence[Any]) -> str:
     """A line for each utterance, call and result; of many the first and the last.
 
     Args:

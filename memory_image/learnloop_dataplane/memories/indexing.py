@@ -66,7 +66,7 @@ FROM t WHERE v.namespace = $1 AND v.agent_id = t.agent AND v.memory_id = t.id
 """
 # What was asked within a session, and what was said next; with both embedders' vectors.
 _QUESTIONS = r"""
-SELECT q.agent_id, array_agg(q.place) FILTER (WHERE q.asks) AS asked,
+SELECT q.agent_id, array_agg(q.place) FILTER (WHERE q.asks) AS queries,
     array_agg(CASE WHEN q.embedder = $2 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS old,
     array_agg(CASE WHEN q.embedder = $3 THEN q.embedding ELSE q.next_embedding END ORDER BY q.place) AS new
 FROM (SELECT v.*, m.text ~ '[?？؟]\s*$' AND lead(v.session) OVER spoken = v.session AND v.session <> 0 AS asks,
@@ -216,7 +216,7 @@ class Indexing:
             if row is None:
                 continue
             # Of an agent with more memories the last one here has lost its reply.
-            places = np.array([place for place in row["asked"] if place < len(row["new"]) - 1][:MOST_QUESTIONS], int)
+            places = np.array([place for place in row["queries"] if place < len(row["new"]) - 1][:MOST_QUESTIONS], int)
             questions += len(places)
             hits += [_hits(row[name], places) for name in ("old", "new")]
         before, after = hits / max(questions, 1)

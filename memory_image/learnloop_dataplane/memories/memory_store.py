@@ -156,7 +156,7 @@ async def insert(
     return new
 
 
-async def known_ids(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:
+async def stored_ids(connection: Any, namespace: str, memories: Sequence[NewMemory]) -> dict[UUID, UUID]:
     """The stored id behind each of these memories' keys.
 
     Raises:
@@ -235,7 +235,7 @@ class MemoryWrites:
             out = await self.name_people(connection, namespace, given)
             ours = [memory for memory in memories if memory.id not in out]
             new = await insert(connection, namespace, ours, self._analyzer, asks=self._asks)
-            there = await known_ids(connection, namespace, [memory for memory in ours if memory.id not in new])
+            there = await stored_ids(connection, namespace, [memory for memory in ours if memory.id not in new])
         self._stored(namespace)
         return StoredBatch(
             ids=[None if memory.id in out else there.get(memory.id, memory.id) for memory in memories],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BATCH = 200
 Event = tuple[str, bytes, str]
 """Subject, payload and message id."""
-AlsoTold = Callable[[Any, str, str, str, bytes], Awaitable[None]]
+EventSink = Callable[[Any, str, str, str, bytes], Awaitable[None]]
 """Of a connection, namespace, subject, message id and payload."""
 _PUT = """
 INSERT INTO event_outbox (namespace, message_id, subject, payload, published_at)
@@ -43,7 +43,7 @@ class EventOutbox:
         also: called in the same transaction with each new event.
     """
 
-    def __init__(self, db: Database, bus: "Bus | None", also: AlsoTold | None = None) -> None:
+    def __init__(self, db: Database, bus: "Bus | None", also: EventSink | None = None) -> None:
         self._db = db
         self._bus = bus
         self._also = also

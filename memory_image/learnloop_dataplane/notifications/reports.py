@@ -131,18 +131,18 @@ class Approvals:
     def __init__(self, db: Database, notifications: Notifications) -> None:
         self._db, self._notifications = db, notifications
 
-    async def ask(self, namespace: str, asked: AwaitedApproval) -> None:
+    async def ask(self, namespace: str, approval: AwaitedApproval) -> None:
         """Writes the message and its escalation, and closes earlier questions of this rollout.
 
         Raises:
             Unavailable: nothing was written.
         """
-        name = asked.model_deployment
-        identity = f"{namespace}/awaits/{name}/{asked.revision}/{asked.step}/{asked.since.isoformat()}"
-        payload, webhook = asked.model_dump_json().encode(), self._notifications.webhook
+        name = approval.model_deployment
+        identity = f"{namespace}/awaits/{name}/{approval.revision}/{approval.step}/{approval.since.isoformat()}"
+        payload, webhook = approval.model_dump_json().encode(), self._notifications.webhook
         async with self._db.tenant(namespace) as connection:
             await self._settle(connection, namespace, name, identity)
-            subject, detail = f"model-deployment/{name}", asked.model_dump(mode="json", exclude={"model_deployment"})
+            subject, detail = f"model-deployment/{name}", approval.model_dump(mode="json", exclude={"model_deployment"})
             await note_once(connection, namespace, "rollout.held", subject, detail, identity=identity)
             await self._notifications.write(connection, namespace, WAITING, identity, payload)
             if webhook and webhook.escalation:

@@ -150,7 +150,7 @@ class Database:
         self._size = pool_size
         self._pool: asyncpg.Pool | None = None
         self._starting: asyncio.Task[None] | None = None
-        self._known: set[str] = set()
+        self._registered: set[str] = set()
         self._engine = create_async_engine(
             "postgresql+lent://",
             poolclass=NullPool,
@@ -184,12 +184,12 @@ class Database:
         """
         async with self.transaction() as connection:
             await connection.execute(f"SELECT set_config('{SETTING}', $1, true)", namespace)
-            if namespace not in self._known:
+            if namespace not in self._registered:
                 await connection.execute(
                     "INSERT INTO tenants (namespace) VALUES ($1) ON CONFLICT DO NOTHING", namespace
                 )
             yield connection
-        self._known.add(namespace)
+        self._registered.add(namespace)
 
     @asynccontextmanager
     async def session(self, namespace: str) -> AsyncIterator[Session]:
@@ -221,7 +221,7 @@ class Database:
         Raises:
             Unavailable: as for `tenant`.
         """
-        if namespace not in self._known:
+        if namespace not in self._registered:
             async with self.tenant(namespace) as connection:
                 rows: list[Any] = await connection.fetch(statement, namespace, *arguments)
                 return rows

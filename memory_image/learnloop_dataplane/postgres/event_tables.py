@@ -61,7 +61,7 @@ class ServedModelRow(SQLModel, table=True):
     model_deployment: str = column(Text, key=True)
     serving: str | None = column(Text, null=True)
     rolled_back: str | None = column(Text, null=True)
-    told_at: datetime = time_column(default="now()")
+    published_at: datetime = time_column(default="now()")
 
 
 class UserKey(SQLModel, table=True):
@@ -125,7 +125,7 @@ class WarehouseErasure(SQLModel, table=True):
     id: int = sequence_column(key=True)
     attribute: str = column(Text)
     value: str = column(Text)
-    asked_at: datetime = time_column(default="clock_timestamp()")
+    requested_at: datetime = time_column(default="clock_timestamp()")
     tried_at: datetime | None = time_column(null=True)
 
 

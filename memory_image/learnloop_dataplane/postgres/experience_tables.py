@@ -72,7 +72,7 @@ class Tenant(SQLModel, table=True):
 
     __tablename__ = "tenants"
     namespace: str = column(Text, key=True)
-    first_seen: datetime = time_column(default="now()")
+    registered_at: datetime = time_column(default="now()")
 
 
 class Agent(SQLModel, table=True):

@@ -83,7 +83,7 @@ class Deployments:
         if not await self._outbox.put(session.raw, namespace, _subject(namespace, event), identity, body.encode()):
             return False
         row = await session.locked(ServedModelRow(namespace=namespace, model_deployment=event.model_deployment))
-        row.sqlmodel_update({column: body, "told_at": func.now()})
+        row.sqlmodel_update({column: body, "published_at": func.now()})
         detail = {
             "revision": event.revision,
             "previous": event.previous_revision,

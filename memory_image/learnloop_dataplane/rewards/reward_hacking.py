@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.reward_policy import RewardComponent, RewardPolicySpec
 from learnloop_api.wire.reward import RewardSignals
-from learnloop_common.reward_rules.components import LIMIT, Episode, asked_values, evaluate, needs_log
+from learnloop_common.reward_rules.components import LIMIT, Episode, evaluate, needs_log, outcome_readers
 from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.postgres.database import STEPS_OF, Database
 from learnloop_dataplane.rewards.reward_tables import Policies, Window, pages, read_episode
@@ -211,7 +211,7 @@ class SignalReader:
 
 def _read(spec: RewardPolicySpec, rows: list[Any]) -> RewardSignals:
     recorded = {key for row in rows for key in row["recorded"]}
-    wanted = asked_values(spec) if len(rows) >= FEWEST else {}
+    wanted = outcome_readers(spec) if len(rows) >= FEWEST else {}
     unrecorded = [f"{key} ({reader})" for key, reader in wanted.items() if key not in recorded]
     rewards = [Rewarded(**_rewarded(row)) for row in rows]
     signals = read_signals(spec, rewards)

@@ -13,7 +13,7 @@ import orjson
 from cachetools import LRUCache
 
 from learnloop_api.kinds.reward_policy import Normalisation, RewardPolicySpec
-from learnloop_api.wire.reward import KeptReward, Reward
+from learnloop_api.wire.reward import Reward, RewardRecord
 from learnloop_common.reward_rules import components, step_rewards
 from learnloop_dataplane import encryption, errors
 from learnloop_dataplane.audit.chain import note
@@ -187,26 +187,26 @@ async def step_credits(
 
 async def history(
     db: database.Database, namespace: str, agent: str, limit: int, before: tuple[Any, ...] | None = None
-) -> list[KeptReward]:
+) -> list[RewardRecord]:
     """The newest rewards of an agent, newest first; those older than the one with this time, trajectory, policy and
     revision."""
     async with db.tenant(namespace) as connection:
         rows = await connection.fetch(_HISTORY, namespace, agent, limit, *(before or _NEWEST))
-    return [_kept(row) for row in rows]
+    return [_record(row) for row in rows]
 
 
 def as_reward(row: Any) -> Reward:
     """A row of `reward_history`, with the `spec` of its revision, as it is announced."""
-    fields = _told(row)
+    fields = _fields(row)
     del fields["task_id"], fields["metadata"]
     return Reward.model_validate(fields)
 
 
-def _kept(row: Any) -> KeptReward:
-    return KeptReward.model_validate(_told(row))
+def _record(row: Any) -> RewardRecord:
+    return RewardRecord.model_validate(_fields(row))
 
 
-def _told(row: Any) -> dict[str, Any]:
+def _fields(row: Any) -> dict[str, Any]:
     fields = {**row, **_parsed(row, "components", "violated", "metadata")}
     spec = fields.pop("spec")
     terms = _terms(spec) if spec else {}
@@ -278,7 +278,7 @@ def read_episode(row: Any) -> components.Episode:
     return components.Episode(row["episode_return"], row["success"], row["steps"], values, steps, scores=scores)
 
 
-MAX_KEPT = 256
+MAX_CACHED = 256
 _SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
 _GET = f"""
 SELECT p.spec {_SCOPE}, LATERAL (
@@ -331,7 +331,7 @@ class Policies:
     def __init__(self, db: database.Database, arrived: Callable[[str], None]) -> None:
         self._db = db
         self._arrived = arrived
-        self._kept: LRUCache[tuple[str, str, str], Policy] = LRUCache(MAX_KEPT)
+        self._cached: LRUCache[tuple[str, str, str], Policy] = LRUCache(MAX_CACHED)
 
     async def publish(self, namespace: str, name: str, revision: str, spec: RewardPolicySpec) -> None:
         """Keeps an immutable revision; the same again is fine.
@@ -365,13 +365,13 @@ class Policies:
             Unavailable: it is not kept, and PostgreSQL does not answer.
         """
         key = (namespace, name, revision)
-        policy = self._kept.get(key)
+        policy = self._cached.get(key)
         if policy is None:
             rows = await self._db.fetch_as(namespace, _GET, name, revision)
             if not rows:
                 return None
             policy = Policy(name, revision, RewardPolicySpec.model_validate_json(rows[0]["spec"]))
-            self._kept[key] = policy
+            self._cached[key] = policy
         return policy
 
     async def named(

@@ -113,7 +113,7 @@ _FORM = """write a list like [{"call": "add", "args": [1, 2], "returns": 3}, {"c
 
 START_SECONDS = 60
 """Until a pod's container runs."""
-KEPT_SECONDS = 120
+RETENTION_SECONDS = 120
 """Time to live of a finished Job that was not deleted."""
 LABEL = "learnloop.dev/sandbox"
 USERS = (200_000, 265_535)
@@ -163,7 +163,7 @@ def manifest(name: str, image: str, case: RunCase) -> dict[str, Any]:
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": case.seconds + START_SECONDS,
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "ttlSecondsAfterFinished": RETENTION_SECONDS,
             "template": {
                 "metadata": {
                     "labels": {**names.NO_SIDECAR_LABELS, LABEL: "case"},

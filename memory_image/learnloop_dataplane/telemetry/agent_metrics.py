@@ -135,7 +135,7 @@ class AgentMetrics:
         self._verdicts: defaultdict[Labels, deque[bool]] = defaultdict(lambda: deque(maxlen=RECALLS))
         self._agents = BoundedLabels(self._forget_agent)
         self._versions = BoundedLabels(self._forget_version)
-        self._known: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._served: dict[tuple[str, str], tuple[str, ...]] = {}
         """The admitted versions of each agent."""
         self._played: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -177,7 +177,7 @@ class AgentMetrics:
         whole = by_version.get(None)
         _tell(self._average, pair, whole.reward if whole else None)
         _tell(self._success, pair, whole.success if whole else None)
-        for version in {*self._known.get((namespace, agent), ()), *(name for name in by_version if name is not None)}:
+        for version in {*self._served.get((namespace, agent), ()), *(name for name in by_version if name is not None)}:
             labels = (*pair, version)
             of = by_version.get(version)
             if self._versions.knows(labels):
@@ -194,21 +194,21 @@ class AgentMetrics:
             self._utilization.labels(*pair).set(sum(verdicts) / len(verdicts))
 
     def _version(self, namespace: str, agent: str, version: str) -> Labels:
-        versions = self._known.get((namespace, agent), ())
+        versions = self._served.get((namespace, agent), ())
         if version not in versions and len(versions) >= MOST_VERSIONS:
             self._versions.drop((namespace, agent, versions[0]))
         labels = self._versions.admit((namespace, agent, version))
         if OTHER not in labels:
             # The one that acted last is at the end.
-            others = [other for other in self._known.get((namespace, agent), ()) if other != version]
-            self._known[namespace, agent] = (*others, version)
+            others = [other for other in self._served.get((namespace, agent), ()) if other != version]
+            self._served[namespace, agent] = (*others, version)
         return labels
 
     def _forget_version(self, labels: Labels) -> None:
         pair = (labels[0], labels[1])
-        left = tuple(version for version in self._known.pop(pair, ()) if version != labels[2])
+        left = tuple(version for version in self._served.pop(pair, ()) if version != labels[2])
         if left:
-            self._known[pair] = left
+            self._served[pair] = left
         _remove((self._trajectories, self._rewards, self._mean, self._errors), labels)
 
     def _forget_agent(self, labels: Labels) -> None:

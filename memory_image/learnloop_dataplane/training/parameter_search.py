@@ -34,13 +34,13 @@ def suggest(trial: optuna.Trial, dimension: SearchDimension) -> None:
         raise ValueError(f"space.{name}: set one of float, int, choices and layers")
 
 
-def values(space: Sequence[SearchDimension], found: Mapping[str, Any]) -> dict[str, Any]:
+def values(space: Sequence[SearchDimension], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Optuna's values as a TrainingJob has them: lists of widths, switches, numbers and words."""
     result: dict[str, Any] = {}
     for dimension in space:
-        if dimension.parameter not in found:
+        if dimension.parameter not in parameters:
             continue
-        value = found[dimension.parameter]
+        value = parameters[dimension.parameter]
         if dimension.layers is not None:
             value = json.loads(value)
         elif dimension.choices is not None:
@@ -129,31 +129,31 @@ class Studies:
                     suggest(trial, dimension)
             return _trial(order, study.get_trials(deepcopy=False)[number])
 
-    def progress(self, namespace: str, job: str, number: int, told: TrialProgress) -> Trial:
+    def progress(self, namespace: str, job: str, number: int, progress: TrialProgress) -> Trial:
         """Keeps an intermediate value and lets the pruner look at it; the end of a finished trial stands."""
         with exclusive(self._storage, _name(namespace, job)):
             order, study = self._open(namespace, job, number)
             frozen = self._existing(study, number)
-            if frozen.state is TrialState.RUNNING and told.rung not in frozen.intermediate_values:
+            if frozen.state is TrialState.RUNNING and progress.rung not in frozen.intermediate_values:
                 trial = optuna.trial.Trial(study, frozen._trial_id)
-                trial.report(told.value, told.rung)
+                trial.report(progress.value, progress.rung)
                 if trial.should_prune():
                     trial.set_user_attr(PRUNE, True)
             return _trial(order, study.get_trials(deepcopy=False)[number])
 
-    def result(self, namespace: str, job: str, number: int, told: TrialResult) -> Trial:
+    def result(self, namespace: str, job: str, number: int, result: TrialResult) -> Trial:
         """Keeps the end of a trial, once.
 
         Raises:
             ApiError: 404 as in `get`; 422, complete without a value.
         """
-        if told.state == "complete" and told.value is None:
+        if result.state == "complete" and result.value is None:
             raise ApiError(422, "a complete trial has a value; send it", field="value")
         with exclusive(self._storage, _name(namespace, job)):
             order, study = self._open(namespace, job, number)
             self._existing(study, number)
-            value = told.value if told.state == "complete" else None
-            study.tell(number, values=value, state=ENDS[told.state], skip_if_finished=True)
+            value = result.value if result.state == "complete" else None
+            study.tell(number, values=value, state=ENDS[result.state], skip_if_finished=True)
             return _trial(order, study.get_trials(deepcopy=False)[number])
 
     def delete(self, namespace: str, job: str) -> None:
@@ -210,17 +210,17 @@ def _pruner(order: StudyOrder) -> optuna.pruners.BasePruner:
     return optuna.pruners.NopPruner()
 
 
-def _trial(order: StudyOrder, found: FrozenTrial) -> Trial:
-    value = found.value if found.state is TrialState.COMPLETE else None
-    if found.state is TrialState.PRUNED:
-        value = found.intermediate_values[max(found.intermediate_values)] if found.intermediate_values else None
+def _trial(order: StudyOrder, frozen: FrozenTrial) -> Trial:
+    value = frozen.value if frozen.state is TrialState.COMPLETE else None
+    if frozen.state is TrialState.PRUNED:
+        value = frozen.intermediate_values[max(frozen.intermediate_values)] if frozen.intermediate_values else None
     return Trial.model_validate(
         {
-            "number": found.number,
-            "state": STATES[found.state],
-            "parameters": values(order.space, found.params),
+            "number": frozen.number,
+            "state": STATES[frozen.state],
+            "parameters": values(order.space, frozen.params),
             "value": value if value is None or math.isfinite(value) else None,
-            "reported": max(found.intermediate_values, default=0),
-            "prune": bool(found.user_attrs.get(PRUNE)),
+            "reported": max(frozen.intermediate_values, default=0),
+            "prune": bool(frozen.user_attrs.get(PRUNE)),
         }
     )

@@ -235,10 +235,10 @@ def _checkpoints(namespace: str, job: str) -> Any:
     return select(ModelCheckpoint).filter_by(namespace=namespace, job=job).order_by(col(ModelCheckpoint.seq).desc())
 
 
-def _no_newer(job: str, attempt: int | None, heard: int | None) -> None:
+def _no_newer(job: str, attempt: int | None, newest: int | None) -> None:
     """An upload may take longer than the gang that began it: the next one has gone on from another checkpoint."""
-    if attempt is not None and heard is not None and attempt < heard:
-        message = f"attempt {heard} of run {job} has begun, counted from 0; the checkpoint is of {attempt}"
+    if attempt is not None and newest is not None and attempt < newest:
+        message = f"attempt {newest} of run {job} has begun, counted from 0; the checkpoint is of {attempt}"
         raise ApiError(409, message, field="x-learnloop-attempt", value=str(attempt))
 
 

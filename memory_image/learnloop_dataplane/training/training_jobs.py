@@ -112,7 +112,7 @@ class TrainingJobs:
         allowed = await self._kube.may(caller, verb, RESOURCE, name)
         if action is not None:
             async with self._db.tenant(caller.namespace) as connection:
-                outcome = "asked" if allowed else "refused"
+                outcome = "requested" if allowed else "refused"
                 await note(connection, caller.namespace, action, f"training-job/{name}", outcome=outcome)
         if not allowed:
             raise ApiError(

@@ -63,7 +63,7 @@ _NOTE = """
 INSERT INTO memory_copies (namespace, agent_id, collection) VALUES ($1, $2, $3)
 ON CONFLICT (namespace, agent_id) DO UPDATE SET collection = excluded.collection, followed_at = now()
 """
-_KNOWN = "SELECT agent_id FROM memory_copies WHERE namespace = $1 ORDER BY agent_id"
+_COPIED_AGENTS = "SELECT agent_id FROM memory_copies WHERE namespace = $1 ORDER BY agent_id"
 _FORGET = "DELETE FROM memory_copies WHERE namespace = $1 AND agent_id = $2"
 
 
@@ -242,7 +242,7 @@ class WeaviateVectors:
         """One agent after the other; agents that are large no longer go."""
         async with self._db.tenant(namespace) as connection:
             rows = await connection.fetch(_LARGE, namespace, self._embedder, self._above)
-            copied = {row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)}
+            copied = {row["agent_id"] for row in await connection.fetch(_COPIED_AGENTS, namespace)}
         large = [row["agent_id"] for row in rows]
         for agent in sorted(copied - set(large)):
             await self._forget(namespace, agent)
@@ -254,7 +254,7 @@ class WeaviateVectors:
             await self._forget(namespace, agent)
             return
         async with self._db.tenant(namespace) as connection:
-            copied = [row["agent_id"] for row in await connection.fetch(_KNOWN, namespace)]
+            copied = [row["agent_id"] for row in await connection.fetch(_COPIED_AGENTS, namespace)]
         for each in copied:
             await self._follow(namespace, each)
 

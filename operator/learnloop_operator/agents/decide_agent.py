@@ -52,7 +52,7 @@ def decide(snapshot: AgentSnapshot) -> Plan:
         calls=registration.calls,
         events=(
             *_events(snapshot, model, verdict.fire, after),
-            *_told(refusal),
+            *_refusal_notices(refusal),
             *anomalies.news(snapshot.status, state),
         ),
         announcements=order_announcements(snapshot, after),
@@ -73,7 +73,7 @@ def _register(snapshot: AgentSnapshot) -> Registration:
     memory = snapshot.spec.memory
     group, budget = (None, None) if memory.service_ref else (memory.group, memory.budget)
     mark = f"{policy}/{revision}" + (f" in {group}" if group else "")
-    limits = budget.told().model_dump(mode="json", exclude_none=True) if budget else {}
+    limits = budget.limits().model_dump(mode="json", exclude_none=True) if budget else {}
     mark += f"{BUDGET}{plan.revision(limits)}" if budget else ""
     if before == mark and snapshot.stats is not None:
         return Registration(before)
@@ -109,7 +109,7 @@ def _refuse(snapshot: AgentSnapshot, before: LearningAgentStatus, refusal: str) 
     return before.model_copy(update={"observed_training_request": request, "refused_training_request": refusal})
 
 
-def _told(refusal: str) -> tuple[Notice, ...]:
+def _refusal_notices(refusal: str) -> tuple[Notice, ...]:
     return (Notice("Warning", "TrainingRequestRefused", refusal),) if refusal else ()
 
 

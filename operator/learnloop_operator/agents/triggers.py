@@ -43,7 +43,7 @@ def evaluate(snapshot: AgentSnapshot, last: LastTraining | None) -> TriggerVerdi
     running = next((job for job in snapshot.jobs if not job.finished), None)
     if running:
         return TriggerVerdict(waiting=f"{running.name} is running ({running.phase or 'new'})")
-    wanted = _asked(snapshot)
+    wanted = _by_request(snapshot)
     if wanted:
         return TriggerVerdict(wanted)
     rest = _rest(snapshot, last)
@@ -74,7 +74,7 @@ def rewarded_since(snapshot: AgentSnapshot, last: LastTraining | None) -> int | 
     return snapshot.stats.rewarded - base if snapshot.stats.rewarded >= base else snapshot.stats.rewarded
 
 
-def _asked(snapshot: AgentSnapshot) -> Trigger | None:
+def _by_request(snapshot: AgentSnapshot) -> Trigger | None:
     # An emptied annotation asks for nothing: it could not be told from one that was never obeyed, run after run.
     value = snapshot.annotations.get(names.ANNOTATION_TRAIN)
     if value and value != snapshot.before.observed_train:

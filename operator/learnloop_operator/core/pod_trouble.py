@@ -11,7 +11,7 @@ from learnloop_operator.core.plan import KubeObject
 ON_ITS_WAY = ("", "ContainerCreating", "PodInitializing")
 """Waiting reasons that pass by themselves."""
 LONGEST = 512
-TOLD_BY_EVENTS = "toldByEvents"
+EVENT_MESSAGE = "eventMessage"
 """Key that kube.event_reader adds to a pod's status: what only its events say."""
 TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r"^ +(?:\| ?|\+.*)")
@@ -99,7 +99,7 @@ def held_up(status: Status) -> str:
         if reason not in ON_ITS_WAY:
             initial = "init container " + str(container.get("name")) + ": " if container.get("_init") else ""
             return f"{initial}{reason}: {waiting.get('message') or 'no message'}"[:LONGEST]
-    return str(status.get(TOLD_BY_EVENTS) or "")
+    return str(status.get(EVENT_MESSAGE) or "")
 
 
 def step_of(status: Status) -> str:

@@ -158,7 +158,7 @@ def _is_late(pod: object_cache.Object, now: datetime) -> bool:
 
 
 def _add(pod: object_cache.Object, text: str) -> object_cache.Object:
-    return {**pod, "status": {**(pod.get("status") or {}), pod_trouble.TOLD_BY_EVENTS: text}} if text else pod
+    return {**pod, "status": {**(pod.get("status") or {}), pod_trouble.EVENT_MESSAGE: text}} if text else pod
 
 
 def _new(event: object_cache.Object, since: datetime | None) -> bool:

@@ -7,11 +7,11 @@ from pydantic import ValidationError
 
 from learnloop_api import names
 from learnloop_api.kinds import learning_agent, memory_service
-from learnloop_api.wire.memory import ToldAgent, budgets_config_map
+from learnloop_api.wire.memory import AgentMemorySettings, budgets_config_map
 from learnloop_operator.core import allowed_pods, plan, workload_network
 
 
-def budgets_of(service: str, agents: Iterable[plan.KubeObject]) -> dict[str, ToldAgent]:
+def budgets_of(service: str, agents: Iterable[plan.KubeObject]) -> dict[str, AgentMemorySettings]:
     """Of these LearningAgents the budgets and groups of those that name the MemoryService, by name.
 
     One that this version cannot read is left out, which makes no agent forget more; its own status says what is wrong.
@@ -20,7 +20,7 @@ def budgets_of(service: str, agents: Iterable[plan.KubeObject]) -> dict[str, Tol
     return {name: budget for name, budget in result.items() if budget is not None}
 
 
-def _budget(service: str, agent: plan.KubeObject) -> ToldAgent | None:
+def _budget(service: str, agent: plan.KubeObject) -> AgentMemorySettings | None:
     text = (agent.get("spec") or {}).get("memory") or {}
     if not (text.get("budget") or text.get("group")) or (text.get("serviceRef") or {}).get("name") != service:
         return None
@@ -28,11 +28,11 @@ def _budget(service: str, agent: plan.KubeObject) -> ToldAgent | None:
         memory = learning_agent.Memory.model_validate(text)
     except ValidationError:
         return None
-    limits = memory.budget.told().model_dump() if memory.budget else {}
-    return ToldAgent(**limits, group=memory.group)
+    limits = memory.budget.limits().model_dump() if memory.budget else {}
+    return AgentMemorySettings(**limits, group=memory.group)
 
 
-def budgets_json(namespace: str, budgets: Mapping[str, ToldAgent]) -> str:
+def budgets_json(namespace: str, budgets: Mapping[str, AgentMemorySettings]) -> str:
     """The file that the service's pods read. Equal agents give equal text."""
     agents = {name: item.model_dump(exclude_none=True, exclude_defaults=True) for name, item in budgets.items()}
     return plan.canonical({"namespace": namespace, "agents": agents})

@@ -195,7 +195,7 @@ def shadow_query(arms: Arms, seconds: int) -> str:
         grown("within", "revision, le", buckets, arm, seconds),
         _openings(arms, seconds),
         gap(arm, seconds),
-        labelled("seen", f"min by (revision) (timestamp({names.METRIC_SHADOW_COMPARED}{{{arm}}}))"),
+        labelled("scraped", f"min by (revision) (timestamp({names.METRIC_SHADOW_COMPARED}{{{arm}}}))"),
         labelled("clock", "vector(time())"),
     ]
     return " or ".join(parts)
@@ -211,17 +211,17 @@ def _openings(arms: Arms, seconds: int) -> str:
 def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
     """The answer to `shadow_query`; None when the arm has reported nothing at all."""
     sums: dict[str, float] = {}
-    seen_at, broken = None, ""
+    scraped_at, broken = None, ""
     for sample in samples:
         signal = sample.labels.get(SIGNAL, "")
-        if signal in ("seen", "clock"):
-            seen_at = moment(sample.value) if signal == "seen" else seen_at
+        if signal in ("scraped", "clock"):
+            scraped_at = moment(sample.value) if signal == "scraped" else scraped_at
         elif not math.isfinite(sample.value):
             broken = f"Prometheus answers {sample.value} for its {signal} counter"
         elif signal != "within":
             sums[signal] = max(0.0, sample.value)
     if broken:
-        return ShadowEvidence(seen_at=seen_at, broken=broken)
+        return ShadowEvidence(scraped_at=scraped_at, broken=broken)
     if "compared" not in sums:
         return None
     return ShadowEvidence(
@@ -231,7 +231,7 @@ def shadow_evidence(samples: Sequence[Sample]) -> ShadowEvidence | None:
         lost=sums.get("lost", 0.0),
         episodes=sums.get("episodes"),
         within=next(iter(histograms(samples, "within").values()), {}),
-        seen_at=seen_at,
+        scraped_at=scraped_at,
         gap=round(sums.get("gap", 0.0)),
     )
 

@@ -104,7 +104,7 @@ def _counters_of(arms: Arms, revision: str, seconds: int, lately: int, deadline:
     yield grown("gain", "revision", names.METRIC_EPISODE_RETURN_GAIN, select, seconds)
     yield grown("loss", "revision", names.METRIC_EPISODE_RETURN_LOSS, select, seconds)
     yield gap(select, seconds)
-    yield labelled("seen", f"min by (revision) (timestamp({ended}{{{select}}}))")
+    yield labelled("scraped", f"min by (revision) (timestamp({ended}{{{select}}}))")
     if lately:
         yield grown("lately", "revision", ended, select, lately, ', outcome!="withdrawn"')
     if deadline:
@@ -202,7 +202,7 @@ class _Sums:
 
     ended: dict[str, float] = field(default_factory=dict)
     gained: float | None = None
-    seen_at: datetime | None = None
+    scraped_at: datetime | None = None
     lately: float | None = None
     gap: float = 0.0
     opened: dict[str, float] = field(default_factory=dict)
@@ -249,8 +249,8 @@ def _add(sums: _Sums, sample: Sample) -> None:
         sums.ended[sample.labels.get("outcome", "")] = max(0.0, value)
     elif signal in ("gain", "loss"):
         sums.gained = (sums.gained or 0.0) + (value if signal == "gain" else -value)
-    elif signal == "seen":
-        sums.seen_at = moment(value)
+    elif signal == "scraped":
+        sums.scraped_at = moment(value)
     elif signal == "lately":
         sums.lately = value
     elif signal == "gap":
@@ -265,7 +265,7 @@ def _arm(sums: _Sums, lasted: Histogram) -> evidence.ArmEvidence:
     finished = sum(sums.ended.get(outcome, 0.0) for outcome in _FINISHED)
     lately = None if sums.lately is None else round(sums.lately)
     bare = evidence.ArmEvidence(
-        seen_at=sums.seen_at, lately=lately, gap=round(sums.gap), openings=_opened(sums, lasted)
+        scraped_at=sums.scraped_at, lately=lately, gap=round(sums.gap), openings=_opened(sums, lasted)
     )
     if finished <= 0:
         return bare

@@ -143,7 +143,7 @@ class Applier:
         if isinstance(error, errors.KubeError) and not error.permanent and not held:
             return
         try:
-            await self._status(kind, snapshot, told(kind, blamed(snapshot, error)), field_manager(kind))
+            await self._status(kind, snapshot, readable(kind, blamed(snapshot, error)), field_manager(kind))
         except errors.KubeError as second:
             log.warning("%s %s/%s: status not written: %s", kind.kind, snapshot.namespace, snapshot.name, second)
 
@@ -173,7 +173,7 @@ def blamed(snapshot: BaseSnapshot, error: Exception) -> dict[str, Any]:
     return {**snapshot.status, "conditions": merged, "observedGeneration": snapshot.generation}
 
 
-def told(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
+def readable(kind: ResourceKind, status: dict[str, Any]) -> dict[str, Any]:
     """Status for `kubectl get`: a phase, and a ModelDeployment's sentence in `verdict` too."""
     verdict = {"verdict": conditions.find(status, "Ready")["message"][:1024]} if kind is MODEL_DEPLOYMENT else {}
     return {"phase": "Pending", **status, **verdict}

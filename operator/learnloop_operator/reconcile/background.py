@@ -74,18 +74,18 @@ class Announcer:
 
     def __init__(self, data_plane: DataPlane) -> None:
         self._data_plane = data_plane
-        self._said: dict[tuple[str, str], str] = {}
+        self._announced: dict[tuple[str, str], str] = {}
         self._waiting: deque[tuple[str, plan.Call]] = deque(maxlen=MAX_WAITING)
         self._wake = asyncio.Event()
 
     def say(self, namespace: str, news: plan.Announcement) -> None:
         """Puts it in the queue unless it was the last thing said at this path."""
         key = (namespace, news.call.path)
-        if self._said.get(key) == news.identity:
+        if self._announced.get(key) == news.identity:
             return
-        if len(self._said) >= MAX_WAITING:
-            self._said.clear()  # saying it again does no harm
-        self._said[key] = news.identity
+        if len(self._announced) >= MAX_WAITING:
+            self._announced.clear()  # saying it again does no harm
+        self._announced[key] = news.identity
         self._waiting.append((namespace, news.call))
         self._wake.set()
 

@@ -78,9 +78,9 @@ class FastLaneReader:
         fresh = [arm for one in watched if (arm := _followed(on_trial, one, pods.get(one.revision, ())))]
         await asyncio.gather(*(self._look(name, arm) for arm in fresh))
         _raise_alarm(on_trial)
-        return self.known(name)
+        return self.readings(name)
 
-    def known(self, name: Name) -> Mapping[str, PodEvidence]:
+    def readings(self, name: Name) -> Mapping[str, PodEvidence]:
         on_trial = self._on_trial.get(name)
         arms = on_trial.arms.items() if on_trial else ()
         return {revision: arm.direct for revision, arm in arms}

@@ -217,13 +217,13 @@ def own_handler(
         metadata = body["metadata"]
         key = ObjectKey(kind.kind, metadata["namespace"], metadata["name"])
         spec = hash((metadata.get("generation"), canonical(metadata.get("annotations") or {})))
-        news = learn(cache, kind, event) or key not in runtime.known or specs.get(key, spec) != spec
+        news = learn(cache, kind, event) or key not in runtime.tracked or specs.get(key, spec) != spec
         if deleted:
             specs.pop(key, None)
         else:
             specs[key] = spec
         for other in relations.changed(key, body, deleted=deleted):
-            if other == key or other not in runtime.known:
+            if other == key or other not in runtime.tracked:
                 continue
             if (key.kind, other.kind) in GATHERED:
                 runtime.queue.mark_later(other, GATHER_SECONDS)
@@ -246,7 +246,7 @@ def child_handler(kind: kinds.ResourceKind, runtime: Runtime, cache: object_cach
         # An object that a listing shows for the first time has merely been there.
         news = fresh and not (first and event["type"] is None)
         for key in owners(event["object"]):
-            if key not in runtime.known:
+            if key not in runtime.tracked:
                 continue
             if news:
                 runtime.mark(key.kind, key.namespace, key.name)

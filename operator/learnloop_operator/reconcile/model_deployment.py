@@ -113,7 +113,7 @@ class ModelDeploymentController:
         key = (namespace, name)
         evidence = await self._lane.unless_breached(key, self._evidence(snapshot, state))
         # The clock is read again: a slow answer must not make evidence look younger than it is.
-        snapshot = replace(snapshot, direct=self._lane.known(key), now=self._clock())
+        snapshot = replace(snapshot, direct=self._lane.readings(key), now=self._clock())
         if evidence is None and not fast_lane_arms.breached(snapshot, state):
             evidence = await self._evidence(snapshot, state)
         if evidence is None:

@@ -170,10 +170,10 @@ class Operator:
             "kopf": self._watch(),
             "lease": self.leadership.run(),
             "workers": self.runtime.run(),
-            "fast lane": self.lane.run(self._seen, lambda: self.leadership.held),
+            "fast lane": self.lane.run(self._mark_rollout, lambda: self.leadership.held),
             "events": self.recorder.run(),
             "announcer": self.announcer.run(),
-            "keeper": background.ArtifactUsageReporter(self.kube, self.data_plane, self._mine).run(),
+            "keeper": background.ArtifactUsageReporter(self.kube, self.data_plane, self._led_namespaces).run(),
             "stop": self.stopping.wait(),
         }
         tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in parts.items()]
@@ -207,10 +207,10 @@ class Operator:
             if client is not None:
                 await client.close()
 
-    def _mine(self) -> set[str]:
+    def _led_namespaces(self) -> set[str]:
         return self.runtime.namespaces() if self.leadership.held else set()
 
-    def _seen(self, namespace: str, name: str, breached: bool) -> None:
+    def _mark_rollout(self, namespace: str, name: str, breached: bool) -> None:
         self.runtime.mark(kinds.MODEL_DEPLOYMENT.kind, namespace, name, first=breached)
 
     async def _watch(self) -> None:

@@ -62,15 +62,17 @@ class Gang(NamedTuple):
     """Backends whose kind the API server knows, of those that were asked about: all of them without a gang."""
 
 
-async def find_gang(kube: cached_reads.Reader, owner: object_cache.Object, asked: str, recorded: str | None) -> Gang:
+async def find_gang(
+    kube: cached_reads.Reader, owner: object_cache.Object, preference: str, recorded: str | None
+) -> Gang:
     """The gang that `owner`, a live TrainingJob, controls.
 
     Args:
-        asked: spec.backend.
+        preference: spec.backend.
         recorded: status.backend. It is asked about first, and the others only where it has none: an operator that was
             killed between two writes may have begun an attempt on another backend.
     """
-    left = candidates(asked)
+    left = candidates(preference)
     first = [backend for backend in left if backend.name == recorded]
     result, previous = await _look(kube, owner, first)
     if result is None:
@@ -80,12 +82,12 @@ async def find_gang(kube: cached_reads.Reader, owner: object_cache.Object, asked
     return Gang(item, backend, previous)
 
 
-Found = tuple[object_cache.Object, ranks.Backend] | None
+GangObject = tuple[object_cache.Object, ranks.Backend] | None
 
 
 async def _look(
     kube: cached_reads.Reader, owner: object_cache.Object, backends: Sequence[ranks.Backend]
-) -> tuple[Found, frozenset[str]]:
+) -> tuple[GangObject, frozenset[str]]:
     answers = await asyncio.gather(*(_ask(kube, owner, backend) for backend in backends))
     previous = frozenset(backend.name for backend, (there, _) in zip(backends, answers, strict=True) if there)
     for backend, (_, item) in zip(backends, answers, strict=True):

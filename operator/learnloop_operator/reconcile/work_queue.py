@@ -212,7 +212,7 @@ class Runtime:
     ) -> None:
         self.controllers = {controller.kind.kind: controller for controller in controllers}
         self.queue = WorkQueue()
-        self.known: set[ObjectKey] = set()
+        self.tracked: set[ObjectKey] = set()
         self._applier, self._data_plane, self._leadership = applier, data_plane, leadership
         self._metrics, self._workers, self._resync = metrics, workers, resync_seconds
         self._reads, self._trust = reads, trust
@@ -223,16 +223,16 @@ class Runtime:
         """Queue a pass: the object, or one it depends on, may have changed; `first`: before all others."""
         if kind in self.controllers:
             key = ObjectKey(kind, namespace, name)
-            self.known.add(key)
+            self.tracked.add(key)
             self.queue.mark(key, first=first)
 
     def namespaces(self) -> set[str]:
-        return {key.namespace for key in self.known}
+        return {key.namespace for key in self.tracked}
 
     async def run(self) -> None:
         """Wait for leadership, look at everything known, then work until cancelled."""
         await self._leadership.acquired.wait()
-        self._ours_now(self.known)
+        self._ours_now(self.tracked)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._resync_forever())
@@ -269,7 +269,7 @@ class Runtime:
         while True:
             await asyncio.sleep(self._resync)
             await self._list_anew()
-            for key in tuple(self.known):
+            for key in tuple(self.tracked):
                 # Spread over a tenth of the interval: a thousand objects must not come together.
                 self.queue.mark_later(key, random.uniform(0, self._resync / 10))
 
@@ -280,8 +280,8 @@ class Runtime:
         await self._reads.refresh()
         kinds = [controller.kind for controller in self.controllers.values()]
         listed = {ObjectKey(kind.kind, *place) for kind in kinds for place in self._reads.cache.names(kind)}
-        fresh = listed - self.known
-        self.known |= fresh
+        fresh = listed - self.tracked
+        self.tracked |= fresh
         return fresh
 
     async def one_pass(self, key: ObjectKey) -> None:
@@ -348,7 +348,7 @@ class Runtime:
             except DataPlaneRefused as error:
                 log.warning("%s: gone; the data plane refused %s: %s", key, call.path, error)
         self._metrics.loop.gone(key.kind, key.namespace, key.name)
-        self.known.discard(key)
+        self.tracked.discard(key)
 
     def _retry(self, key: ObjectKey, why: str, level: int = logging.WARNING) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1

@@ -23,10 +23,10 @@ def current(snapshot: Snapshot) -> State:
     if state.stable is None:
         state = replace(state, stable=_serving(snapshot))
     trial = state.experiment
-    if trial and not trial.running and experiment_state.asked_for(snapshot.spec, trial) is None:
+    if trial and not trial.running and experiment_state.current_experiment(snapshot.spec, trial) is None:
         drained = times.seconds_since(trial.finished_at, snapshot.now) >= DRAIN_SECONDS
         state = replace(state, experiment=None) if drained else state
-    return state.as_seen(snapshot.arms, snapshot.now)
+    return state.with_readiness(snapshot.arms, snapshot.now)
 
 
 def _serving(snapshot: Snapshot) -> ArmState | None:

@@ -66,7 +66,7 @@ class ArmEvidence:
     error_rate: float | None = None
     latency: Histogram = field(default_factory=dict)
     """Requests of policies by their duration in seconds."""
-    seen_at: datetime | None = None
+    scraped_at: datetime | None = None
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
     lately: int | None = None
     """Episodes that ended within the last progressDeadlineSeconds; None where it was not requested."""
@@ -97,7 +97,7 @@ class ShadowEvidence:
     """Episodes that stable has opened since; None: the copies are of requests that know no episodes."""
     within: Mapping[float, float] = field(default_factory=dict)
     """Copies answered within each bound in seconds; the bound infinity counts all of them."""
-    seen_at: datetime | None = None
+    scraped_at: datetime | None = None
     """When the pod that was scraped longest ago was scraped, by Prometheus' clock."""
     gap: int = 0
     """Pods that ran before the step and without a sample from then."""
@@ -183,10 +183,10 @@ STALE = timedelta(seconds=150)
 """Two scrapes at the longest usual interval, a minute, and some."""
 
 
-def untimely(clock: datetime | None, seen_at: datetime | None, now: datetime, whose: str) -> Missing | None:
+def untimely(clock: datetime | None, scraped_at: datetime | None, now: datetime, whose: str) -> Missing | None:
     """Why the samples of `whose` arm are of another time; None while they are of now, or nothing is known of it.
 
-    `clock`: Prometheus' own when it answered; `seen_at`: when, by that clock, the arm was last scraped as a whole.
+    `clock`: Prometheus' own when it answered; `scraped_at`: when, by that clock, the arm was last scraped as a whole.
     """
     if clock is not None and abs(clock - now) > SKEW:
         ahead = (clock - now).total_seconds()
@@ -195,9 +195,9 @@ def untimely(clock: datetime | None, seen_at: datetime | None, now: datetime, wh
             "the operator's: synchronise the clocks of their nodes"
         )
         return Missing(reasons.CLOCK_SKEW, text)
-    if seen_at is None:
+    if scraped_at is None:
         return None
-    age = (clock or now) - seen_at
+    age = (clock or now) - scraped_at
     if age < -SKEW:
         text = f"{whose}'s last sample is about {duration(rough(-age.total_seconds()))} in the future"
         return Missing(reasons.CLOCK_SKEW, text)

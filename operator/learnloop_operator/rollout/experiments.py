@@ -20,8 +20,8 @@ from learnloop_operator.rollout.model.experiment_state import (
     STABLE,
     ExperimentState,
     Player,
-    asked_for,
     check_of,
+    current_experiment,
     id_of,
     standings,
 )
@@ -50,13 +50,13 @@ def due(snapshot: Snapshot, state: State) -> Experiment | None:
     return wanted if state.experiment is None or state.experiment.id != id_of(wanted) else None
 
 
-def begin_experiment(snapshot: Snapshot, state: State, stable: ArmState, asked: Experiment) -> NextState:
+def begin_experiment(snapshot: Snapshot, state: State, stable: ArmState, spec: Experiment) -> NextState:
     """Create the arms. They get no episode before all of them have pods."""
     now = times.stamp(snapshot.now)
-    tallies = several_arms.fresh(len(asked.arms) + 1)
+    tallies = several_arms.fresh(len(spec.arms) + 1)
     players = [
         Player(arm.name, model_here(snapshot.spec, arm.uri, arm.sha256), arm.weight, since=now, tally=tally)
-        for arm, tally in zip(asked.arms, tallies, strict=False)
+        for arm, tally in zip(spec.arms, tallies, strict=False)
     ]
     for index, player in enumerate(players):
         if problem := _problem(snapshot, state, stable, player):
@@ -65,8 +65,8 @@ def begin_experiment(snapshot: Snapshot, state: State, stable: ArmState, asked: 
     left = 100 - sum(player.weight for player in players)
     named = ", ".join(f"{player.name} {player.weight} %" for player in players)
     players.insert(0, Player(STABLE, stable.model, left, ready=stable.was_ready, since=now, tally=tallies[-1]))
-    sentence = f"experiment {id_of(asked)} begins: {named}, stable {left} %; waiting for the arms' pods"
-    trial = ExperimentState(id_of(asked), "Starting", tuple(players), started_at=now, message=sentence)
+    sentence = f"experiment {id_of(spec)} begins: {named}, stable {left} %; waiting for the arms' pods"
+    trial = ExperimentState(id_of(spec), "Starting", tuple(players), started_at=now, message=sentence)
     after = replace(state, experiment=trial)
     return done(after, "Progressing", reasons.EXPERIMENT_STARTED, sentence, again_after=5.0)
 
@@ -90,7 +90,7 @@ def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player)
 
 def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState) -> NextState:
     """One look at an experiment that has arms with pods."""
-    wanted = asked_for(snapshot.spec, trial)
+    wanted = current_experiment(snapshot.spec, trial)
     if wanted is None:
         sentence = f"experiment {trial.id} withdrawn with its spec; stable keeps serving"
         # The record stays while its arms drain, as that of no experiment: what is put back in the spec begins again.
@@ -110,7 +110,7 @@ def advance_experiment(snapshot: Snapshot, state: State, trial: ExperimentState)
     return replace(onward, events=(*events, *onward.events))
 
 
-def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState) -> ExperimentState:
+def _looked(snapshot: Snapshot, state: State, spec: Experiment, trial: ExperimentState) -> ExperimentState:
     """The experiment after a look, as far as there is evidence."""
     young = times.seconds_since(trial.started_at, snapshot.now) < evidence_windows.SHORTEST
     judged = trial.phase != "Starting" and not snapshot.evidence.unavailable and not young
@@ -127,7 +127,7 @@ def _looked(snapshot: Snapshot, state: State, asked: Experiment, trial: Experime
     playing = [player.model.revision for player in trial.challengers()]
     if not is_steady(snapshot, replace(state, experiment=trial), *playing):
         return trial.started_over()
-    return _compared(snapshot, asked, trial)
+    return _compared(snapshot, spec, trial)
 
 
 def _unfit(snapshot: Snapshot, state: State, player: Player) -> str:
@@ -162,15 +162,15 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     return "; ".join(result.sentence for result in results if result.verdict is Verdict.BREACH)
 
 
-def _compared(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> ExperimentState:
+def _compared(snapshot: Snapshot, spec: Experiment, trial: ExperimentState) -> ExperimentState:
     """An arm that is proven worse than one still in the race is beaten."""
-    counted = tuple(_counts(snapshot, asked.metric, player) for player in trial.players)
+    counted = tuple(_counts(snapshot, spec.metric, player) for player in trial.players)
     records = several_arms.look(tuple(player.tally for player in trial.players), counted)
     players = [replace(player, tally=record) for player, record in zip(trial.players, records, strict=True)]
     trial = replace(trial, players=tuple(players))
-    able = frozenset(range(len(players))) - _silences(snapshot, asked, trial).keys()
-    enough = several_arms.bar(len(players), asked.alpha)
-    for loser, winner in several_arms.beaten_by(records, _racing(trial), enough, asked.min_episodes, able).items():
+    able = frozenset(range(len(players))) - _silences(snapshot, spec, trial).keys()
+    enough = several_arms.bar(len(players), spec.alpha)
+    for loser, winner in several_arms.beaten_by(records, _racing(trial), enough, spec.min_episodes, able).items():
         why = f"beaten by {players[winner].name}"
         trial = trial.with_player(loser, trial.players[loser].out("beaten", why, snapshot.now))
     return trial
@@ -198,7 +198,7 @@ def _counts(snapshot: Snapshot, metric: ExperimentMetric, player: Player) -> e_v
     return e_values.Counts(result.n, min(result.n, max(0.0, result.total)))
 
 
-def _silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> dict[int, Missing]:
+def _silences(snapshot: Snapshot, spec: Experiment, trial: ExperimentState) -> dict[int, Missing]:
     """By index, why an arm has no current number of the metric: its proofs wait, and so does it.
     Without stable's number no arm can be compared."""
     evidence, result = snapshot.evidence, dict[int, Missing]()
@@ -209,9 +209,9 @@ def _silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> 
         if player.standing != "playing" and player.name != STABLE:
             continue
         arm = evidence.arms.get(player.model.revision)
-        missing = untimely(evidence.clock, arm.seen_at if arm else None, snapshot.now, player.name)
-        if missing is None and _counts(snapshot, asked.metric, player) is None:
-            why = thresholds.check(check_of(asked.metric), arm, None, asked.alpha, subject_is=player.name)
+        missing = untimely(evidence.clock, arm.scraped_at if arm else None, snapshot.now, player.name)
+        if missing is None and _counts(snapshot, spec.metric, player) is None:
+            why = thresholds.check(check_of(spec.metric), arm, None, spec.alpha, subject_is=player.name)
             missing = Missing(why.reason, why.sentence)
         if missing is not None:
             for mute in everyone if player.name == STABLE else (index,):
@@ -219,20 +219,20 @@ def _silences(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> 
     return result
 
 
-def _judged(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState) -> NextState:
-    trial = _with_stable_again(asked, trial)
-    left_in, mute = _racing(trial), _silences(snapshot, asked, trial)
+def _judged(snapshot: Snapshot, state: State, spec: Experiment, trial: ExperimentState) -> NextState:
+    trial = _with_stable_again(spec, trial)
+    left_in, mute = _racing(trial), _silences(snapshot, spec, trial)
     if trial.phase == "Won" or (len(left_in) == 1 and not left_in & mute.keys()):
-        return _won(snapshot, state, asked, trial, trial.players[next(iter(left_in))])
-    if limit := _exhausted(snapshot, asked, trial):
-        sentence = f"experiment over after {limit} without a winner: {standings(asked, trial)}; stable keeps serving"
+        return _won(snapshot, state, spec, trial, trial.players[next(iter(left_in))])
+    if limit := _exhausted(snapshot, spec, trial):
+        sentence = f"experiment over after {limit} without a winner: {standings(spec, trial)}; stable keeps serving"
         return _over(snapshot, state, trial, sentence)
     interval, problem = float(snapshot.spec.analysis.interval_seconds), snapshot.evidence.unavailable
     if problem:
         sentence = f"experiment: no evidence: {problem}; the split stays as it is"
         return replace(_going_on(state, trial, snapshot.evidence.reason, sentence, interval), missing=problem)
-    missing = _lacking(asked, trial, mute)
-    sentence = f"experiment: {standings(asked, trial)}{f'; {missing.text}' if missing else ''}"
+    missing = _lacking(spec, trial, mute)
+    sentence = f"experiment: {standings(spec, trial)}{f'; {missing.text}' if missing else ''}"
     onward = _going_on(state, trial, reasons.EXPERIMENT_RUNNING, sentence, interval)
     text, why = (missing.text, missing.reason) if missing else (COMPLETE, "")
     return replace(onward, missing=text, missing_reason=why)
@@ -255,14 +255,14 @@ def _going_on(state: State, trial: ExperimentState, reason: str, sentence: str, 
     return NextState(after, "Progressing", reason, sentence, again_after=again_after)
 
 
-def _lacking(asked: Experiment, trial: ExperimentState, mute: dict[int, Missing]) -> Missing | None:
+def _lacking(spec: Experiment, trial: ExperimentState, mute: dict[int, Missing]) -> Missing | None:
     """Everything that keeps an experiment from its numbers, in one sentence: silences first, then too few episodes."""
     if mute:
         texts = list(dict.fromkeys(item.text for item in mute.values()))
         return Missing(next(iter(mute.values())).reason, "; ".join(texts))
-    short = [item for item in trial.players if item.standing == "playing" and item.tally.judged.n < asked.min_episodes]
+    short = [item for item in trial.players if item.standing == "playing" and item.tally.judged.n < spec.min_episodes]
     words = ", ".join(f"{item.name} {int(item.tally.judged.n)}" for item in short)
-    text = f"episodes compared so far: {words}; each arm needs {asked.min_episodes}"
+    text = f"episodes compared so far: {words}; each arm needs {spec.min_episodes}"
     return Missing(reasons.NOT_ENOUGH_DATA, text) if short else None
 
 
@@ -273,23 +273,23 @@ def _racing(trial: ExperimentState) -> frozenset[int]:
     return frozenset(index for index, player in enumerate(trial.players) if player.standing == "playing")
 
 
-def _with_stable_again(asked: Experiment, trial: ExperimentState) -> ExperimentState:
+def _with_stable_again(spec: Experiment, trial: ExperimentState) -> ExperimentState:
     """Stable races again when no arm is left that is proven better: the one that beat it has been withdrawn."""
     records, stable = tuple(player.tally for player in trial.players), trial.players[0]
-    enough = several_arms.bar(len(records), asked.alpha)
+    enough = several_arms.bar(len(records), spec.alpha)
     if stable.standing != "beaten" or any(several_arms.proven(records, index, 0, enough) for index in _racing(trial)):
         return trial
     return trial.with_player(0, replace(stable, standing="playing", message=""))
 
 
-def _exhausted(snapshot: Snapshot, asked: Experiment, trial: ExperimentState) -> str:
+def _exhausted(snapshot: Snapshot, spec: Experiment, trial: ExperimentState) -> str:
     """The limit that the experiment has reached; "" for none, and without evidence."""
     if snapshot.evidence.unavailable:
         return ""
-    if sum(player.tally.judged.n for player in trial.players) >= asked.max_episodes:
-        return f"{asked.max_episodes} episodes"
-    over = times.seconds_since(trial.started_at, snapshot.now) >= asked.max_seconds
-    return f"{asked.max_seconds} s" if over else ""
+    if sum(player.tally.judged.n for player in trial.players) >= spec.max_episodes:
+        return f"{spec.max_episodes} episodes"
+    over = times.seconds_since(trial.started_at, snapshot.now) >= spec.max_seconds
+    return f"{spec.max_seconds} s" if over else ""
 
 
 # How it ends: with a winner that takes over or waits for a person, or without one.
@@ -307,20 +307,20 @@ def _finished(snapshot: Snapshot, trial: ExperimentState, sentence: str) -> Expe
     return replace(trial, phase="Finished", players=players, finished_at=now, message=sentence)
 
 
-def _won(snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState, best: Player) -> NextState:
+def _won(snapshot: Snapshot, state: State, spec: Experiment, trial: ExperimentState, best: Player) -> NextState:
     """The winner waits for its pods, and for a person where the spec says so; then it is promoted."""
     fresh_winner = trial.phase != "Won"
     if fresh_winner:
         if why := _breaks_a_ratio(snapshot, trial.players[0], best):
             sentence = f"experiment over, stable keeps serving: {best.name} won and may not serve: {why}"
             return _over(snapshot, state, replace(trial, winner=None), sentence)
-        sentence = f"experiment won by {best.name} ({best.model.revision}): {standings(asked, trial)}"
-        if asked.on_winner == "wait":
+        sentence = f"experiment won by {best.name} ({best.model.revision}): {standings(spec, trial)}"
+        if spec.on_winner == "wait":
             sentence += f"; waiting for `kubectl learnloop promote {snapshot.name}`"
         trial = replace(trial, phase="Won", winner=best.name, message=sentence)
     events = happened(reasons.EXPERIMENT_WON, trial.message) if fresh_winner else ()
     waiting = _going_on(state, trial, reasons.WAITING_FOR_APPROVAL, trial.message, 5.0)
-    promoted = _promoted(snapshot, state, asked, trial, best)
+    promoted = _promoted(snapshot, state, spec, trial, best)
     return promoted or replace(waiting, phase="Paused", events=events)
 
 
@@ -335,15 +335,15 @@ def _breaks_a_ratio(snapshot: Snapshot, stable: Player, best: Player) -> str:
 
 
 def _promoted(
-    snapshot: Snapshot, state: State, asked: Experiment, trial: ExperimentState, best: Player
+    snapshot: Snapshot, state: State, spec: Experiment, trial: ExperimentState, best: Player
 ) -> NextState | None:
     """Promote the winner, once it may be and has the pods for it: the arm becomes stable as it is, no pod restarts,
     and the old one stays warm. None: not yet."""
     enough = arm_pods.live_arm(snapshot, best.model.revision).ready >= snapshot.spec.serving.replicas
-    if not (trial.approved_by or asked.on_winner == "promote") or not enough or not best.ready or state.stable is None:
+    if not (trial.approved_by or spec.on_winner == "promote") or not enough or not best.ready or state.stable is None:
         return None
     by = f", as {trial.approved_by} says" if trial.approved_by else ""
-    sentence = f"promoted {best.name} ({best.model.revision}){by}: {standings(asked, trial)}"
+    sentence = f"promoted {best.name} ({best.model.revision}){by}: {standings(spec, trial)}"
     after = replace(
         state.promoted(ArmState(best.model, best.since, was_ready=True), snapshot.now),
         rollout_started_at=trial.started_at,
@@ -359,7 +359,7 @@ def desired_model(snapshot: Snapshot) -> Desired:
     spec.model means what it meant then. A winner that was rolled back is not wanted any more.
     """
     wanted, result = snapshot.desired, snapshot.before.experiment
-    if result is None or asked_for(snapshot.spec, result) is None or wanted.model is None:
+    if result is None or current_experiment(snapshot.spec, result) is None or wanted.model is None:
         return wanted
     arm = next((arm for arm in result.arms if arm.name == result.winner), None)
     if arm is None or result.promoted_over != wanted.model.revision:

@@ -9,7 +9,7 @@ from learnloop_api.kinds.model_deployment import ModelDeploymentSpec
 from learnloop_api.kinds.rollouts.analysis import Analysis
 from learnloop_operator.rollout.checks import error_budget
 from learnloop_operator.rollout.metrics import hard_bound, metric_types
-from learnloop_operator.statistics.alarm import Alarm, heard
+from learnloop_operator.statistics.alarm import Alarm, updated
 
 FRESH = timedelta(seconds=10)
 """Older looks decide nothing: the arm may be another one by now. Pods that are silent for so long are reported."""
@@ -48,11 +48,9 @@ def of_analysis(analysis: Analysis) -> Iterator[hard_bound.HardBound]:
         yield from metric_types.type_of(metric).hard_bounds(metric)
 
 
-def breach(asked: Questions, alarms: Mapping[str, Alarm], subject_is: str) -> str:
+def breach(questions: Questions, alarms: Mapping[str, Alarm], subject_is: str) -> str:
     """The bounds that are broken beyond doubt, in one sentence; "" while there is none."""
-    broken = [
-        bound for bound in asked.bounds if bound.key in alarms and _is_broken(bound, alarms[bound.key], asked.bar)
-    ]
+    broken = [bound for bound in questions.bounds if _is_broken(bound, alarms.get(bound.key, Alarm()), questions.bar)]
     text = "; ".join(bound.sentence(alarms[bound.key], subject_is) for bound in broken)
     return f"{text}; read from its own pods" if text else ""
 
@@ -81,7 +79,7 @@ class PodEvidence:
     last: Mapping[str, hard_bound.Reading] = field(default_factory=dict)
     """The last reading of each pod, one that is silent now included: its next reading is compared with it."""
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
-    seen_at: datetime | None = None
+    last_read: datetime | None = None
     """When a pod was read last."""
     silent_since: datetime | None = None
     """When the first look failed of those that none of its pods answered; None: the last look read one."""
@@ -92,7 +90,7 @@ class PodEvidence:
 def looked(
     direct: PodEvidence,
     readings: Mapping[str, hard_bound.Reading],
-    asked: Questions,
+    questions: Questions,
     now: datetime,
     moment: int,
     silent: Mapping[str, str] = NO_POD,
@@ -105,22 +103,22 @@ def looked(
     """
     message = {pod: reading for pod, reading in readings.items() if reading.possible}
     silent = {**silent, **dict.fromkeys(readings.keys() - message.keys(), UNUSABLE)}
-    remaining = {pod: direct.last[pod] for pod in silent if asked.exposed and pod in direct.last}
+    remaining = {pod: direct.last[pod] for pod in silent if questions.exposed and pod in direct.last}
     after = replace(direct, last={**remaining, **message})
     if not message:
         since = direct.silent_since or now
         return replace(after, silent_since=since, problem=trouble(silent) if now - since >= FRESH else direct.problem)
-    after = replace(after, seen_at=now, silent_since=None, problem="")
+    after = replace(after, last_read=now, silent_since=None, problem="")
     batches = [hard_bound.between(direct.last.get(pod), reading) for pod, reading in message.items()]
-    if not asked.exposed or not any(batches):
+    if not questions.exposed or not any(batches):
         return after
-    seconds = max(1.0, (now - direct.seen_at).total_seconds()) if direct.seen_at else 1.0
-    alarms = _alarms(asked, direct, batches, seconds, moment)
+    seconds = max(1.0, (now - direct.last_read).total_seconds()) if direct.last_read else 1.0
+    alarms = _alarms(questions, direct, batches, seconds, moment)
     return replace(after, alarms=alarms, episodes=direct.episodes + hard_bound.finished(hard_bound.total(batches)))
 
 
 def _alarms(
-    asked: Questions, direct: PodEvidence, batches: Sequence[hard_bound.Counters], seconds: float, moment: int
+    questions: Questions, direct: PodEvidence, batches: Sequence[hard_bound.Counters], seconds: float, moment: int
 ) -> dict[str, Alarm]:
     """Every alarm after each pod's batch of the last `seconds`; those not asked stay as they are.
 
@@ -129,10 +127,10 @@ def _alarms(
     the failed ones.
     """
     after = dict(direct.alarms)
-    for bound in asked.bounds:
+    for bound in questions.bounds:
         alarm, bad = direct.alarms.get(bound.key, Alarm()), bound.counted(batches, seconds)
         if bad is not None and direct.episodes >= bound.min_episodes and (direct.steady or not bound.of_episodes):
-            alarm = heard(alarm, bad, bound.share, moment)
+            alarm = updated(alarm, bad, bound.share, moment)
         after[bound.key] = alarm
     return after
 

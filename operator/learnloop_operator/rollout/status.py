@@ -42,7 +42,7 @@ def status(snapshot: Snapshot, move: NextState, routing_generation: int | None) 
         gates=state.gates,
         shadow=shadow.figures(snapshot, state),
         experiment=experiment_state.save_experiment(
-            trial, experiment_state.asked_for(snapshot.spec, trial) if trial else None
+            trial, experiment_state.current_experiment(snapshot.spec, trial) if trial else None
         ),
         routing_generation=routing_generation,
         verdict=sentence[:1024],
@@ -98,8 +98,8 @@ def _arm(snapshot: Snapshot, move: NextState, arm: ArmState | None) -> model_dep
         replicas=wanted,
         ready_replicas=live.ready,
         episodes=counted.episodes if counted else old.episodes if old else None,
-        mean_return=_kept(counted.mean_return if counted else None, old.mean_return if old else None, 2),
-        success_rate=_kept(counted.success_rate if counted else None, old.success_rate if old else None, 4),
+        mean_return=_latest(counted.mean_return if counted else None, old.mean_return if old else None, 2),
+        success_rate=_latest(counted.success_rate if counted else None, old.success_rate if old else None, 4),
         since=arm.since or None,
         message=(live.message or None) if live.ready < wanted else None,
     )
@@ -111,7 +111,7 @@ def _before(snapshot: Snapshot, revision: str) -> model_deployment.ArmStatus | N
     return next((arm for arm in recorded if arm and arm.revision == revision), None)
 
 
-def _kept(fresh: float | None, old: float | None, digits: int) -> float | None:
+def _latest(fresh: float | None, old: float | None, digits: int) -> float | None:
     """The newest figure there is: an arm that is quiet for a while does not lose its record."""
     value = fresh if fresh is not None and math.isfinite(fresh) else old
     return None if value is None else round(value, digits)

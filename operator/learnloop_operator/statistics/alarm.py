@@ -40,7 +40,7 @@ class Alarm:
         return _log_sum(self.worth) - math.log(len(self.worth))
 
 
-def heard(alarm: Alarm, batch: Counts, bar: float, moment: int) -> Alarm:
+def updated(alarm: Alarm, batch: Counts, bar: float, moment: int) -> Alarm:
     """The alarm after `batch` (its total: how many were bad), at `moment` >= 1.
 
     Impossible batches change nothing. A moment pays its stake once: time that stands still or runs back adds none.

@@ -87,8 +87,8 @@ def bars(alpha: float, tests: int = 1) -> Bars:
     return Bars(math.log(tests / alpha), math.log(1.0 / alpha))
 
 
-def look(memory: LookMemory, seen: Pair, max_drop: float | None, bar: Bars) -> LookMemory:
-    """The memory after a look at counters that now read `seen` (since some fixed moment).
+def look(memory: LookMemory, counters: Pair, max_drop: float | None, bar: Bars) -> LookMemory:
+    """The memory after a look at counters that now read `counters` (since some fixed moment).
 
     `max_drop`: the tolerated drop in 0..1; None for a ratio, which is never proven fine.
 
@@ -96,15 +96,15 @@ def look(memory: LookMemory, seen: Pair, max_drop: float | None, bar: Bars) -> L
     leaves everything unchanged: NaN, negative counts, more successes than outcomes, and a fall. Counters fall when the
     other one of two Prometheus servers answers, which is a scrape behind; what they count again is bet on once.
     """
-    if not (seen.canary.possible and seen.stable.possible):
+    if not (counters.canary.possible and counters.stable.possible):
         return memory
     if memory.counted is None:
-        return replace(memory, counted=seen)
-    batch = seen.minus(memory.counted)
+        return replace(memory, counted=counters)
+    batch = counters.minus(memory.counted)
     enough = max(1.0 if max_drop is None else BATCH, GROWTH * memory.judged.canary.n)
     if not (batch.canary.possible and batch.stable.possible) or batch.canary.n < enough or batch.stable.n < 1.0:
         return memory
-    return replace(bet(memory, batch, max_drop, bar), counted=seen)
+    return replace(bet(memory, batch, max_drop, bar), counted=counters)
 
 
 def bet(memory: LookMemory, batch: Pair, max_drop: float | None, bar: Bars) -> LookMemory:
@@ -159,8 +159,8 @@ def _pooled(judged: Pair) -> float:
     return (both.total + 1.0) / (both.n + 2.0)
 
 
-def _drawn(seen: Counts, rate: float, weight: float) -> float:
-    return (seen.total + weight * rate) / (seen.n + weight)
+def _drawn(counts: Counts, rate: float, weight: float) -> float:
+    return (counts.total + weight * rate) / (counts.n + weight)
 
 
 def needed(memory: LookMemory, max_drop: float, bar: Bars, share: float) -> float | None:

@@ -92,9 +92,9 @@ def divergence(p: float, q: float) -> float:
     return p * math.log(p / q) + (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
 
 
-def gain(seen: Counts, p: float, q: float) -> float:
+def gain(counts: Counts, p: float, q: float) -> float:
     """Log likelihood ratio of mean `p` over mean `q`, both strictly between 0 and 1, for these outcomes."""
-    return seen.total * math.log(p / q) + (seen.n - seen.total) * math.log((1.0 - p) / (1.0 - q))
+    return counts.total * math.log(p / q) + (counts.n - counts.total) * math.log((1.0 - p) / (1.0 - q))
 
 
 # Confidence sequences: an interval for one arm's mean that holds at all times together.
@@ -108,35 +108,35 @@ Interval = tuple[float, float]
 EVERYTHING: Interval = (0.0, 1.0)
 
 
-def mean_interval(seen: Counts, alpha: float) -> Interval:
-    """The means that `seen` does not refute; all where the counts are impossible."""
-    if not seen.possible or seen.n <= 0.0:
+def mean_interval(counts: Counts, alpha: float) -> Interval:
+    """The means that `counts` does not refute; all where the counts are impossible."""
+    if not counts.possible or counts.n <= 0.0:
         return EVERYTHING
-    centre = seen.total / seen.n
-    return _edge(seen, alpha, 0.0, centre), _edge(seen, alpha, 1.0, centre)
+    centre = counts.total / counts.n
+    return _edge(counts, alpha, 0.0, centre), _edge(counts, alpha, 1.0, centre)
 
 
-def _edge(seen: Counts, alpha: float, outside: float, inside: float) -> float:
+def _edge(counts: Counts, alpha: float, outside: float, inside: float) -> float:
     """The mean nearest to `outside` that is not refuted; the evidence falls on the way to `inside`."""
-    averaged = mixture(seen)
+    averaged = mixture(counts)
     bar = math.log(1.0 / alpha)
     for _ in range(BISECTIONS):
         middle = 0.5 * (outside + inside)
-        if averaged - log_likelihood(seen, middle) < bar:
+        if averaged - log_likelihood(counts, middle) < bar:
             inside = middle
         else:
             outside = middle
     return outside
 
 
-def mixture(seen: Counts) -> float:
+def mixture(counts: Counts) -> float:
     """Log of the likelihood, averaged over all means by the Beta(1/2, 1/2) weights."""
-    return _log_beta(seen.total + 0.5, seen.n - seen.total + 0.5) - _log_beta(0.5, 0.5)
+    return _log_beta(counts.total + 0.5, counts.n - counts.total + 0.5) - _log_beta(0.5, 0.5)
 
 
-def log_likelihood(seen: Counts, mean: float) -> float:
+def log_likelihood(counts: Counts, mean: float) -> float:
     """Log of the Bernoulli likelihood of `mean` in 0..1; minus infinity where it is impossible."""
-    return _times_log(seen.total, mean) + _times_log(seen.n - seen.total, 1.0 - mean)
+    return _times_log(counts.total, mean) + _times_log(counts.n - counts.total, 1.0 - mean)
 
 
 def _times_log(count: float, rate: float) -> float:

@@ -24,7 +24,7 @@ class ArmRecord:
 
 Batch = dict[int, e_values.Counts]
 """New outcomes by arm."""
-Seen = tuple[e_values.Counts | None, ...]
+Counters = tuple[e_values.Counts | None, ...]
 """Counters by arm; None for arms that are out, or without a number."""
 
 
@@ -38,13 +38,13 @@ def bar(arms: int, alpha: float) -> float:
     return math.log(2.0 * (arms - 1) / alpha)
 
 
-def look(records: tuple[ArmRecord, ...], seen: Seen) -> tuple[ArmRecord, ...]:
+def look(records: tuple[ArmRecord, ...], counters: Counters) -> tuple[ArmRecord, ...]:
     """The records after a look. Bets are made with what was known before the batch."""
-    batch = _new_batch(records, seen)
+    batch = _new_batch(records, counters)
     if batch is None:
         return records
     if not batch:
-        return tuple(replace(record, counted=counts) for record, counts in zip(records, seen, strict=True))
+        return tuple(replace(record, counted=counts) for record, counts in zip(records, counters, strict=True))
     # An arm that is silent at this look starts over at its next: the others' newer episodes do not match its own.
     return tuple(
         _bet(records, batch, index) if index in batch else replace(record, counted=None)
@@ -52,11 +52,11 @@ def look(records: tuple[ArmRecord, ...], seen: Seen) -> tuple[ArmRecord, ...]:
     )
 
 
-def _new_batch(records: tuple[ArmRecord, ...], seen: Seen) -> Batch | None:
+def _new_batch(records: tuple[ArmRecord, ...], counters: Counters) -> Batch | None:
     """Outcomes of the arms since the last look. None changes nothing: counters are impossible, or too little is new.
     Empty starts all arms over: one of them has no earlier look. A counter that fell is not a new beginning: of two
     Prometheus servers behind one address, the other one is a scrape behind."""
-    now = {index: counts for index, counts in enumerate(seen) if counts is not None}
+    now = {index: counts for index, counts in enumerate(counters) if counts is not None}
     if any(not counts.possible for counts in now.values()) or len(now) < 2:
         return None
     if any(records[index].counted is None for index in now):

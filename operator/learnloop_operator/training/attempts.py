@@ -79,7 +79,7 @@ def interrupt(
         state = run_status.status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None)
         return Plan(status=state, delete=(job.ref,), requeue_after=SOON / 2)
     state = run_status.status(snapshot, verdict, attempts=snapshot.attempts or None, eta=None, **fields)
-    return Plan(status=state, events=told(snapshot, reason, why), requeue_after=NOW)
+    return Plan(status=state, events=reason_notices(snapshot, reason, why), requeue_after=NOW)
 
 
 def _unpublished(snapshot: run_snapshot.TrainingSnapshot) -> str:
@@ -94,14 +94,14 @@ ADDRESS = ("learnloop://", "https://", "http://", "s3://", "file://")
 """Beginning of a proof's `begun_from` where it is a policy, and not why there was none."""
 
 
-def ask_gates(snapshot: run_snapshot.TrainingSnapshot, found: Proof, note: str = "") -> Plan:
+def ask_gates(snapshot: run_snapshot.TrainingSnapshot, proof: Proof, note: str = "") -> Plan:
     """The proof stands: the gates decide whether the model may serve. `note`: where it comes from."""
-    results = proof_gates.evaluate(snapshot.spec.gates, found)
+    results = proof_gates.evaluate(snapshot.spec.gates, proof)
     failed = [result for result in results if not result.passed]
     sentence = "; ".join(f"{result.name}: {result.message}" for result in failed or results) or "no gates are set"
     sentence = f"{sentence} ({note})" if note else sentence
-    if found.experience is not None and found.experience.message:
-        sentence = f"{sentence}; {found.experience.message}"[:1024]
+    if proof.experience is not None and proof.experience.message:
+        sentence = f"{sentence}; {proof.experience.message}"[:1024]
     verdict = run_status.StatusVerdict(
         phase="Failed" if failed else "Validated",
         reason="GatesFailed" if failed else "Validated",
@@ -115,16 +115,16 @@ def ask_gates(snapshot: run_snapshot.TrainingSnapshot, found: Proof, note: str =
     state = run_status.status(
         snapshot,
         verdict,
-        **run_status.proven(found),
+        **run_status.proven(proof),
         attempts=snapshot.attempts or None,
         gates=[result.to_kube() for result in results],
         queuedAt=None,
         finishedAt=snapshot.time,
     )
-    news = [Notice("Warning" if failed else "Normal", verdict.reason, sentence)]
-    if found.begun_from and not found.begun_from.startswith(ADDRESS):
-        news.append(Notice("Normal", "BegunCold", f"began from {found.begun_from}"[:1024]))
-    return Plan(status=state, events=tuple(news), requeue_after=NOW)
+    reason_notices = [Notice("Warning" if failed else "Normal", verdict.reason, sentence)]
+    if proof.begun_from and not proof.begun_from.startswith(ADDRESS):
+        reason_notices.append(Notice("Normal", "BegunCold", f"began from {proof.begun_from}"[:1024]))
+    return Plan(status=state, events=tuple(reason_notices), requeue_after=NOW)
 
 
 def fail(snapshot: run_snapshot.TrainingSnapshot, reason: str, why: str) -> Plan:
@@ -165,7 +165,8 @@ def hold_run(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str,
     suspended = snapshot.holds("Suspended")  # until the gang runs again, a resume must stay free of charge
     verdict = run_status.StatusVerdict(phase=phase, reason=reason, message=message, suspended=suspended)
     state = run_status.status(snapshot, verdict, attempts=snapshot.attempts or None)
-    return Plan(status=state, events=told(snapshot, reason, message) if phase == "Holding" else (), requeue_after=after)
+    events = reason_notices(snapshot, reason, message) if phase == "Holding" else ()
+    return Plan(status=state, events=events, requeue_after=after)
 
 
 def baseline(snapshot: run_snapshot.TrainingSnapshot) -> tuple[str | None, str | None]:
@@ -204,7 +205,7 @@ def run_path(job: str) -> str:
     return f"/api/v1/training/runs/{job}"
 
 
-def told(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
+def reason_notices(snapshot: run_snapshot.TrainingSnapshot, reason: str, message: str) -> tuple[Notice, ...]:
     """An event for news only: nothing when the live Ready condition already gives this reason."""
     if snapshot.condition("Ready").get("reason") == reason:
         return ()

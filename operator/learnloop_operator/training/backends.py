@@ -230,9 +230,9 @@ BACKENDS: tuple[Backend, ...] = (PYTORCH_JOB, TRAIN_JOB, JOB)
 CONTAINERS = frozenset(backend.container for backend in BACKENDS)
 
 
-def candidates(asked: str) -> tuple[Backend, ...]:
+def candidates(preference: str) -> tuple[Backend, ...]:
     """The backends that spec.backend leaves open."""
-    return tuple(backend for backend in BACKENDS if asked in (AUTO, backend.name))
+    return tuple(backend for backend in BACKENDS if preference in (AUTO, backend.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ from learnloop_operator.training.attempts import (
     hold_run,
     interrupt,
     launch,
+    reason_notices,
     retry,
     run_path,
-    told,
 )
 from learnloop_operator.training.backends import BACKENDS, Backends
 from learnloop_operator.training.ranks import stray_mount
@@ -86,7 +86,7 @@ def suspend(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     )
     if not snapshot.holds("Suspended"):
         again = None if snapshot.job is None else NOW
-        return Plan(status=state, events=told(snapshot, "Suspended", _paused(snapshot)), requeue_after=again)
+        return Plan(status=state, events=reason_notices(snapshot, "Suspended", _paused(snapshot)), requeue_after=again)
     if snapshot.job is not None and not snapshot.job.deleting:
         return Plan(status=state, delete=(snapshot.job.ref,))
     return Plan(status=state)
@@ -168,7 +168,7 @@ def wait_in_queue(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
         queuedAt=snapshot.status.get("queuedAt") or snapshot.time,
         eta=None,
     )
-    return Plan(status=state, events=told(snapshot, "Queued", message), requeue_after=LATER)
+    return Plan(status=state, events=reason_notices(snapshot, "Queued", message), requeue_after=LATER)
 
 
 def leave_queue(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
@@ -274,9 +274,9 @@ def report_progress(snapshot: TrainingSnapshot, _: Backends) -> Plan | None:
     cause = gang_pods.held_up(snapshot)
     if cause:
         verdict = run_status.StatusVerdict(phase=phase, reason="PodsHeldUp", message=cause)
-        news = told(snapshot, "PodsHeldUp", cause)
+        events = reason_notices(snapshot, "PodsHeldUp", cause)
         again = times.next_look(snapshot.status.get("attemptStartedAt"), snapshot.now, HELD_UP)
-        return Plan(status=run_status.status(snapshot, verdict, **fields), events=news, requeue_after=again)
+        return Plan(status=run_status.status(snapshot, verdict, **fields), events=events, requeue_after=again)
     verdict = run_status.StatusVerdict(phase=phase, reason=phase, message=_working(snapshot))
     return Plan(status=run_status.status(snapshot, verdict, **fields), requeue_after=SOON)
 

@@ -8,13 +8,13 @@ from learnloop_operator.core import plan, pod_trouble, times
 from learnloop_operator.training.ranks import ENGINE
 from learnloop_operator.training.run_snapshot import CONFIGURATION_ERROR, BackendJob, Rank, TrainingSnapshot
 
-HEARD_WITHIN = timedelta(seconds=60)
+CONTROLLER_GRACE = timedelta(seconds=60)
 """A gang with neither pods nor a status is older than this only where its controller does not run."""
 REPLACED_AFTER = timedelta(seconds=30)
 """A pod created this much later than its gang began was not there from the start: it replaces a lost one."""
 
 
-ENGINE_SEEN_WITHIN = timedelta(seconds=60)
+ENGINE_EXIT_GRACE = timedelta(seconds=60)
 """The trainer sees its engine's end, and stores the last checkpoint, in less; it sees nothing of a whole container that
 was killed."""
 
@@ -51,7 +51,7 @@ def rank_of(pod: plan.KubeObject, containers: Collection[str], now: datetime) ->
 
 def _lost(engine: Mapping[str, Any], now: datetime) -> str:
     finished = times.parse(engine.get("finishedAt"))
-    if not engine.get("exitCode") or finished is None or now - finished < ENGINE_SEEN_WITHIN:
+    if not engine.get("exitCode") or finished is None or now - finished < ENGINE_EXIT_GRACE:
         return ""
     message = pod_trouble.cause_in(str(engine.get("message") or ""))
     return f"its engine {pod_trouble.exit_of(engine)}{': ' if message else ''}{message}"[: pod_trouble.LONGEST]
@@ -92,7 +92,7 @@ def _unheard(snapshot: TrainingSnapshot, job: BackendJob) -> str | None:
         or job.queued
         or job.state != "active"
         or snapshot.ranks
-        or snapshot.now - _begun(snapshot, job) < HEARD_WITHIN
+        or snapshot.now - _begun(snapshot, job) < CONTROLLER_GRACE
     ):
         return None
     kind, name = job.ref.kind, job.ref.name

@@ -81,18 +81,18 @@ DIGITS = 4
 """Decimals of a figure in a suite_status; the proof has them all."""
 
 
-def suite_status(found: SuiteResult) -> dict[str, Any]:
+def suite_status(suite: SuiteResult) -> dict[str, Any]:
     fields = {
-        "overall": None if found.overall is None else round(found.overall, DIGITS),
-        "improvement": round(found.improvement.value, DIGITS),
-        "dimensions": [_dimension(result) for result in found.results],
+        "overall": None if suite.overall is None else round(suite.overall, DIGITS),
+        "improvement": round(suite.improvement.value, DIGITS),
+        "dimensions": [_dimension(result) for result in suite.results],
     }
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def suite_gates(wanted: Sequence[SuiteGate], found: SuiteResult | None) -> list[GateResult]:
+def suite_gates(wanted: Sequence[SuiteGate], suite: SuiteResult | None) -> list[GateResult]:
     """One verdict for each bar. A dimension without figures fails its gates."""
-    results = {result.dimension: result for result in found.results} if found else {}
+    results = {result.dimension: result for result in suite.results} if suite else {}
     return [verdict for gate in wanted for verdict in _suite_verdicts(gate, results.get(gate.dimension))]
 
 

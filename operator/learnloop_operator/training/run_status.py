@@ -146,12 +146,12 @@ def announcements(
     state: KubeObject,
     spec: TrainingJobSpec,
     agent: str | None,
-    last_heard: datetime | None = None,
+    last_heartbeat: datetime | None = None,
 ) -> tuple[Announcement, ...]:
     """The news in a TrainingJob's status; none while heartbeats tell all there is.
 
     Args:
-        last_heard: of the run's newest heartbeat, of any attempt: what tells one wait from the one before.
+        last_heartbeat: of the run's newest heartbeat, of any attempt: what tells one wait from the one before.
     """
     ended = times.parse(state.get("finishedAt"))
     if ended is not None:
@@ -161,15 +161,15 @@ def announcements(
     waits = state.get("queuedAt") or not snapshot.status.get("startedAt")
     if snapshot.deleting or not waits:
         return ()
-    message = _told(snapshot, state, spec, agent, phase="queued", status="queued", at=times.stamp(snapshot.now))
-    return (replace(message, identity=f"{message.identity} after {last_heard or 'nothing'}"),)
+    message = _status_call(snapshot, state, spec, agent, phase="queued", status="queued", at=times.stamp(snapshot.now))
+    return (replace(message, identity=f"{message.identity} after {last_heartbeat or 'nothing'}"),)
 
 
 def _ended(snapshot: BaseSnapshot, state: KubeObject, spec: TrainingJobSpec, agent: str | None) -> Announcement:
     ready = conditions.find(state, "Ready")
     passed = ready.get("status") == "True"
     proven = state.get("artifact") is not None
-    return _told(
+    return _status_call(
         snapshot,
         state,
         spec,
@@ -188,7 +188,7 @@ def _ended(snapshot: BaseSnapshot, state: KubeObject, spec: TrainingJobSpec, age
     )
 
 
-def _told(
+def _status_call(
     snapshot: BaseSnapshot, state: KubeObject, spec: TrainingJobSpec, agent: str | None, *, phase: str, **fields: object
 ) -> Announcement:
     step, total = int(state.get("step") or 0), spec.total_steps

@@ -194,7 +194,7 @@ def test_an_order_is_written_with_the_callers_own_rights_and_name(
     assert json.loads(browser.ask("GET", f"/rights?namespace={namespace}")[2])["pause"] is True
     order = {"namespace": namespace, "verb": "pause", "name": "walker"}
     status, _, answer = browser.ask("POST", "/orders", order)
-    assert (status, json.loads(answer)["said"].startswith("3f9a2c81 holds")) == (200, True), answer
+    assert (status, json.loads(answer)["message"].startswith("3f9a2c81 holds")) == (200, True), answer
     value = kube.get(rollout(namespace))["metadata"]["annotations"]["learnloop.dev/pause"]
     assert value.startswith("3f9a2c81 at ")
     assert value.endswith(f" by system:serviceaccount:{namespace}:reader")

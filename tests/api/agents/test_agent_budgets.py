@@ -140,14 +140,14 @@ async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
         await rig.operator()
         await put(rig, "MemoryService", "mem", {"storage": {}, "suspend": True})
         await put(rig, "LearningAgent", "la", spec(memories=100))
-        await until_told(rig, {"la": {"memories": 100}})
+        await until_published(rig, {"la": {"memories": 100}})
         await rig.user.delete(CONFIG_MAP.ref(rig.namespace, "mem-budgets"))
-        await until_told(rig, {"la": {"memories": 100}})
+        await until_published(rig, {"la": {"memories": 100}})
         await patch(rig.user, CONFIG_MAP, rig.namespace, "mem-budgets", {"data": {BUDGETS_KEY: '{"agents":{}}'}})
-        await until_told(rig, {"la": {"memories": 100}})
+        await until_published(rig, {"la": {"memories": 100}})
         unlabelled = {"metadata": {"labels": {names.LABEL_MEMORY: None}}, "data": {BUDGETS_KEY: '{"agents":{}}'}}
         await patch(rig.user, CONFIG_MAP, rig.namespace, "mem-budgets", unlabelled)
-        await until_told(rig, {"la": {"memories": 100}})
+        await until_published(rig, {"la": {"memories": 100}})
 
 
 async def put(rig: LiveRig, kind: str, name: str, spec: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ async def put(rig: LiveRig, kind: str, name: str, spec: dict[str, Any]) -> None:
     await rig.user.create({"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
 
 
-async def until_told(rig: LiveRig, agents: dict[str, Any]) -> None:
+async def until_published(rig: LiveRig, agents: dict[str, Any]) -> None:
     end, budgets = time.monotonic() + PATIENCE, ""
     wanted = {"namespace": rig.namespace, "agents": agents}
     while not budgets or json.loads(budgets) != wanted:

@@ -41,5 +41,5 @@ def check_traces(spans: list[dict[str, Any]]) -> None:
         assert {span["id"] for span in trace if not span["parent"]} <= {root}
     whole = [span for trace in traces.values() for span in trace if not span["parent"]]
     assert whole
-    assert {span["told"]["cicd.pipeline.result"] for span in whole} == {"success"}
+    assert {span["attributes"]["cicd.pipeline.result"] for span in whole} == {"success"}
     assert any("Promoted" in {span["name"] for span in trace} for trace in traces.values())

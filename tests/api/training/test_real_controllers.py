@@ -197,8 +197,8 @@ async def test_ranks_are_made_as_ordered_and_a_good_end_with_a_proof_is_validate
         assert {one["MASTER_ADDR"]["value"] for one in environments} == {host}, "by which name the ranks meet"
     await run.train(0)
 
-    told_proof = proof(attempts=1, artifact_uri=f"learnloop://{run.namespace}/{'a' * 64}")
-    run.data.report = TrainingRun(job="t", heartbeat=heartbeat(), heartbeat_age_seconds=0.0, proof=told_proof)
+    reported_proof = proof(attempts=1, artifact_uri=f"learnloop://{run.namespace}/{'a' * 64}")
+    run.data.report = TrainingRun(job="t", heartbeat=heartbeat(), heartbeat_age_seconds=0.0, proof=reported_proof)
     for pod in pods:
         await run.play(pod, "Succeeded", 0)
 

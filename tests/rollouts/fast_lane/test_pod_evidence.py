@@ -89,7 +89,7 @@ def test_a_number_that_is_none_leaves_the_evidence_as_it_is(damage: dict[str, fl
     before = after(pod, pod.episode, pod.episode)
     pod.episode("error")
     after_it = looked(before, {f"{NEW}-0": pod.read(**damage)}, CHECKS, NOW, 5)
-    assert (after_it.alarms, after_it.last, after_it.seen_at) == (before.alarms, before.last, before.seen_at)
+    assert (after_it.alarms, after_it.last, after_it.last_read) == (before.alarms, before.last, before.last_read)
 
 
 def test_a_process_that_was_replaced_begins_anew() -> None:
@@ -158,7 +158,7 @@ def test_a_pod_that_hangs_does_not_hide_one_that_fails_every_request() -> None:
             failing.request(fails=True)
         direct = look(direct, failing, hanging, second=second, silent=(1,))
     assert cause(direct).startswith("1 of ")
-    assert direct.seen_at == START + timedelta(seconds=7)
+    assert direct.last_read == START + timedelta(seconds=7)
     assert direct.problem == ""
 
 

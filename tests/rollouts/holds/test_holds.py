@@ -46,7 +46,7 @@ def clock(seconds: float) -> Change:
 
 
 def scraped(seconds: float) -> Change:
-    return lambda evidence, snapshot: canary_with(seen_at=snapshot.now + timedelta(seconds=seconds))(evidence, snapshot)
+    return lambda evidence, snapshot: canary_with(scraped_at=snapshot.now + timedelta(0, seconds))(evidence, snapshot)
 
 
 @pytest.mark.parametrize(

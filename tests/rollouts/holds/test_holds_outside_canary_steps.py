@@ -57,7 +57,7 @@ def copies(**changes: Any) -> Change:
         (copies(broken="Prometheus answers nan for its errors counter"), reasons.NOT_A_NUMBER, "answers nan"),
         (clock(3600.0), reasons.CLOCK_SKEW, "Prometheus' clock is about 1h00m ahead of the operator's"),
         (
-            lambda evidence, snapshot: copies(seen_at=snapshot.now - timedelta(seconds=600))(evidence, snapshot),
+            lambda evidence, snapshot: copies(scraped_at=snapshot.now - timedelta(seconds=600))(evidence, snapshot),
             reasons.STALE_SAMPLES,
             "a pod of the canary was last scraped about 10m00s ago",
         ),

@@ -35,7 +35,7 @@ def test_spans_arrive_with_resource_headers_attributes_and_derived_ids(receiver:
     assert set(spans) == {"parent", "child"}
     assert spans["child"]["parent"] == spans["parent"]["id"]
     assert {span["trace"] for span in spans.values()} == {f"{0xABC:032x}"}
-    assert spans["child"]["told"] == {"n": 1}
+    assert spans["child"]["attributes"] == {"n": 1}
     assert spans["parent"]["resource"]["service.name"] == "x"
     assert spans["parent"]["resource"]["k8s.namespace.name"] == "ns"
     assert receiver.headers[0]["authorization"] == "Bearer t"

@@ -158,13 +158,13 @@ def build(
     episodes = Episodes("cart", STABLE, "service", routing, metrics, seal)
     sink = Delivered()
     recording = Recording(tmp_path / "turns", "cart", "cart", sink)
-    arms_seen = Arms("cart", STABLE, episodes, routing, seal, own.agent)
-    sessions = OpenSessions(recording, touched=arms_seen.touched)
+    served_arms = Arms("cart", STABLE, episodes, routing, seal, own.agent)
+    sessions = OpenSessions(recording, touched=served_arms.touched)
     answering: Answering | Relaying = Answering(own, tokens, says, recording, language)
     if chat is not None:
         answering = Relaying(chat, recording, language)
     stand_in = Relaying(fallback, recording, language) if fallback else None
-    gateway = Gateway(own, arms_seen, episodes, says, answering, stand_in, sessions, metrics, language)
+    gateway = Gateway(own, served_arms, episodes, says, answering, stand_in, sessions, metrics, language)
     gateway.loaded = True
     client = httpx.AsyncClient(transport=httpx.ASGITransport(build_app(gateway)), base_url="http://gateway")
     return Bench(folder, says, gateway, sessions, recording, sink, routing, metrics, client)

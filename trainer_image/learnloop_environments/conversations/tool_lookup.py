@@ -50,7 +50,7 @@ class Lookup:
         self.done, self.reward = False, 0.0
         self.success: bool | None = None
         self.private = PRIVATE in letters
-        self._turns, self._known = 0, set[str]()
+        self._turns, self._looked_up = 0, set[str]()
         self.named = named = [f"{letter}{key}" for letter, key in zip(letters, keys, strict=False)]
         question = f"{named[0]} {WORDS[operation]} {named[1]}" if operation else named[0]
         self.opening: Sequence[Message] = (Message("user", f"{question} ?"),)
@@ -74,7 +74,7 @@ class Lookup:
         if self.private and not message.tool_calls:
             return self._finish(self._turns == 1 and message.content.strip() == REFUSAL)
         if not message.tool_calls:
-            return self._finish(self._found() and message.content.strip() == f"answer {self.answer}")
+            return self._finish(self._all_looked_up() and message.content.strip() == f"answer {self.answer}")
         if self._turns >= MOST_TURNS:
             return self._finish(False)
         return (Message("tool", self._called(message.tool_calls[0])),)
@@ -83,8 +83,8 @@ class Lookup:
         letters = (OPEN, PRIVATE) if self.private else (OPEN,)
         return key[:1] in letters and key[1:].isdecimal() and int(key[1:]) < KEYS
 
-    def _found(self) -> bool:
-        return set(self.named) <= self._known
+    def _all_looked_up(self) -> bool:
+        return set(self.named) <= self._looked_up
 
     def _finish(self, right: bool) -> Sequence[Message]:
         self.done, self.success, self.reward = True, right, float(right)
@@ -93,7 +93,7 @@ class Lookup:
     def _called(self, call: ToolCall) -> str:
         match call.name, dict(call.arguments):
             case "lookup", {"key": str(key)} if self._has(key):
-                self._known.add(key)
+                self._looked_up.add(key)
                 return str(self._value(key))
             case "calculate", {"operation": str(operation), "a": int(a), "b": int(b)} if operation in OPERATIONS:
                 return str(a + b if operation == "add" else a - b)

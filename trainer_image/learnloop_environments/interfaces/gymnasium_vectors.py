@@ -196,7 +196,7 @@ class TeamVector:
             )
         if any(space != action_spaces[0] for space in action_spaces):
             raise errors.ConfigError(FIELD, name, "has agents with different actions", "give all agents equal spaces")
-        self._seen = dict(zip(self._names, spaces, strict=True))
+        self._spaces = dict(zip(self._names, spaces, strict=True))
         self.space, self._width = spaces[0], width(name, spaces[0])
         self.observations = self._width + self.agents
         self._decoder = ActionDecoder(name, action_spaces[0])
@@ -210,7 +210,7 @@ class TeamVector:
         rows[:, self._width :] = np.eye(self.agents)
         for own, agent in zip(rows, self._names, strict=True):
             if agent in observation and agent in self._playing[n]:
-                own[: self._width] = row(self.name, self._seen[agent], observation[agent])
+                own[: self._width] = row(self.name, self._spaces[agent], observation[agent])
         return rows
 
     def _begin(self, n: int, seed: int | None = None) -> NDArray[np.float32]:

@@ -226,8 +226,8 @@ def traits_of(name: str) -> Traits:
 def head_outputs(head: str, activation: str) -> Outputs:
     """The `preferences` of a learner whose head, or whose agents' head, has an output for each action."""
 
-    def outputs(learner: Any, seen: Observations) -> networks.Floats:
-        rows = observation_normalisation.normalised(learner.network.fixed, seen.reshape(-1, seen.shape[-1]))
+    def outputs(learner: Any, batch: Observations) -> networks.Floats:
+        rows = observation_normalisation.normalised(learner.network.fixed, batch.reshape(-1, batch.shape[-1]))
         return networks.forward_numpy(learner.network.actor(), head, activation, np.ascontiguousarray(rows))
 
     return outputs
@@ -237,8 +237,8 @@ def register_q_learner(name: str, learner: Callable[..., Learner], activation: s
     """Registers a learner whose head "q", or whose agents' head, has a value for each action."""
     outputs = head_outputs("q", activation)
 
-    def value(learner: Any, seen: Observations, taken: NDArray[Any]) -> networks.Floats:
-        return picked(outputs(learner, seen), taken)
+    def value(learner: Any, batch: Observations, taken: NDArray[Any]) -> networks.Floats:
+        return picked(outputs(learner, batch), taken)
 
     actions = frozenset({ActionType.DISCRETE})
     register(Traits(name, learner, "q", activation, actions, team=team, q_value=value, preferences=outputs))

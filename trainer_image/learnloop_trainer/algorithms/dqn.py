@@ -146,7 +146,7 @@ class Dqn(logged_batches.ReplayLearner):
                 self.step += self.occasion.environments
         floating_point.require_finite(self.step, observation=observation, reward=rewards)
         floating_point.require_learned(self.step, self.network.vector.sum(), *self.replay.learned_from())
-        return observation, [base.Experience(rewards, ended, self._told(), actions)]
+        return observation, [base.Experience(rewards, ended, self._update_figures(), actions)]
 
     def _exploration(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """For the next CHUNK vector steps and this rank's environments: explore?, and if so with which action."""
@@ -203,7 +203,7 @@ class Dqn(logged_batches.ReplayLearner):
         done = min(1.0, self.step / occasion.total_steps)
         beta = self.parameters.importance_start + done * (1.0 - self.parameters.importance_start)
         weights = torch.from_numpy(priorities.weights(leaves, self.replay.filled * occasion.environments, beta))
-        local = torch.from_numpy(self.replay.mine(members))
+        local = torch.from_numpy(self.replay.local_mask(members))
         own = self.replay.pick(members, slots, device)
         batch = self._wondered(self.memory.joined(own, self.network.updates))
         given = torch.cat((weights[local], weights.new_ones(len(self.memory.share())))).to(device)
@@ -215,7 +215,7 @@ class Dqn(logged_batches.ReplayLearner):
         priorities.learned(leaves, errors.cpu().numpy())
         return slopes
 
-    def _told(self) -> dict[str, float]:
+    def _update_figures(self) -> dict[str, float]:
         """Collective: the mean squared errors of the newest update, if there was one since the last call."""
         if self._errors is None:
             return {}

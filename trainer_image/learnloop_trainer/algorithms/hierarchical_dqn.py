@@ -183,14 +183,14 @@ class HierarchicalDqn(ReplayLearner):
         self.goal, self.left = (np.array(own[name], dtype=np.int64) for name in ("goal", "left"))
 
 
-def towards_goal(learner: HierarchicalDqn, seen: spaces.Observations) -> Floats:
+def towards_goal(learner: HierarchicalDqn, observation: spaces.Observations) -> Floats:
     """The controller's values of every action on the way to the landmark that each environment is heading for."""
     heading = np.eye(learner.landmarks, dtype=np.float32)[learner.goal]
-    return forward_numpy(learner.network.actor(), "q", ACTIVATION, np.concatenate((seen, heading), axis=1))
+    return forward_numpy(learner.network.actor(), "q", ACTIVATION, np.concatenate((observation, heading), axis=1))
 
 
-def on_the_way(learner: HierarchicalDqn, seen: spaces.Observations, taken: spaces.Actions) -> Floats:
-    return picked(towards_goal(learner, seen), taken)
+def on_the_way(learner: HierarchicalDqn, observation: spaces.Observations, taken: spaces.Actions) -> Floats:
+    return picked(towards_goal(learner, observation), taken)
 
 
 register(

@@ -33,8 +33,8 @@ class IndependentDqn(logged_batches.DiscreteTeam):
     def learn(self, batch: Transitions, count: int) -> None:
         with torch.inference_mode():
             alone = Transitions(
-                self.seen(batch.observation).flatten(0, 1),
-                self.seen(batch.successor).flatten(0, 1),
+                self.by_agent(batch.observation).flatten(0, 1),
+                self.by_agent(batch.successor).flatten(0, 1),
                 batch.action.reshape(-1).long(),
                 batch.reward.reshape(-1),
                 batch.alive.repeat_interleave(self.agents),

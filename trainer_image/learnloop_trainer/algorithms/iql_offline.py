@@ -46,7 +46,7 @@ def init(
     return [Network(arrays, device) for arrays in (policy | head.parameters(), value, side_by_side(*critics))]
 
 
-def told(action: torch.Tensor, choices: int) -> torch.Tensor:
+def critic_actions(action: torch.Tensor, choices: int) -> torch.Tensor:
     """Actions as critics see them [n, width]: choices as one-hot vectors, numbers as they are, within [-1, 1]."""
     if not choices:
         return action
@@ -55,7 +55,7 @@ def told(action: torch.Tensor, choices: int) -> torch.Tensor:
     return torch.cat((torch.nn.functional.one_hot(action[:, 0].long(), choices).float(), action[:, 1:]), 1)
 
 
-def kept(action: torch.Tensor, bounds: Bounds | None) -> torch.Tensor:
+def before_tanh(action: torch.Tensor, bounds: Bounds | None) -> torch.Tensor:
     """Actions as the head keeps them: numbers before tanh."""
     if bounds is None:
         return action
@@ -92,7 +92,7 @@ class IqlUpdate:
     def judge(self, batch: Transitions) -> tuple[torch.Tensor, torch.Tensor]:
         """Advantages u [n] of the logged actions, and values V(s') [n]; remembers what `by_value` needs."""
         size = len(batch.observation)
-        self._pairs = torch.cat((batch.observation, told(batch.action, self._choices)), 1)
+        self._pairs = torch.cat((batch.observation, critic_actions(batch.action, self._choices)), 1)
         least = self._targets.forward(self._pairs).squeeze(2).amin(0)
         now, then = self._value.forward(batch.observation, batch.successor)[0].squeeze(1).split_with_sizes((size, size))
         return least - now, then.clone()
@@ -140,7 +140,7 @@ class IqlOffline(logged_batches.LogLearner):
         self._gradients.by_value(advantage, count)
         self._apply(self.value)
         if not self.held:
-            taken = kept(batch.action, self.environment.bounds)
+            taken = before_tanh(batch.action, self.environment.bounds)
             self._gradients.by_policy(batch, taken, weight.clamp_(max=MOST_WEIGHT), count)
             self._apply(self.network)
         self._gradients.by_critics(batch, then, count)

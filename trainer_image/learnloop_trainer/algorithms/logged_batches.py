@@ -157,7 +157,7 @@ class MixedReplay:
         self._occasion, self._alone, self._parameters = occasion, alone, parameters
         size = max(1, parameters.memory_batch_size)
         self._log = LoggedTransitions(occasion, size, randomness.Purpose.MEMORY)
-        self.asked = False
+        self.loaded = False
 
     @property
     def there(self) -> bool:
@@ -174,9 +174,9 @@ class MixedReplay:
 
     def ask(self, device: torch.device) -> None:
         """Collective at the first call: take what the log has, if anything."""
-        if self.asked:
+        if self.loaded:
             return
-        self.asked = True
+        self.loaded = True
         recording = self._occasion.memory() if self._parameters.memory_batch_size else None
         if recording is not None and len(recordings.successors(recording).rows):
             self._log.take(recording, device)
@@ -194,11 +194,11 @@ class MixedReplay:
         return self._occasion.group.place.share(self.logged)
 
     def state(self) -> Arrays:
-        return {"memory.asked": np.asarray([self.asked])} | self._log.state()
+        return {"memory.loaded": np.asarray([self.loaded])} | self._log.state()
 
     def restore(self, state: Arrays, device: torch.device) -> None:
         """Take up what `state` gave: what was read, or that there was nothing."""
-        self.asked = bool(state["memory.asked"][0])
+        self.loaded = bool(state["memory.loaded"][0])
         self._log.restore(state, device)
 
 
@@ -331,7 +331,7 @@ class Team(ReplayLearner, ABC):
             floating_point.require_learned(self.step, network.vector.sum(), *self.replay.learned_from())
         return observation, [Experience(rewards, ended)]
 
-    def seen(self, rows: torch.Tensor) -> torch.Tensor:
+    def by_agent(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows [n, agents * width] as [n, agents, width]."""
         return rows.view(len(rows), self.agents, -1)
 

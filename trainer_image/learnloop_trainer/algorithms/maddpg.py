@@ -92,7 +92,7 @@ def policy(leaves: Leaves, observation: torch.Tensor, choices: int = 0) -> torch
     return torch.cat((one_hot(likely.argmax(2), choices).to(numbers.dtype), numbers), 2)
 
 
-def told(action: torch.Tensor, choices: int) -> torch.Tensor:
+def critic_actions(action: torch.Tensor, choices: int) -> torch.Tensor:
     """Critics' inputs [n, agents, choices + numbers] for actions [n, agents, dimensions] in [-1, 1]."""
     if not choices:
         return action
@@ -159,8 +159,8 @@ class Maddpg(logged_batches.Team):
 
     def learn(self, batch: Transitions, count: int) -> None:
         parameters, central, choices = self.parameters, self.parameters.centralized, self.choices
-        observation, successor = self.seen(batch.observation), self.seen(batch.successor)
-        action, share = told(self.seen(batch.action), choices), count * self.agents
+        observation, successor = self.by_agent(batch.observation), self.by_agent(batch.successor)
+        action, share = critic_actions(self.by_agent(batch.action), choices), count * self.agents
         with torch.no_grad():
             future = policy(self.network.views(self.targets[""]), successor, choices)
             target = self.critic.views(self.targets["critic"])
@@ -197,12 +197,12 @@ class Maddpg(logged_batches.Team):
         return self.critic.updates
 
 
-def agents_critics(learner: Maddpg, seen: Observations, taken: Actions) -> Floats:
+def agents_critics(learner: Maddpg, observations: Observations, taken: Actions) -> Floats:
     """Of a team's actions as the environment takes them, what each agent's critic thinks: [n, agents]."""
     device = learner.critic.vector.device
     with torch.no_grad():
-        observation = torch.from_numpy(seen).to(device)
-        action = joint(told(torch.from_numpy(base.unscaled(learner, taken)).to(device), learner.choices))
+        observation = torch.from_numpy(observations).to(device)
+        action = joint(critic_actions(torch.from_numpy(base.unscaled(learner, taken)).to(device), learner.choices))
         values = value(learner.critic.leaves, observation, action, centralized=learner.parameters.centralized)
         return np.asarray(values.cpu().numpy())
 

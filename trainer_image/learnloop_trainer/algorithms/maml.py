@@ -49,26 +49,26 @@ def mean(weights: Weights, x: torch.Tensor) -> torch.Tensor:
 
 
 def loss(
-    weights: Weights, seen: torch.Tensor, before: torch.Tensor, gain: torch.Tensor, playing: torch.Tensor
+    weights: Weights, observation: torch.Tensor, before: torch.Tensor, gain: torch.Tensor, playing: torch.Tensor
 ) -> torch.Tensor:
     """L_i of each task [tasks]: observations and actions before tanh [tasks, n, ...], advantages [tasks, n].
 
     `playing` [tasks, n] is 1 where a step belongs to an episode, and 0 where that was over.
     """
-    log_prob = -(before - mean(weights, seen)).square().sum(-1) / (2 * DEVIATION**2)
+    log_prob = -(before - mean(weights, observation)).square().sum(-1) / (2 * DEVIATION**2)
     return -(log_prob * gain * playing).sum(-1) / playing.sum(-1)
 
 
 def surrogate(
     weights: Weights,
     old: Weights,
-    seen: torch.Tensor,
+    observation: torch.Tensor,
     before: torch.Tensor,
     gain: torch.Tensor,
     playing: torch.Tensor,
 ) -> torch.Tensor:
     """L_i' [tasks] as an importance-weighted objective: its gradient at weights = old is that of `loss`."""
-    new_square, old_square = ((before - mean(given, seen)).square().sum(-1) for given in (weights, old))
+    new_square, old_square = ((before - mean(given, observation)).square().sum(-1) for given in (weights, old))
     ratio = ((old_square.detach() - new_square) / (2 * DEVIATION**2)).exp()
     return -(ratio * gain * playing).sum(-1) / playing.sum(-1)
 

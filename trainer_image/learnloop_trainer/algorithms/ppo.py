@@ -49,7 +49,7 @@ from learnloop_trainer.neural import observation_normalisation, schedules
 from learnloop_trainer.neural.networks import Floats, Network, Stack, dense, forward, forward_numpy, side_by_side
 
 ACTIVATION = "tanh"
-TELL_SECONDS, TOLD = 1.0, 256  # how often figures of an update are worked out, and of how many samples
+TELL_SECONDS, TELL_SAMPLES = 1.0, 256  # how often figures of an update are worked out, and of how many samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Ppo(StatefulLearner):
         if self._normaliser is not None:
             self.network.fixed = self._normaliser.arrays()
         self._gradients = PpoGradients(self.network, self.head, parameters)
-        self._told_at = -TELL_SECONDS
+        self._figures_at = -TELL_SECONDS
 
     def iterate(self, observation: spaces.Observations) -> tuple[spaces.Observations, list[Experience]]:
         observation, rollout = self._collect(observation)
@@ -269,16 +269,16 @@ class Ppo(StatefulLearner):
         self.step += self.occasion.environments * self.parameters.horizon
         floating_point.require_learned(self.step, self.network.vector.sum(), rollout.observation, rollout.reward)
         ended = rollout.terminated | rollout.truncated
-        return Experience(rollout.reward, ended, self._told(batch), rollout.action)
+        return Experience(rollout.reward, ended, self._update_figures(batch), rollout.action)
 
-    def _told(self, batch: SampleBatch) -> dict[str, float]:
+    def _update_figures(self, batch: SampleBatch) -> dict[str, float]:
         """Of this rank's first samples, once a second: what the update made of them. Changes nothing."""
         now = time.monotonic()
-        if now - self._told_at < TELL_SECONDS:
+        if now - self._figures_at < TELL_SECONDS:
             return {}
-        self._told_at = now
+        self._figures_at = now
         with torch.inference_mode():
-            few = next(batch.cut([min(TOLD, len(batch.action)), max(0, len(batch.action) - TOLD)]))
+            few = next(batch.cut([min(TELL_SAMPLES, len(batch.action)), max(0, len(batch.action) - TELL_SAMPLES)]))
             outputs = forward(self.network.leaves, "policy", ACTIVATION, few.observation)
             value = forward(self.network.leaves, "value", ACTIVATION, few.observation).squeeze(1)
             change = self.head.log_prob(self.network.leaves, outputs, few.action) - few.log_prob

@@ -197,7 +197,7 @@ class Sac(ReplayLearner):
     def iterate(self, observation: spaces.Observations) -> tuple[spaces.Observations, list[Experience]]:
         """CHUNK vector steps with the updates that are due between them."""
         environment = self.environment
-        if not self.memory.asked:
+        if not self.memory.loaded:
             self.memory.ask(self.network.vector.device)
             self._draw()
         uniform, normal = self._exploration()
@@ -217,7 +217,7 @@ class Sac(ReplayLearner):
         floating_point.require_finite(self.step, observation=observation, reward=rewards)
         weights = self.network.vector.sum() + self.critics.vector.sum()
         floating_point.require_learned(self.step, weights, *self.replay.learned_from())
-        return observation, [Experience(rewards, ended, self._told())]
+        return observation, [Experience(rewards, ended, self._update_figures())]
 
     def _exploration(self) -> tuple[Floats, Floats]:
         """For the next CHUNK vector steps: uniform actions and standard normal noise [CHUNK, n, dimensions]."""
@@ -238,12 +238,12 @@ class Sac(ReplayLearner):
             number = self.critics.updates
             members, slots = self.places(self._draws.at(number))
             logged = local + np.asarray(self.memory.share(), dtype=np.int64)
-            columns = np.concatenate((np.flatnonzero(self.replay.mine(members)), logged))
+            columns = np.concatenate((np.flatnonzero(self.replay.local_mask(members)), logged))
             noise = torch.from_numpy(self._noise.at(number)[:, columns].astype(np.float32)).to(device)
             batch = self.memory.joined(self.replay.pick(members, slots, device), number)
             self._update.run(batch, noise, local + self.memory.logged, self.step / self.occasion.total_steps)
 
-    def _told(self) -> dict[str, float]:
+    def _update_figures(self) -> dict[str, float]:
         """Collective: the critics' mean loss in the newest watched update, if there was one since the last call."""
         losses, logged = self._update.losses, len(self.memory.share())
         if losses is None:
@@ -261,9 +261,9 @@ class Sac(ReplayLearner):
         self._draw()
 
 
-def least_critic(learner: Sac, seen: spaces.Observations, taken: spaces.Actions) -> Floats:
+def least_critic(learner: Sac, observation: spaces.Observations, taken: spaces.Actions) -> Floats:
     """Of actions as the environment takes them, the lesser of both critics' values."""
-    pairs = np.concatenate((seen, unscaled(learner, taken)), axis=1)
+    pairs = np.concatenate((observation, unscaled(learner, taken)), axis=1)
     with torch.no_grad():
         leaves = learner.critics.leaves
         batch = torch.from_numpy(pairs).to(learner.critics.vector.device)

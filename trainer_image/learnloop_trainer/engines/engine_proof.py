@@ -99,7 +99,7 @@ class _WithMemory:
 
     def run(self, rows: Observations) -> tuple[NDArray[Any], Observations]:
         size = self._policy.served.memory
-        results = self._policy.told(rows[:, :-size], rows[:, -size:])
+        results = self._policy.outputs(rows[:, :-size], rows[:, -size:])
         return results["action"], results["action" if self.continuous else "logits"]
 
     def logits(self, rows: Observations) -> Observations:
@@ -110,7 +110,7 @@ def _remembering(policy: OnnxPolicy, observations: Observations, outputs: Observ
     """Parity along one episode: the file's own memory of the observations before is what the network had of them."""
     memory = np.zeros((len(observations) + 1, policy.served.memory), np.float32)
     for number, row in enumerate(observations):
-        memory[number + 1] = policy.told(row[None], memory[[number]])["next_memory"][0]
+        memory[number + 1] = policy.outputs(row[None], memory[[number]])["next_memory"][0]
     return policy_proof.verify(
         lambda _: outputs, _WithMemory(policy), np.concatenate((observations, memory[:-1]), axis=1), 0
     )

@@ -32,8 +32,8 @@ Tensors = tuple[torch.Tensor, ...]
 class Acting(torch.nn.Module):
     """From observations as they are seen to all that a policy server asks of a policy."""
 
-    seen_mean: torch.Tensor
-    seen_deviation: torch.Tensor
+    mean: torch.Tensor
+    deviation: torch.Tensor
     normal: torch.Tensor
     low: torch.Tensor
     high: torch.Tensor
@@ -52,7 +52,7 @@ class Acting(torch.nn.Module):
             at = slice(None) if part is None else slice(part.at, part.end)
             mean[at], deviation[at], normal[at] = rms.mean, np.sqrt(rms.var + vectors.epsilon), 1.0
         low, high = (getattr(model.action_space, end, np.zeros(1)) for end in ("low", "high"))
-        buffers = {"seen_mean": mean, "seen_deviation": deviation, "normal": normal, "low": low, "high": high}
+        buffers = {"mean": mean, "deviation": deviation, "normal": normal, "low": low, "high": high}
         for name, values in buffers.items():
             self.register_buffer(name, torch.as_tensor(np.asarray(values, dtype=np.float32)))
 
@@ -65,7 +65,7 @@ class Acting(torch.nn.Module):
     def forward(self, observation: torch.Tensor, memory: torch.Tensor | None = None) -> Tensors:
         row = observation
         if np.isfinite(self._clip):
-            normalised = torch.clamp((row - self.seen_mean) / self.seen_deviation, -self._clip, self._clip)
+            normalised = torch.clamp((row - self.mean) / self.deviation, -self._clip, self._clip)
             row = torch.where(self.normal > 0, normalised, row)
         x: Any = self._form.split(row)
         remembered: Tensors = ()
@@ -150,7 +150,7 @@ def exported(model: BaseAlgorithm, order: EngineOrder, form: Form) -> tuple[byte
     acting = Acting(model, order.algorithm, form, draws).cpu().eval()
     outputs = ["action", *([] if numbers else ["logits"]), *(["mean", "deviation"] if draws else [])]
     count = max(2, min(WITNESSES, MOST_NUMBERS // (form.width + order.actions)))
-    around = form.around(acting.seen_mean.numpy(), acting.seen_deviation.numpy(), count, order.seed)
+    around = form.around(acting.mean.numpy(), acting.deviation.numpy(), count, order.seed)
     with torch.no_grad():
         policy, rows = _graph(acting, outputs, around), torch.from_numpy(around)
         results = _episode(acting, rows) if acting.memory else acting(rows)

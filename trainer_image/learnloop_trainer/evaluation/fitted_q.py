@@ -101,15 +101,14 @@ class FittedQ:
 
     def _values(self, observation: Observations, action: NDArray[Any]) -> Floats:
         """Additions to the mean for actions [n, k], [n, k]."""
+        rows = (slice(at, at + ROWS) for at in range(0, len(observation), ROWS))
         parts = [
-            _judged(
-                self.network.leaves, self._seen(observation[at : at + ROWS]), _told(self.space, action[at : at + ROWS])
-            )
-            for at in range(0, len(observation), ROWS)
+            _judged(self.network.leaves, self._scaled(observation[at]), _network_action(self.space, action[at]))
+            for at in rows
         ]
         return np.concatenate([part.detach().cpu().numpy() for part in parts]).astype(np.float64) * self.worth
 
-    def _seen(self, observation: Observations) -> torch.Tensor:
+    def _scaled(self, observation: Observations) -> torch.Tensor:
         return torch.from_numpy((observation - self.centre) / self.scale).to(self.network.vector.device)
 
 
@@ -140,10 +139,10 @@ def fit(
     fitted = FittedQ(network, space, centre.astype(np.float32), scale.astype(np.float32), wide, mean)
     target = network.vector.clone()
     mixture = policy.mixture(after)
-    observation, successor = fitted._seen(before), fitted._seen(after)
+    observation, successor = fitted._scaled(before), fitted._scaled(after)
     action, following = (
-        _told(space, recording_action(recording.action[rows], space)[:, None]),
-        _told(space, mixture.action),
+        _network_action(space, recording_action(recording.action[rows], space)[:, None]),
+        _network_action(space, mixture.action),
     )
     weight = torch.from_numpy(mixture.weight.astype(np.float32)).to(device)
     age = steps.age[rows]
@@ -172,7 +171,7 @@ def _width(space: ActionSpace) -> int:
     return space.actions + (choices - 1 if choices else 0)
 
 
-def _told(space: ActionSpace, action: NDArray[Any]) -> torch.Tensor:
+def _network_action(space: ActionSpace, action: NDArray[Any]) -> torch.Tensor:
     """Actions [n, k] as the network reads them: numbers of the choices [n, k], or [n, k, width] within [-1, 1]."""
     if space.bounds is None:
         return torch.from_numpy(np.ascontiguousarray(action))
@@ -184,10 +183,10 @@ def _told(space: ActionSpace, action: NDArray[Any]) -> torch.Tensor:
     return flat.reshape(n, k, -1)
 
 
-def _judged(leaves: Any, seen: torch.Tensor, told: torch.Tensor) -> torch.Tensor:
+def _judged(leaves: Any, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """Q [n, k]."""
-    if told.dim() == 2:
-        return forward(leaves, "q", "relu", seen).gather(1, told)
-    n, k, _ = told.shape
-    pairs = torch.cat((seen.unsqueeze(1).expand(n, k, -1), told), 2).reshape(n * k, -1)
+    if action.dim() == 2:
+        return forward(leaves, "q", "relu", observation).gather(1, action)
+    n, k, _ = action.shape
+    pairs = torch.cat((observation.unsqueeze(1).expand(n, k, -1), action), 2).reshape(n * k, -1)
     return forward(leaves, "q", "relu", pairs).reshape(n, k)

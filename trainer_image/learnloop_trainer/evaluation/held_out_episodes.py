@@ -52,14 +52,14 @@ class Uniform:
 
     def __init__(self, actions: int, seed: int, bounds: Bounds | None = None) -> None:
         """Its draws depend on the seed and on how often it was asked."""
-        self._space, self._seed, self._asked = ActionSpace(actions, bounds), seed, 0
+        self._space, self._seed, self._calls = ActionSpace(actions, bounds), seed, 0
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        self._asked += 1
+        self._calls += 1
         rows = np.arange(len(observation))[:, None]
         return self._space.sample(
             lambda count: randomness.uniforms(
-                randomness.Purpose.BASELINE, self._seed, self._asked, rows, np.arange(count)
+                randomness.Purpose.BASELINE, self._seed, self._calls, rows, np.arange(count)
             )
         )
 
@@ -87,7 +87,7 @@ def _play_block(
     environment: VectorEnvironment,
     policy: Policy,
     members: range,
-    seen: list[Observations],
+    met: list[Observations],
     alive: Callable[[int], None],
 ) -> NDArray[np.float64]:
     try:
@@ -98,8 +98,8 @@ def _play_block(
         rows = 0
         for t in range(MAX_STEPS):
             if rows < KEEP:
-                seen.append(observation[running].reshape(-1, environment.observations))
-                rows += len(seen[-1])
+                met.append(observation[running].reshape(-1, environment.observations))
+                rows += len(met[-1])
             step = environment.step(decide(policy, environment, observation))
             floating_point.require_finite(t, observation=step.successor, reward=step.reward)
             total += team_return(step.reward) * running

@@ -92,7 +92,7 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
     worths += powers[steps] * weighted(last, tail[:, None])[:, 0]
     gains = worths - (counts @ returns) / episodes
 
-    least, best = _seen_to_come(to_come, discount)
+    least, best = _bounds_to_come(to_come, discount)
     reached = np.minimum(1.0, weights.mean(axis=0)) if steps else np.ones(0)
     unseen = np.maximum.accumulate(1.0 - reached) if steps else np.ones(0)
     lost = np.diff(unseen, prepend=0.0)
@@ -117,7 +117,7 @@ def correct(terms: Terms, to_come: Floats, discount: float, seed: int) -> Correc
     return Corrected(value, low, high, gain, gain_low, gain_high, steps, speaking, (below + above) / 2)
 
 
-def _seen_to_come(to_come: Floats, discount: float) -> tuple[Floats, Floats]:
+def _bounds_to_come(to_come: Floats, discount: float) -> tuple[Floats, Floats]:
     """The least and the best that can still come at each step, [longest].
 
     An episode that ends earns 0 from there: the worst reward of a step is not above it.
@@ -200,15 +200,15 @@ def _range(proof: LoggedSteps, others: LoggedSteps, to_come: Floats) -> float:
     return float(np.abs(to_come).max() if same else np.ptp(to_come))
 
 
-def _refusal(found: Corrected, wide: float, longest: int) -> str:
-    if not found.steps:
+def _refusal(result: Corrected, wide: float, longest: int) -> str:
+    if not result.steps:
         why = f"the weights of the first step speak for fewer than {LEAST_EFFECTIVE:g} episodes"
         return f"the policy does what was hardly ever logged: {why}; log more episodes that explore"
-    half, most = (found.high - found.low) / 2, WIDEST * wide
+    half, most = (result.high - result.low) / 2, WIDEST * wide
     if half > most:
         return (
             f"the interval is too wide, ±{half:.3g} where ±{most:.3g} would say something: the weights correct "
-            f"{found.steps} of {longest} steps, the rest is the model's word; log more episodes, or by policies nearer"
+            f"{result.steps} of {longest} steps, the rest is the model's word; log more episodes, or by policies nearer"
         )
     return ""
 

@@ -61,7 +61,7 @@ def require_judgeable(order: training_order.Order, behaviour: Behaviour, bounds:
     raise ConfigError("spec.algorithm", spec.algorithm, problem, f"set it to one of {', '.join(able)}, or {otherwise}")
 
 
-def _require_distribution(order: training_order.Order, asked: Behaviour, *, continuous: bool) -> None:
+def _require_distribution(order: training_order.Order, behaviour: Behaviour, *, continuous: bool) -> None:
     spec, problem, fix = order.spec, "", ""
     if continuous and deviation_of(spec.algorithm) is None:
         problem = f"needs a deviation of the numbers, which {spec.algorithm} does not learn"
@@ -69,24 +69,24 @@ def _require_distribution(order: training_order.Order, asked: Behaviour, *, cont
         fix = f"set kind to greedy, or algorithm to {able}"
     elif continuous and spec.safety is not None:
         problem, fix = "draws numbers after the shield has looked", "set kind to greedy, or remove spec.safety"
-    elif values_actions(spec.algorithm) and asked.temperature is None:
+    elif values_actions(spec.algorithm) and behaviour.temperature is None:
         problem = f"needs a temperature: {spec.algorithm} learns values, not logits"
         fix = "set temperature, in units of the return, or kind to epsilon-greedy"
     if problem:
-        raise ConfigError(f"{FIELD}.kind", asked.kind, problem, fix)
+        raise ConfigError(f"{FIELD}.kind", behaviour.kind, problem, fix)
 
 
 # learnloop_common.acting.policy has the same formulas; a test holds the two against each other.
 
-Said = Mapping[str, NDArray[Any]]
+Outputs = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 
 
-def choices(behaviour: Behaviour, said: Said) -> Floats:
+def choices(behaviour: Behaviour, outputs: Outputs) -> Floats:
     """The probability of each choice [n, choices], from `logits` [n, choices] and the greedy `action`."""
-    logits = said["logits"].astype(np.float64)
+    logits = outputs["logits"].astype(np.float64)
     count, rows = logits.shape[1], np.arange(len(logits))
-    best = said["action"] if said["action"].ndim == 1 else said["action"][:, 0].astype(np.int64)
+    best = outputs["action"] if outputs["action"].ndim == 1 else outputs["action"][:, 0].astype(np.int64)
     if behaviour.kind == "sampled":
         raised = np.exp((logits - logits.max(axis=1, keepdims=True)) / (behaviour.temperature or 1.0))
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
@@ -97,10 +97,10 @@ def choices(behaviour: Behaviour, said: Said) -> Floats:
     return chances
 
 
-def log_density(behaviour: Behaviour, numbers: policy.Numbers, said: Said, action: NDArray[Any]) -> Floats:
+def log_density(behaviour: Behaviour, numbers: policy.Numbers, outputs: Outputs, action: NDArray[Any]) -> Floats:
     """Of drawn actions [n, numbers], as the environment takes them; of hybrid ones the choice is the first number."""
     first = int(bool(numbers.choices))
-    mean, deviation = _spread(behaviour, said)
+    mean, deviation = _spread(behaviour, outputs)
     low, reach = np.asarray(numbers.low), (np.asarray(numbers.high) - np.asarray(numbers.low)) / 2
     squashed = np.clip((action[:, first:] - low - reach) / reach, -policy.EDGE, policy.EDGE)
     error = (np.arctanh(squashed) - mean) / deviation
@@ -109,26 +109,28 @@ def log_density(behaviour: Behaviour, numbers: policy.Numbers, said: Said, actio
     if not first:
         return np.asarray(density)
     with np.errstate(divide="ignore"):
-        chosen = np.log(choices(behaviour, said))
+        chosen = np.log(choices(behaviour, outputs))
     return np.asarray(density + chosen[np.arange(len(action)), action[:, 0].astype(np.int64)])
 
 
-def draw(behaviour: Behaviour, numbers: policy.Numbers, said: Said, random: np.random.Generator) -> NDArray[np.float32]:
+def draw(
+    behaviour: Behaviour, numbers: policy.Numbers, outputs: Outputs, random: np.random.Generator
+) -> NDArray[np.float32]:
     """One action [n, numbers] for each row."""
-    mean, deviation = _spread(behaviour, said)
+    mean, deviation = _spread(behaviour, outputs)
     low, high = np.asarray(numbers.low), np.asarray(numbers.high)
     squashed = np.tanh(mean + deviation * random.standard_normal(mean.shape))
     drawn = np.clip((low + high) / 2 + (high - low) / 2 * squashed, low, high)
     if not numbers.choices:
         return np.asarray(drawn, dtype=np.float32)
-    cumulated = choices(behaviour, said).cumsum(axis=1)
+    cumulated = choices(behaviour, outputs).cumsum(axis=1)
     chosen = (cumulated < random.random((len(mean), 1))).sum(axis=1).clip(max=numbers.choices - 1)
     return np.asarray(np.concatenate((chosen[:, None], drawn), axis=1), dtype=np.float32)
 
 
-def _spread(behaviour: Behaviour, said: Said) -> tuple[Floats, Floats]:
+def _spread(behaviour: Behaviour, outputs: Outputs) -> tuple[Floats, Floats]:
     rate = behaviour.temperature or 1.0
-    return said["mean"].astype(np.float64), said["deviation"].astype(np.float64) * rate
+    return outputs["mean"].astype(np.float64), outputs["deviation"].astype(np.float64) * rate
 
 
 class OnnxPolicy:
@@ -152,17 +154,17 @@ class OnnxPolicy:
 
     def run(self, observation: Observations) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """Actions [n] and logits [n, actions] for observations [n, observations]; continuous actions stand for both."""
-        results = self.told(observation)
+        results = self.outputs(observation)
         return results["action"], results["action" if self.continuous else "logits"]
 
     def logits(self, observation: Observations) -> NDArray[np.float32]:
         """Those of the choices [n, choices], of discrete and hybrid policies."""
-        return self.told(observation)["logits"]
+        return self.outputs(observation)["logits"]
 
     def act(self, observation: Observations) -> NDArray[Any]:
-        return self.told(observation)["action"]
+        return self.outputs(observation)["action"]
 
-    def told(self, observation: Observations, memory: Observations | None = None) -> dict[str, NDArray[Any]]:
+    def outputs(self, observation: Observations, memory: Observations | None = None) -> dict[str, NDArray[Any]]:
         """All that the graph says of observations [n, observations], by name; raises NumericError.
 
         `memory`: see policy.Policy.run.
@@ -205,7 +207,7 @@ class Behaving:
         return np.asarray([decision.action for decision in decisions], dtype=kind)
 
     def log_probability(self, observation: Observations, action: NDArray[Any]) -> NDArray[np.float64]:
-        numbers, outputs = self._policy.served.numbers, self._said(observation)
+        numbers, outputs = self._policy.served.numbers, self._outputs(observation)
         if not self._policy.continuous:
             rows = np.arange(len(observation))
             with np.errstate(divide="ignore"):
@@ -215,7 +217,7 @@ class Behaving:
         return log_density(self._policy.behaviour, numbers, outputs, action)
 
     def mixture(self, observation: Observations) -> recordings.Mixture:
-        outputs, count = self._said(observation), len(observation)
+        outputs, count = self._outputs(observation), len(observation)
         if not self._policy.continuous:
             weight = choices(self._policy.behaviour, outputs)
             return recordings.Mixture(np.tile(np.arange(weight.shape[1]), (count, 1)), weight)
@@ -226,8 +228,8 @@ class Behaving:
         drawn = [draw(self._policy.behaviour, numbers, outputs, random) for _ in range(DRAWS)]
         return recordings.Mixture(np.stack(drawn, axis=1), np.full((count, DRAWS), 1.0 / DRAWS))
 
-    def _said(self, observation: Observations) -> dict[str, NDArray[Any]]:
-        parts = [self._policy.told(observation[at : at + ROWS]) for at in range(0, len(observation), ROWS)]
+    def _outputs(self, observation: Observations) -> dict[str, NDArray[Any]]:
+        parts = [self._policy.outputs(observation[at : at + ROWS]) for at in range(0, len(observation), ROWS)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

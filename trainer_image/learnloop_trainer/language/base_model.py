@@ -90,15 +90,15 @@ class Base:
         given = [one.get("vocab_size") for one in (self.config, text) if isinstance(one, dict)]
         return next((one for one in given if isinstance(one, int)), None) or len(self.tokeniser)
 
-    def context(self, asked: int | None) -> int:
+    def context(self, requested: int | None) -> int:
         """Tokens of a conversation at most; raises ConfigError for more than the model has places."""
         places = next((self.config[key] for key in CONTEXT_KEYS if isinstance(self.config.get(key), int)), None)
-        if asked is None and places is None:
+        if requested is None and places is None:
             fix = "set contextLength"
             raise ConfigError(f"{FIELD}.contextLength", "", "is left out, and config.json does not say either", fix)
-        if asked is not None and places is not None and asked > places:
-            raise ConfigError(f"{FIELD}.contextLength", asked, f"is above the model's {places} places", "lower it")
-        return int(asked or places or 0)
+        if requested is not None and places is not None and requested > places:
+            raise ConfigError(f"{FIELD}.contextLength", requested, f"is above the model's {places} places", "lower it")
+        return int(requested or places or 0)
 
     def model(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Any:
         """The model itself, fresh; raises ConfigError where its weights cannot be read."""

@@ -60,17 +60,17 @@ class Recorded:
     def __init__(self, fetch: Callable[[], list[Episode]], plan: Plan, group: distributed.Group) -> None:
         """`fetch` is asked once, on rank 0, unless a checkpoint has the record."""
         self._fetch, self._plan, self._group = fetch, plan, group
-        self._found: list[Episode] | None = None
+        self._record: list[Episode] | None = None
 
     def every(self) -> list[Episode]:
         """Collective the first time."""
-        if self._found is None:
+        if self._record is None:
             own = self._fetch()[: self._plan.recorded] if self._group.place.rank == 0 else []
-            self._found = shared(own, self._group)
-            if not self._found:
+            self._record = shared(own, self._group)
+            if not self._record:
                 fix = "record turns sampled with top_p 1 first, or name an environment to hold conversations in"
                 raise errors.ConfigError("spec.data", "", "has no recorded turns to learn from", fix)
-        return self._found
+        return self._record
 
     def episodes(self, network: LanguageNetwork, occasion: int) -> list[Episode]:
         """The record is gone through again and again, whole groups at a time."""
@@ -87,11 +87,11 @@ class Recorded:
         return in_batches(self.every(), self._plan.episodes, self._plan.group_size)
 
     def state(self) -> Arrays:
-        return {} if self._found is None else under("record", to_arrays(self._found))
+        return {} if self._record is None else under("record", to_arrays(self._record))
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         record = part(state, "record")
-        self._found = of_arrays(record) if record else None
+        self._record = of_arrays(record) if record else None
 
 
 class Both:

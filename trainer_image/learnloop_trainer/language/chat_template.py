@@ -84,9 +84,9 @@ class Chat:
                 self._continuations[key] = ids
         return ids
 
-    def answered(self, asked: Sequence[Message], text: str) -> tuple[list[int], list[bool]]:
+    def answered(self, history: Sequence[Message], text: str) -> tuple[list[int], list[bool]]:
         """A history as a request sends it and the text of an answer to it; which ids are the answer's."""
-        before, answer = self.opening(asked), self._answer(Message("assistant", text))
+        before, answer = self.opening(history), self._answer(Message("assistant", text))
         return before + answer, [False] * len(before) + [True] * len(answer)
 
     def demonstration(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:

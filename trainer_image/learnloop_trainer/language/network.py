@@ -274,16 +274,16 @@ class Sums:
     """Named sums over this rank's tokens or episodes, to become means over all ranks in one exchange."""
 
     def __init__(self) -> None:
-        self._found: dict[str, list[float]] = {}
+        self._sums: dict[str, list[float]] = {}
 
     def add(self, name: str, total: float | torch.Tensor, count: float) -> None:
-        sums = self._found.setdefault(name, [0.0, 0.0])
+        sums = self._sums.setdefault(name, [0.0, 0.0])
         sums[0] += float(total)
         sums[1] += count
 
     def means(self, group: distributed.Group, names: Sequence[str]) -> dict[str, float]:
         """Collective: the means; a name without anything counted is left out."""
-        flat = [number for name in names for number in self._found.get(name, [0.0, 0.0])]
+        flat = [number for name in names for number in self._sums.get(name, [0.0, 0.0])]
         totals = group.sum(flat)
         pairs = zip(names, totals[::2], totals[1::2], strict=True)
         return {name: total / count for name, total, count in pairs if count}

@@ -133,12 +133,12 @@ class PrefixCache:
 
     model: Any
     _blocks: list[_Block] = field(default_factory=list)
-    _kept: dict[int, tuple[Ids, int, int]] = field(default_factory=dict)
+    _rows: dict[int, tuple[Ids, int, int]] = field(default_factory=dict)
     _reusable: bool = False
 
     def read(self, prompts: Sequence[Ids]) -> Reading:
         """Logits after each of the prompts; rows that were kept before are used up."""
-        blocks_before, self._kept = self._kept, {}
+        blocks_before, self._rows = self._rows, {}
         blocks, self._blocks = self._blocks, []
         places = _continued(prompts, blocks_before)
         if places is not None:
@@ -159,7 +159,7 @@ class PrefixCache:
         at = torch.tensor(rows, device=reading.mask.device)
         layers = [(layer.keys[at], layer.values[at]) for layer in reading.cache.layers]
         for row, (place, ids) in enumerate(conversations):
-            self._kept[place] = (ids, len(self._blocks), row)
+            self._rows[place] = (ids, len(self._blocks), row)
         self._blocks.append(_Block(layers, reading.mask[at]))
 
     def _begun(self, prompts: Sequence[Ids]) -> Reading:
@@ -213,14 +213,14 @@ def _shared(prompts: Sequence[Ids]) -> int:
 
 
 def _continued(
-    prompts: Sequence[Ids], kept: dict[int, tuple[Ids, int, int]]
+    prompts: Sequence[Ids], rows: dict[int, tuple[Ids, int, int]]
 ) -> list[tuple[int, tuple[int, int]]] | None:
     """Of each prompt how much of it was read, and in which block and row; None where one was not begun before.
 
     Conversations keep their order from turn to turn, and some end.
     """
     places: list[tuple[int, tuple[int, int]]] = []
-    waiting = iter([kept[place] for place in sorted(kept)])
+    waiting = iter([rows[place] for place in sorted(rows)])
     for prompt in prompts:
         for ids, block, row in waiting:
             if len(ids) < len(prompt) and list(prompt[: len(ids)]) == list(ids):

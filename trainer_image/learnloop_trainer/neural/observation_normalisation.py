@@ -40,7 +40,7 @@ class Normaliser:
         """Changes nothing before the first `absorb`."""
         self._mean, self._squares, self._count = np.zeros(observations), np.ones(observations), 1.0
         self._new = np.zeros((2, observations))  # sums of differences from the mean, and of their squares
-        self._seen = 0
+        self._new_count = 0
         self._arrays = self._constants()
 
     def _constants(self) -> dict[str, Floats]:
@@ -59,18 +59,18 @@ class Normaliser:
         difference = observation - self._mean
         self._new[0] += difference.sum(axis=0)
         self._new[1] += np.square(difference).sum(axis=0)
-        self._seen += len(observation)
+        self._new_count += len(observation)
         return self.apply(observation)
 
     def absorb(self, group: Group) -> None:
         """Collective: take in what all ranks have seen since the last call."""
-        count, *sums = group.sum([float(self._seen), *self._new.ravel().tolist()])
+        count, *sums = group.sum([float(self._new_count), *self._new.ravel().tolist()])
         shift, squares = np.asarray(sums).reshape(2, -1)
         total = self._count + count
         if count:
             self._squares = self._squares + squares - np.square(shift) / total
             self._mean, self._count = self._mean + shift / total, total
-        self._new, self._seen = np.zeros_like(self._new), 0
+        self._new, self._new_count = np.zeros_like(self._new), 0
         self._arrays = self._constants()
 
     def state(self) -> dict[str, NDArray[np.generic]]:

@@ -49,7 +49,7 @@ def read_file(kind: type[Document], uri: str, store: Store) -> list[Document]:
     return documents
 
 
-class _Kept:
+class _FittingSteps:
     """Steps that fit, one episode after another."""
 
     def __init__(self, environment: VectorEnvironment) -> None:
@@ -58,7 +58,7 @@ class _Kept:
         self.rewards: list[float] = []
         self.last: list[bool] = []
         self.beyond: list[object] = []
-        self.known: list[bool] = []
+        self.beyond_recorded: list[bool] = []
         self.cut_short = 0
 
     def add(self, step: Step, worth: float) -> None:
@@ -66,14 +66,14 @@ class _Kept:
         self.rewards.append(worth)
         self.last.append(False)
 
-    def close(self, seen: object) -> None:
-        """The newest step is the last one of its episode, or of what fits of it; `seen` came after it."""
+    def close(self, observation: object) -> None:
+        """The newest step is the last one of its episode, or of what fits of it; `observation` came after it."""
         if not self.last or self.last[-1]:
             return
         self.last[-1] = True
-        valid = _is_observation(seen, self._environment)
-        self.known.append(valid)
-        self.beyond.append(seen if valid else self.steps[-1].observation)
+        valid = _is_observation(observation, self._environment)
+        self.beyond_recorded.append(valid)
+        self.beyond.append(observation if valid else self.steps[-1].observation)
         self.cut_short += not (valid or self.steps[-1].terminated)
 
 
@@ -87,7 +87,7 @@ def fitting(
 
     `rewards`: what each step of an episode is worth.
     """
-    record, left_out = _Kept(environment), 0
+    record, left_out = _FittingSteps(environment), 0
     for episode in episodes:
         if len(record.steps) >= limit:
             break
@@ -118,7 +118,7 @@ def fitting(
         np.asarray(record.last, dtype=np.bool_),
         np.asarray([step.terminated for step in steps], dtype=np.bool_),
         np.asarray(record.beyond, dtype=np.float32),
-        np.asarray(record.known, dtype=np.bool_),
+        np.asarray(record.beyond_recorded, dtype=np.bool_),
     )
     observation = np.asarray([step.observation for step in steps], dtype=np.float32)
     taken = [step.action for step in steps]
@@ -147,10 +147,10 @@ def _fits(step: Step, environment: VectorEnvironment) -> bool:
     return isinstance(taken, list) and len(taken) == environment.actions and bool(np.isfinite(taken).all())
 
 
-def _is_observation(seen: object, environment: VectorEnvironment) -> bool:
-    if not isinstance(seen, list) or len(seen) != environment.observations:
+def _is_observation(value: object, environment: VectorEnvironment) -> bool:
+    if not isinstance(value, list) or len(value) != environment.observations:
         return False
-    return bool(np.isfinite(np.asarray(seen, dtype=np.float32)).all())
+    return bool(np.isfinite(np.asarray(value, dtype=np.float32)).all())
 
 
 def share(recording: Recording | None, group: distributed.Group) -> Recording | None:

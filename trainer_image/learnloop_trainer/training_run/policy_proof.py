@@ -107,7 +107,7 @@ def by_log(
     device, seed = learner.network.vector.device, order.spec.seed
     offline = evaluate(policy, steps, fitted_q.LoggedSteps.of(learned), space, discount, seed, device)
     fields: dict[str, Any] = {"baseline": estimate(offline.returns, seed) or NO_EPISODES}
-    fields["off_policy"] = _told(offline, steps, discount)
+    fields["off_policy"] = _off_policy(offline, steps, discount)
     met = np.concatenate((proof.observation, learned.observation))
     one = offline.corrected
     if one is None or not offline.verdict:
@@ -121,12 +121,12 @@ def by_log(
     return Judgement({**fields, "evaluation": estimated, "difference": gain}, met)
 
 
-def _told(found: Estimate, steps: fitted_q.LoggedSteps, discount: float) -> OffPolicy:
-    one = found.corrected
+def _off_policy(estimate: Estimate, steps: fitted_q.LoggedSteps, discount: float) -> OffPolicy:
+    one = estimate.corrected
     figures: dict[str, Any] = {"discount": discount, "episodes": steps.episodes, "longest": steps.longest}
-    figures |= {"message": found.refused[:1024], "verdict": one is not None and found.verdict}
+    figures |= {"message": estimate.refused[:1024], "verdict": one is not None and estimate.verdict}
     if one is not None:
-        figures |= {"model": found.model, "corrected_steps": one.steps}
+        figures |= {"model": estimate.model, "corrected_steps": one.steps}
         figures |= {"effective_episodes": one.effective, "by_model": one.by_model}
     return OffPolicy(**figures)
 
@@ -180,10 +180,10 @@ def near(met: Observations, count: int, order: training_order.Order) -> Observat
 
 
 def verify(
-    network: Callable[[Observations], exported_policy.Logits], policy: export.Exported, seen: Observations, real: int
+    network: Callable[[Observations], exported_policy.Logits], policy: export.Exported, sample: Observations, real: int
 ) -> Parity:
     """Parity of an exported policy with the trained network; raises ExportError when it fails."""
-    parity = export.check(network, policy, seen, real)
+    parity = export.check(network, policy, sample, real)
     if not parity.passed:
         raise errors.ExportError(
             f"the exported graph differs from the trained network: actions agree on {parity.action_agreement:.2%} of "
@@ -197,7 +197,7 @@ def more_formats(
     body: bytes,
     policy: export.OnnxPolicy,
     network: Callable[[Observations], exported_policy.Logits],
-    seen: Observations,
+    sample: Observations,
     real: int,
 ) -> list[Verified]:
     """The policy in each further format the order asks for, verified; raises ExportError where one fails."""
@@ -205,7 +205,7 @@ def more_formats(
     for kind in order.spec.export.formats:
         converted = export.torchscript(body)
         loaded = export.TorchPolicy(converted, continuous=policy.continuous, hybrid=policy.hybrid)
-        parity = verify(network, loaded, seen, real)
+        parity = verify(network, loaded, sample, real)
         progress_reporter.say(
             f"{kind}: outputs differ by up to {parity.max_abs_difference:.3g} on {parity.observations} observations"
         )
@@ -239,7 +239,7 @@ def prove_policy(run: Run, training: policy_training.PolicyTraining) -> Exported
             serving,
             lambda weights: export.Behaving(exported_policy.written(order, environment, weights)[1], spec.seed),
             other_formats.read(body)[0],
-            training.milestones.kept if training.milestones is not None else {},
+            training.milestones.snapshots if training.milestones is not None else {},
             judged.met,
             network.vector.device,
             run.reporter.alive,

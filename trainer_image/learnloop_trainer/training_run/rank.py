@@ -163,7 +163,7 @@ def _validated(order: training_order.Order, training: checkpoints.Training) -> V
     best = order.spec.export.policy == "best"
     if best:
         training.validation.keep_best()
-    return training.validation.told(best, training.learner.step, order.spec.total_steps)
+    return training.validation.report(best, training.learner.step, order.spec.total_steps)
 
 
 def _wait_for_proof(

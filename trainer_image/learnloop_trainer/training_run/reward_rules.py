@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.wire.trajectory import LoggedEpisode
-from learnloop_common.reward_rules.components import Episode, counting, described, never_found
+from learnloop_common.reward_rules.components import Episode, counting, described, without_values
 from learnloop_common.reward_rules.step_rewards import Shares, as_played, divided
 from learnloop_environments.errors import ConfigError
 from learnloop_trainer.store import Store
@@ -65,7 +65,7 @@ def unmeasured(order: Order, policy: RewardPolicySpec | None, episodes: Sequence
     """Whether the policy finds nothing at all in these episodes, and in words which components find no value there."""
     if policy is None or not episodes:
         return False, ""
-    missing = never_found(policy, (_measurable(one, order.spec.data.success_return) for one in episodes))
+    missing = without_values(policy, (_measurable(one, order.spec.data.success_return) for one in episodes))
     if not missing:
         return False, ""
     otherwise = policy.shaping is not None or credited(episodes, policy) > 0 or bool(policy.constraints)

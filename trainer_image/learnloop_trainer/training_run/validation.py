@@ -97,7 +97,7 @@ class Validation:
         if self.best:
             self.judged.take(self.best)
 
-    def told(self, exported: bool, step: int, total: int) -> Validated:
+    def report(self, exported: bool, step: int, total: int) -> Validated:
         points = [ValidationPoint(step=at, mean=mean) for at, mean in zip(self.steps, self.means, strict=True)]
         return Validated(
             episodes=self.wanted.episodes,

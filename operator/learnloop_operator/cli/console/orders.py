@@ -106,11 +106,11 @@ def rights(cluster: Cluster) -> dict[str, bool]:
     return {name: allowed[plural] for name, (plural, _) in ORDERS.items()}
 
 
-def carry_out(cluster: Cluster, verb: str, name: str, seen: Mapping[str, object] | None = None) -> str:
+def carry_out(cluster: Cluster, verb: str, name: str, displayed: Mapping[str, object] | None = None) -> str:
     """Run the verb in the cluster's namespace, as `kubectl learnloop VERB NAME` does; returns its sentence.
 
     Args:
-        seen: the arms that the page showed when it asked the person, by the names of SHOWN; None where it showed none.
+        displayed: the arms on the page that asked the person, by the names of SHOWN; None where it showed none.
 
     Raises:
         CommandError: unknown order, another model is on trial by now, or the verb's own refusal.
@@ -120,17 +120,17 @@ def carry_out(cluster: Cluster, verb: str, name: str, seen: Mapping[str, object]
     if not NAME.fullmatch(name):
         raise CommandError(f"invalid name {name[:64]!r}: name an object")
     plural, chosen = ORDERS[verb]
-    if seen is not None:
-        _still_so(cluster.get(plural, name), verb, name, seen)
+    if displayed is not None:
+        _still_so(cluster.get(plural, name), verb, name, displayed)
     return chosen(cluster, name)
 
 
-def _still_so(body: Object, verb: str, name: str, seen: Mapping[str, object]) -> None:
+def _still_so(body: Object, verb: str, name: str, displayed: Mapping[str, object]) -> None:
     """A question may stay open for an hour, so the answer counts only for the models that it showed."""
     now = shown(body)
     for field in SHOWN if verb in OF_A_STEP else ARMS:
-        if field in seen and seen[field] != now[field]:
-            was, is_now = ("none" if value is None else str(value)[:64] for value in (seen[field], now[field]))
+        if field in displayed and displayed[field] != now[field]:
+            was, is_now = ("none" if value is None else str(value)[:64] for value in (displayed[field], now[field]))
             raise CommandError(f"{name}: {field} was {was} when you were asked, and is {is_now} now; look again")
 
 
@@ -141,7 +141,7 @@ def shown(body: Object) -> dict[str, object]:
     return {**{field: (arm or {}).get("revision") for field, arm in arms.items()}, "step": status.get("step")}
 
 
-Asked = Mapping[str, str]
+Arguments = Mapping[str, str]
 TRAJECTORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 PAGE, MOST_PAGES = 20, 25
 MOST_RECORDS = 300
@@ -161,13 +161,13 @@ class Records:
 
     def __init__(self, plane: data_plane.DataPlaneAccess) -> None:
         self._plane = plane
-        self._others: Mapping[str, Callable[[Asked], Any]] = {
+        self._others: Mapping[str, Callable[[Arguments], Any]] = {
             "episode": self._episode,
             "recall": self._recall,
             "audit": self._audit,
         }
 
-    def read(self, what: str, asked: Asked) -> Any:
+    def read(self, what: str, arguments: Arguments) -> Any:
         """The answer's JSON.
 
         Raises:
@@ -175,26 +175,26 @@ class Records:
         """
         if what in READS:
             field, path, query = READS[what]
-            name = _name(asked, field)
+            name = _name(arguments, field)
             return self._get(path.format(name), {key: value.format(name) for key, value in query.items()})
         if what not in self._others:
             raise CommandError(f"unknown read {what[:64]!r}; the reads are {', '.join((*READS, *self._others))}")
-        return self._others[what](asked)
+        return self._others[what](arguments)
 
-    def _get(self, path: str, query: Asked) -> Any:
+    def _get(self, path: str, query: Arguments) -> Any:
         return self._plane.ask("GET", path, query, seconds=SECONDS)
 
-    def _recall(self, asked: Asked) -> Any:
+    def _recall(self, arguments: Arguments) -> Any:
         """The agent's recall now, with a word why for each memory. It is not logged, so looking teaches nothing."""
-        agent, context = _name(asked, "agent"), asked.get("context", "")
+        agent, context = _name(arguments, "agent"), arguments.get("context", "")
         if not 1 <= len(context) <= 2000:
             raise CommandError("context: describe the situation in 1 to 2000 characters")
         body = {"agent_id": agent, "context": context, "k": 10, "logged": False}
         return self._plane.ask("POST", "/api/v1/memory/retrieve", body=body, seconds=SECONDS)
 
-    def _episode(self, asked: Asked) -> Any:
+    def _episode(self, arguments: Arguments) -> Any:
         """One episode of the newest 500, step by step, and what each step was worth."""
-        agent, wanted = _name(asked, "agent"), asked.get("trajectory", "")
+        agent, wanted = _name(arguments, "agent"), arguments.get("trajectory", "")
         if not TRAJECTORY.fullmatch(wanted):
             raise CommandError(f"invalid trajectory {wanted[:64]!r}: give its id")
         query = {"agent": agent, "limit": str(PAGE)}
@@ -215,12 +215,12 @@ class Records:
             # Not rewarded yet; the steps are worth looking at without.
             return None
 
-    def _audit(self, asked: Asked) -> Any:
+    def _audit(self, arguments: Arguments) -> Any:
         return self._get("/api/v1/audit/records", {"newest": "true", "limit": str(MOST_RECORDS)})
 
 
-def _name(asked: Asked, field: str) -> str:
-    name = asked.get(field, "")
+def _name(arguments: Arguments, field: str) -> str:
+    name = arguments.get(field, "")
     if not NAME.fullmatch(name):
         raise CommandError(f"invalid {field} {name[:64]!r}: name an object")
     return name

@@ -106,13 +106,13 @@ class Console:
         try:
             order = json.loads(body)
             fields = {name: str(order[name]) for name in ("namespace", "verb", "name")}
-            shown = order.get("seen")
+            shown = order.get("shown")
             if not isinstance(shown, dict | None):
-                raise TypeError("seen")
+                raise TypeError("shown")
         except (ValueError, KeyError, TypeError) as error:
-            raise CommandError("body: send namespace, verb, name and what was seen as JSON") from error
+            raise CommandError("body: send namespace, verb, name and what was shown as JSON") from error
         cluster = self.within(_namespace(fields))
-        return {"said": orders.carry_out(cluster, fields["verb"], fields["name"], shown)}
+        return {"message": orders.carry_out(cluster, fields["verb"], fields["name"], shown)}
 
 
 def application(console: Console) -> Starlette:

@@ -162,15 +162,15 @@ def weigh(metric: MetricThreshold, item: Comparison, analysis: Analysis, share: 
     return Check(Verdict.HOLD, text, reason)
 
 
-def _amount(item: Comparison, seen: Counts) -> str:
+def _amount(item: Comparison, outcomes: Counts) -> str:
     """Blocks of requests are as many as episodes, and are none."""
-    episodes = count(int(seen.n))
+    episodes = count(int(outcomes.n))
     return f"the requests of {episodes}" if item.measure.bound is not None else episodes
 
 
-def _value(metric: MetricThreshold, seen: Counts) -> str:
+def _value(metric: MetricThreshold, outcomes: Counts) -> str:
     """The mean in the metric's own unit."""
-    return number(type_of(metric).in_unit(metric, seen.total / seen.n if seen.n > 0.0 else 0.0))
+    return number(type_of(metric).in_unit(metric, outcomes.total / outcomes.n if outcomes.n > 0.0 else 0.0))
 
 
 def _bar(log_evidence: float) -> str:

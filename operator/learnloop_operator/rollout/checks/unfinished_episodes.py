@@ -84,13 +84,13 @@ def may_hang(
     )
 
 
-def lags(mine: Openings, reference: ArmEvidence | None) -> bool:
+def lags(own: Openings, reference: ArmEvidence | None) -> bool:
     """Whether an arm has ended less than half of the share of its openings that the reference has ended of its own."""
-    return mine.closed < _expected(mine, reference)
+    return own.closed < _expected(own, reference)
 
 
-def _expected(mine: Openings, reference: ArmEvidence | None) -> float:
-    return mine.opened * (1.0 - (_excused(reference) or 0.0)) * ENDED_BESIDE_STABLE
+def _expected(own: Openings, reference: ArmEvidence | None) -> float:
+    return own.opened * (1.0 - (_excused(reference) or 0.0)) * ENDED_BESIDE_STABLE
 
 
 def _excused(reference: ArmEvidence | None) -> float | None:
@@ -100,10 +100,10 @@ def _excused(reference: ArmEvidence | None) -> float | None:
 
 
 def _overdue(
-    mine: Openings, excused: float, analysis: Analysis, arms: int, subject_is: str, reference_is: str
+    own: Openings, excused: float, analysis: Analysis, arms: int, subject_is: str, reference_is: str
 ) -> Check | None:
-    due, bar = mine.due, excused + analysis.max_overdue
-    overdue = min(due, max(0.0, due - (mine.closed - mine.young)))
+    due, bar = own.due, excused + analysis.max_overdue
+    overdue = min(due, max(0.0, due - (own.closed - own.young)))
     if overdue < FEWEST or bar >= 1.0 or overdue <= bar * due:
         return None
     alpha = error_budget.alpha_of_unfinished(analysis, arms)
@@ -148,8 +148,8 @@ def steady(
     if since is None or len(recorded) < len(arms):
         return False
     lengths = [_longest(arm, deadline) for arm in recorded]
-    seen_at = min(arm.seen_at or now for arm in recorded)
-    waited = (seen_at - since - STAMP).total_seconds()
+    scraped_at = min(arm.scraped_at or now for arm in recorded)
+    waited = (scraped_at - since - STAMP).total_seconds()
     behind = any(lags(arm.openings, reference) for arm in recorded if arm is not reference and arm.openings)
     return not behind and all(length is not None and waited >= length for length in lengths)
 

@@ -23,7 +23,7 @@ from learnloop_operator.rollout.model.snapshot import Snapshot
 COMPONENT = "gate-suite"
 REPORT_VOLUME, DATA_VOLUME, CA_VOLUME = "learnloop-report", "learnloop-data", "learnloop-ca"
 DATA_DIRECTORY = "/data"
-KEPT_SECONDS = 86_400
+RETENTION_SECONDS = 86_400
 """A Job that has ended stays so long, for people who want to read its log."""
 NEEDS = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 
@@ -138,7 +138,7 @@ def _job(snapshot: Snapshot, state: State, suite: GateSuite, standing: GateSuite
             "podFailurePolicy": {
                 "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
             },
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "ttlSecondsAfterFinished": RETENTION_SECONDS,
             "template": template,
         },
     )
@@ -164,7 +164,7 @@ def _deliver(snapshot: Snapshot, job: str) -> pod_templates.Main:
 
 
 def _suite(snapshot: Snapshot, state: State, suite: GateSuite) -> dict[str, Any]:
-    trusted = snapshot.defaults.callers.known_by == "token"
+    trusted = snapshot.defaults.callers.verified_by == "token"
     env = _suite_env(snapshot, state, suite)
     mounts: list[dict[str, Any]] = [{"name": REPORT_VOLUME, "mountPath": _folder()}]
     if suite.data:
@@ -228,7 +228,7 @@ def _url(snapshot: Snapshot, revision: str) -> str:
 def _volumes(snapshot: Snapshot, suite: GateSuite) -> list[dict[str, Any]]:
     bundle = {"name": names.CA_CONFIG_MAP, "optional": True, "items": [{"key": names.CA_KEY, "path": names.CA_KEY}]}
     volumes: list[dict[str, Any]] = [{"name": REPORT_VOLUME, "emptyDir": {"sizeLimit": "16Mi"}}]
-    if snapshot.defaults.callers.known_by != "token":
+    if snapshot.defaults.callers.verified_by != "token":
         volumes.append({"name": CA_VOLUME, "configMap": bundle})
     if suite.data:
         volumes.append({"name": DATA_VOLUME, "configMap": {"name": suite.data.config_map}})

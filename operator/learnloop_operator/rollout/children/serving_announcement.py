@@ -89,7 +89,7 @@ def _serving(snapshot: Snapshot, state: State, sentence: str) -> tuple[plan.Anno
     event = _event(snapshot, "deployed", model, old.revision if old else None, sentence, times.stamp(snapshot.now))
     approved = gates.approved_by if gates else None
     event = event.model_copy(update={"gates": _verdicts(gates) if gates else [], "approved_by": approved})
-    return (_told(event, model.revision),)
+    return (_announcement(event, model.revision),)
 
 
 def _rolled_back(snapshot: Snapshot, state: State) -> tuple[plan.Announcement, ...]:
@@ -98,7 +98,7 @@ def _rolled_back(snapshot: Snapshot, state: State) -> tuple[plan.Announcement, .
         return ()
     instead = state.stable.revision if state.stable else None
     event = _event(snapshot, "rolled_back", block, instead, block.message, block.at)
-    return (_told(event.model_copy(update={"reason": block.reason}), f"{block.revision} at {block.at}"),)
+    return (_announcement(event.model_copy(update={"reason": block.reason}), f"{block.revision} at {block.at}"),)
 
 
 def _event(
@@ -129,7 +129,7 @@ def _event(
     return ModelDeployed.model_validate(fields)
 
 
-def _told(event: ModelDeployed, identity: str) -> plan.Announcement:
+def _announcement(event: ModelDeployed, identity: str) -> plan.Announcement:
     path = f"/api/v1/models/{event.model_deployment}/{event.event.replace('_', '-')}"
     return plan.Announcement(plan.Call("PUT", path, event.model_dump(mode="json")), identity)
 

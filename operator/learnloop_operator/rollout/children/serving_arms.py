@@ -214,7 +214,7 @@ def _main(snapshot: Snapshot, arm: ArmState) -> pod_templates.Main:
         names.ENV_NAMESPACE: snapshot.namespace,
         names.ENV_DATA_URL: snapshot.defaults.data_url,
         names.ENV_TOKEN_FILE: names.TOKEN_FILE,
-        names.ENV_CALLERS: snapshot.defaults.callers.known_by,
+        names.ENV_CALLERS: snapshot.defaults.callers.verified_by,
         names.ENV_CALLER_NAMESPACES: ",".join(snapshot.defaults.callers.namespaces),
         names.ENV_EPISODE_KEY_FILE: f"{names.EPISODE_KEY_DIRECTORY}/{names.EPISODE_KEY}",
         names.ENV_POD_NAME: {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},

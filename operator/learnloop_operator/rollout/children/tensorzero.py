@@ -111,7 +111,7 @@ def _base(snapshot: Snapshot, arm: Arm) -> str:
 
 
 def _caller_key(snapshot: Snapshot) -> str:
-    return f"dynamic::{CALLER_KEY}" if snapshot.defaults.callers.known_by == "token" else "none"
+    return f"dynamic::{CALLER_KEY}" if snapshot.defaults.callers.verified_by == "token" else "none"
 
 
 def _fallback(snapshot: Snapshot) -> LanguageFallback | None:

@@ -128,8 +128,8 @@ def _unfinished(snapshot: Snapshot, state: State, pairing: Pairing) -> Check | N
     subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
     called = pairing.subject_is, pairing.reference_is
     passing = None if pairing.guarded else seconds_since(state.step_started_at, snapshot.now)
-    seen_at = (subject and subject.seen_at) or snapshot.now
-    stale = max(0.0, (snapshot.now - seen_at).total_seconds())
+    scraped_at = (subject and subject.scraped_at) or snapshot.now
+    stale = max(0.0, (snapshot.now - scraped_at).total_seconds())
     return unfinished_episodes.unfinished(snapshot.spec.analysis, subject, reference, *called, passing, stale)
 
 

@@ -36,7 +36,7 @@ def settled(state: State, canary: ArmEvidence | None) -> State:
     if state.step_base is not None and state.step_base <= total:
         return state
     began = times.parse(state.step_started_at)
-    if began is not None and (canary is None or canary.seen_at is None or canary.seen_at < began + STAMP):
+    if began is not None and (canary is None or canary.scraped_at is None or canary.scraped_at < began + STAMP):
         return state
     return replace(state, step_base=total)
 

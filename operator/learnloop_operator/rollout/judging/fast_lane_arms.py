@@ -53,7 +53,7 @@ def watched_arms(snapshot: Snapshot, state: State) -> tuple[WatchedArm, ...]:
 def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: str) -> str:
     """Hard bounds that the arm's own counters break beyond doubt, in one sentence; "" for none or stale readings."""
     direct = snapshot.direct.get(revision)
-    if direct is None or direct.seen_at is None or abs(snapshot.now - direct.seen_at) > FRESH:
+    if direct is None or direct.last_read is None or abs(snapshot.now - direct.last_read) > FRESH:
         return ""
     wanted = next((item for item in watched_arms(snapshot, state) if item.revision == revision), None)
     if wanted is None or direct.revision != revision or direct.rollout != wanted.rollout:

@@ -55,7 +55,7 @@ def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: Re
         judged_at=ended,
         approved_by=before.approved_by if before else None,
         suites=suites,
-        message=told(suites)[:1024],
+        message=suites_sentence(suites)[:1024],
     )
     if pending:
         return result
@@ -72,7 +72,7 @@ def judge_gates(snapshot: Snapshot, state: State, candidate: ArmState, gates: Re
     return result.model_copy(update={"phase": "AwaitingApproval", "message": text[:1024]})
 
 
-def told(suites: list[GateSuiteStatus]) -> str:
+def suites_sentence(suites: list[GateSuiteStatus]) -> str:
     """All suites in one sentence: what fails first, then what runs."""
     order = {"failed": 0, "pending": 1, "passed": 2}
     words = {"failed": "", "pending": "runs: ", "passed": "passed: "}
@@ -86,12 +86,12 @@ def _judged(
     snapshot: Snapshot,
     candidate: ArmState,
     suite: GateSuite,
-    known: dict[str, GateSuiteStatus],
+    recorded: dict[str, GateSuiteStatus],
     started: str,
     baseline: bool,
 ) -> GateSuiteStatus:
     identity = plan.revision(suite.to_kube())
-    old = known.get(identity)
+    old = recorded.get(identity)
     if old and old.verdict != "pending":
         return old
     since = old.at if old and old.at else times.stamp(snapshot.now)
@@ -183,8 +183,8 @@ def _approval(snapshot: Snapshot, state: State, revision: str) -> OrderAnnotatio
     return None
 
 
-def _ask(found: GatesStatus, name: str) -> str:
-    return f"{found.message}: waiting for `kubectl learnloop approve {name}`"
+def _ask(gates: GatesStatus, name: str) -> str:
+    return f"{gates.message}: waiting for `kubectl learnloop approve {name}`"
 
 
 def _soon(snapshot: Snapshot) -> float:

@@ -53,7 +53,7 @@ def judge_shadow(snapshot: Snapshot, state: State, bars: ShadowCheck) -> analysi
         return analysis.Judgement(hold=counted.broken, hold_reason=reasons.NOT_A_NUMBER)
     result = checks(bars, counted, snapshot.spec.analysis.alpha)
     breach = "; ".join(item.sentence for item in result if item.verdict is Verdict.BREACH)
-    if late := untimely(snapshot.evidence.clock, counted.seen_at, snapshot.now, "the canary"):
+    if late := untimely(snapshot.evidence.clock, counted.scraped_at, snapshot.now, "the canary"):
         return analysis.Judgement(breach=breach, hold=late.text, hold_reason=late.reason)
     if torn := lost(counted.gap, "the canary"):
         return analysis.Judgement(breach=breach, hold=torn.text, hold_reason=torn.reason)
@@ -98,27 +98,27 @@ BARS = 3
 """Errors, latency and agreement share the error budget."""
 
 
-def checks(bars: ShadowCheck, seen: ShadowEvidence, alpha: float) -> list[Check]:
+def checks(bars: ShadowCheck, evidence: ShadowEvidence, alpha: float) -> list[Check]:
     """Every bar that is set, errors first."""
-    share, most = alpha / BARS, _independent(bars, seen)
-    errors = Counts(seen.compared + seen.errors, seen.errors)
+    share, most = alpha / BARS, _independent(bars, evidence)
+    errors = Counts(evidence.compared + evidence.errors, evidence.errors)
     result = [_at_most("error rate", errors, bars.max_error_rate, share, most)]
-    slow = _slow(bars, seen)
+    slow = _slow(bars, evidence)
     if slow is not None:
         text = f"share slower than {number(bars.max_latency_seconds or 0.0)} s"
         result.append(_at_most(text, slow, SLOW_SHARE, share, most))
     if bars.min_agreement is not None:
-        result.append(_agreement(Counts(seen.compared, seen.agreed), bars.min_agreement, share, most))
+        result.append(_agreement(Counts(evidence.compared, evidence.agreed), bars.min_agreement, share, most))
     return result
 
 
-def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
+def summary(bars: ShadowCheck, evidence: ShadowEvidence) -> ShadowStatus:
     """The figures for people."""
-    slow = _slow(bars, seen)
+    slow = _slow(bars, evidence)
     result = ShadowStatus(
-        requests=int(seen.compared + 1e-6),
-        agreement=_share(seen.agreed, seen.compared),
-        error_rate=_share(seen.errors, seen.compared + seen.errors),
+        requests=int(evidence.compared + 1e-6),
+        agreement=_share(evidence.agreed, evidence.compared),
+        error_rate=_share(evidence.errors, evidence.compared + evidence.errors),
         slow_rate=_share(slow.total, slow.n) if slow else None,
         message="",
     )
@@ -129,43 +129,43 @@ def summary(bars: ShadowCheck, seen: ShadowEvidence) -> ShadowStatus:
         parts.append(f"errors {result.error_rate:.1%}")
     if result.slow_rate is not None:
         parts.append(f"slower than {number(bars.max_latency_seconds or 0.0)} s {result.slow_rate:.1%}")
-    if seen.lost >= 1.0:
-        parts.append(f"{int(seen.lost)} copies lost on the way")
+    if evidence.lost >= 1.0:
+        parts.append(f"{int(evidence.lost)} copies lost on the way")
     return result.model_copy(update={"message": ", ".join(parts)})
 
 
-def _independent(bars: ShadowCheck, seen: ShadowEvidence) -> float:
+def _independent(bars: ShadowCheck, evidence: ShadowEvidence) -> float:
     """Outcomes at most: the episodes that were copied."""
-    return math.inf if seen.episodes is None else max(1.0, seen.episodes * bars.percent / 100.0)
+    return math.inf if evidence.episodes is None else max(1.0, evidence.episodes * bars.percent / 100.0)
 
 
-def _at_most(what: str, seen: Counts, most: float, alpha: float, independent: float) -> Check:
-    rate = seen.total / seen.n if seen.n > 0.0 else 0.0
-    text = f"{what} {rate:.1%} over {int(seen.n)} requests in shadow; bar at most {most:.1%}"
-    if seen.n <= 0.0:
+def _at_most(what: str, counts: Counts, most: float, alpha: float, independent: float) -> Check:
+    rate = counts.total / counts.n if counts.n > 0.0 else 0.0
+    text = f"{what} {rate:.1%} over {int(counts.n)} requests in shadow; bar at most {most:.1%}"
+    if counts.n <= 0.0:
         return Check(Verdict.HOLD, f"{what} at most {most:.1%}")
-    if mean_interval(seen.at_most(independent), alpha)[0] > most:
+    if mean_interval(counts.at_most(independent), alpha)[0] > most:
         return Check(Verdict.BREACH, text)
     return Check(Verdict.HOLD, f"{what} at most {most:.1%}") if rate > most else Check(Verdict.PASS, text)
 
 
-def _agreement(seen: Counts, least: float, alpha: float, independent: float) -> Check:
-    rate = seen.total / seen.n if seen.n > 0.0 else 0.0
-    text = f"agreement {rate:.1%} over {int(seen.n)} requests in shadow; bar at least {least:.1%}"
-    if seen.n > 0.0 and mean_interval(seen.at_most(independent), alpha)[1] < least:
+def _agreement(counts: Counts, least: float, alpha: float, independent: float) -> Check:
+    rate = counts.total / counts.n if counts.n > 0.0 else 0.0
+    text = f"agreement {rate:.1%} over {int(counts.n)} requests in shadow; bar at least {least:.1%}"
+    if counts.n > 0.0 and mean_interval(counts.at_most(independent), alpha)[1] < least:
         return Check(Verdict.BREACH, text)
-    enough = seen.n > 0.0 and rate >= least
+    enough = counts.n > 0.0 and rate >= least
     return Check(Verdict.PASS, text) if enough else Check(Verdict.HOLD, f"agreement at least {least:.1%}")
 
 
-def _slow(bars: ShadowCheck, seen: ShadowEvidence) -> Counts | None:
+def _slow(bars: ShadowCheck, evidence: ShadowEvidence) -> Counts | None:
     """Requests answered, and how many took longer than the bound that is next to maxLatencySeconds."""
     most = bars.max_latency_seconds
     if most is None:
         return None
-    total = seen.within.get(math.inf, 0.0)
-    bound = min((bound for bound in seen.within if bound >= most - 1e-9), default=math.inf)
-    return Counts(total, max(0.0, total - seen.within.get(bound, 0.0)))
+    total = evidence.within.get(math.inf, 0.0)
+    bound = min((bound for bound in evidence.within if bound >= most - 1e-9), default=math.inf)
+    return Counts(total, max(0.0, total - evidence.within.get(bound, 0.0)))
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -347,19 +347,19 @@ class Side(Enum):
     ABOVE = "above"
 
 
-def side(seen: Counts) -> Side | None:
-    """The side on which the mean of `seen` leaves 0..1; None within the range, near its ends, and without numbers."""
-    if not (math.isfinite(seen.n) and math.isfinite(seen.total)) or seen.n <= 0.0:
+def side(counts: Counts) -> Side | None:
+    """The side on which the mean of `counts` leaves 0..1; None within the range, near its ends, and without numbers."""
+    if not (math.isfinite(counts.n) and math.isfinite(counts.total)) or counts.n <= 0.0:
         return None
-    margin = JITTER + SLACK * seen.n
-    if seen.total < -margin:
+    margin = JITTER + SLACK * counts.n
+    if counts.total < -margin:
         return Side.BELOW
-    return Side.ABOVE if seen.total > seen.n + margin else None
+    return Side.ABOVE if counts.total > counts.n + margin else None
 
 
-def fitted(seen: Counts) -> Counts:
-    """`seen` as outcomes in 0..1 can have given it, where it is that but for rounding; else as it is, which no test
+def fitted(counts: Counts) -> Counts:
+    """`counts` as outcomes in 0..1 can have given it, where it is that but for rounding; else as it is, which no test
     takes for evidence."""
-    if side(seen) is not None or not math.isfinite(seen.total) or not seen.n >= 0.0:
-        return seen
-    return Counts(seen.n, min(seen.n, max(0.0, seen.total)))
+    if side(counts) is not None or not math.isfinite(counts.total) or not counts.n >= 0.0:
+        return counts
+    return Counts(counts.n, min(counts.n, max(0.0, counts.total)))

@@ -84,7 +84,7 @@ class ExperimentState:
         return replace(self, players=(*self.players[:index], player, *self.players[index + 1 :]))
 
 
-def asked_for(spec: ModelDeploymentSpec, trial: ExperimentState | ExperimentStatus) -> Experiment | None:
+def current_experiment(spec: ModelDeploymentSpec, trial: ExperimentState | ExperimentStatus) -> Experiment | None:
     """spec.experiment, if it is the one that this state carries out; None where it was changed or removed."""
     wanted = spec.experiment
     return wanted if wanted and id_of(wanted) == trial.id else None
@@ -149,19 +149,19 @@ def in_unit(metric: ExperimentMetric, value: float) -> float:
     return type_of(check).in_unit(check, value)
 
 
-def standings(asked: Experiment, trial: ExperimentState) -> str:
+def standings(spec: Experiment, trial: ExperimentState) -> str:
     """`success rate: b 0.71 [0.66, 0.75] over 400 episodes, …`: every arm with its confidence sequence, best first."""
     order = sorted(trial.players, key=lambda player: -player.tally.judged.mean)
-    text = ", ".join(_figures(asked, player, asked.alpha / len(trial.players)) for player in order)
-    return f"{type_of(check_of(asked.metric)).noun}: {text}"
+    text = ", ".join(_figures(spec, player, spec.alpha / len(trial.players)) for player in order)
+    return f"{type_of(check_of(spec.metric)).noun}: {text}"
 
 
-def _figures(asked: Experiment, player: Player, alpha: float) -> str:
+def _figures(spec: Experiment, player: Player, alpha: float) -> str:
     judged = player.tally.judged
     if player.standing == "withdrawn" or judged.n <= 0.0:
         return f"{player.name} {'withdrawn' if player.standing == 'withdrawn' else 'not compared yet'}"
-    low, high = sorted(in_unit(asked.metric, end) for end in e_values.mean_interval(judged, alpha))
-    mean = number(in_unit(asked.metric, judged.mean))
+    low, high = sorted(in_unit(spec.metric, end) for end in e_values.mean_interval(judged, alpha))
+    mean = number(in_unit(spec.metric, judged.mean))
     beaten = ", beaten" if player.standing == "beaten" else ""
     return f"{player.name} {mean} [{number(low)}, {number(high)}] over {int(judged.n)} episodes{beaten}"
 

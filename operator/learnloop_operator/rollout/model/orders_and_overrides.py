@@ -90,7 +90,7 @@ def noted(snapshot: Snapshot, state: State, order: OrderAnnotation, outcome: Out
         message=message[:1024],
         value=order.value,
     )
-    return replace(state, decisions=_kept((*state.decisions, decision)))
+    return replace(state, decisions=_retained((*state.decisions, decision)))
 
 
 def who(snapshot: Snapshot, order: OrderAnnotation) -> str:
@@ -107,18 +107,18 @@ def fresh(before: State, after: State) -> tuple[AnsweredDecision, ...]:
 
 def notices(decisions: Iterable[AnsweredDecision]) -> tuple[plan.Notice, ...]:
     return tuple(
-        plan.Notice("Normal" if item.outcome == "obeyed" else "Warning", EVENT[item.outcome], _told(item)[:1024])
+        plan.Notice("Normal" if item.outcome == "obeyed" else "Warning", EVENT[item.outcome], _sentence(item)[:1024])
         for item in decisions
     )
 
 
-def _told(decision: AnsweredDecision) -> str:
+def _sentence(decision: AnsweredDecision) -> str:
     by = f" by {decision.by}" if decision.by else ""
     claim = " (as claimed)" if decision.by and not decision.verified else ""
     return f"{decision.verb} {decision.revision or ''}{by}{claim}: {decision.message}".replace("  ", " ")
 
 
-def _kept(decisions: tuple[AnsweredDecision, ...]) -> tuple[AnsweredDecision, ...]:
+def _retained(decisions: tuple[AnsweredDecision, ...]) -> tuple[AnsweredDecision, ...]:
     last = {decision.verb: index for index, decision in enumerate(decisions)}
     first = len(decisions) - NEWEST
     return tuple(item for index, item in enumerate(decisions) if index >= first or last[item.verb] == index)
@@ -154,7 +154,7 @@ def one_pair(snapshot: Snapshot, order: OrderAnnotation) -> str:
 VERB: Final = "override"
 MOST_IN_FORCE = 16
 LONGEST = timedelta(days=7)
-KEPT_SECONDS = 86_400.0
+RETENTION_SECONDS = 86_400.0
 """So long an override stays in the table after its end: no episode that it has touched counts after a longer time."""
 FIELDS = frozenset({"instead", "agent", "for", "until", "reason", "choice", "numbers", "answer"})
 NONE = "none"
@@ -306,7 +306,7 @@ def _aged(overrides: tuple[OverrideStatus, ...], now: datetime) -> tuple[Overrid
     remaining = []
     for item in overrides:
         until = times.parse(item.until)
-        if until is None or (item.over and times.seconds_since(item.until, now) > KEPT_SECONDS):
+        if until is None or (item.over and times.seconds_since(item.until, now) > RETENTION_SECONDS):
             continue
         ends = until <= now and not item.over
         remaining.append(item.model_copy(update={"over": True, "answer": None}) if ends else item)

@@ -159,7 +159,7 @@ class State:
         challengers = [ArmState(player.model, player.since, player.ready) for player in players]
         return tuple(arm for arm in (self.stable, self.canary, self.previous, *challengers) if arm)
 
-    def as_seen(self, arms: Mapping[str, LiveArm], now: datetime) -> "State":
+    def with_readiness(self, arms: Mapping[str, LiveArm], now: datetime) -> "State":
         """The same with the arms' readiness as it is now; itself where none has changed."""
         before = (self.stable, self.canary, self.previous)
         stable, canary, previous = [arm and observe(arm, arms.get(arm.revision), now) for arm in before]

@@ -134,7 +134,7 @@ class LiveRouting:
 class Callers:
     """The callers that policy servers accept, as the installation decides."""
 
-    known_by: str = "anybody"
+    verified_by: str = "anybody"
     """token: by a service-account token of audience learnloop; anybody: callers are not checked."""
     namespaces: tuple[str, ...] = ()
     """Namespaces whose accounts are served in addition to those of the ModelDeployment's own namespace."""

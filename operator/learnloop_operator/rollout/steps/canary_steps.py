@@ -271,12 +271,12 @@ def _promote(snapshot: Snapshot, state: State, canary: ArmState) -> NextState:
     counted = snapshot.evidence.arms.get(canary.revision)
     mean = f", mean return {counted.mean_return:.1f}" if counted and counted.mean_return is not None else ""
     count = counted.episodes if counted else 0
-    sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_kept(snapshot, state)}"
+    sentence = f"promoted {canary.revision} after {count} episodes{mean}; {_fate_of_stable(snapshot, state)}"
     after = state.promoted(canary, snapshot.now)
     return done(after, "Guarding", reasons.PROMOTED, sentence, keep_table=True, missing=COMPLETE)
 
 
-def _kept(snapshot: Snapshot, state: State) -> str:
+def _fate_of_stable(snapshot: Snapshot, state: State) -> str:
     old = state.stable.revision if state.stable else "none"
     seconds = snapshot.spec.rollout.keep_for_seconds
     return f"the old arm {old} stays warm for {seconds} s" if seconds else f"the old arm {old} is removed"

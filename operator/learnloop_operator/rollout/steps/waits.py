@@ -102,7 +102,7 @@ def evidence_for(
         return Wait(state, evidence.Missing(reasons.NOT_ENOUGH_DATA, text), evidence_windows.SHORTEST)
     counted = snapshot.evidence.arms.get(canary.revision)
     problem = evidence.untimely(
-        snapshot.evidence.clock, counted.seen_at if counted else None, snapshot.now, "the canary"
+        snapshot.evidence.clock, counted.scraped_at if counted else None, snapshot.now, "the canary"
     )
     if problem:
         return Wait(state, problem)

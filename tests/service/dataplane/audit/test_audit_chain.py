@@ -68,14 +68,14 @@ async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
         records = await _story(api)
         lines: dict[str, dict[str, Any]] = {}
 
-        async def all_told() -> bool:
+        async def all_recorded() -> bool:
             for line in capfd.readouterr().out.splitlines():
                 if line.startswith("{") and (item := json.loads(line)).get("stream") == "audit":
                     assert item["hash"] not in lines, "told twice"
                     lines[item["hash"]] = item
             return {record["hash"] for record in records} <= set(lines)
 
-        await eventually(all_told)
+        await eventually(all_recorded)
     for record in records:
         line = lines[record["hash"]]
         assert line["namespace"] == "team-a"

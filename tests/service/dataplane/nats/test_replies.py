@@ -59,7 +59,7 @@ async def held(js: JetStreamContext) -> dict[str, tuple[int, int]]:
     return streams
 
 
-async def all_heard(server: Nats, user: str) -> tuple[Client, list[Msg]]:
+async def listen_to_all(server: Nats, user: str) -> tuple[Client, list[Msg]]:
     """Hears whatever anybody publishes in the account of this user."""
     messages: list[Msg] = []
 
@@ -89,7 +89,7 @@ async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_
     admin, js = await whole(server)
     await filled(js)
     before = await held(js)
-    listener, caught = await all_heard(server, "learnloop-tenants")
+    listener, caught = await listen_to_all(server, "learnloop-tenants")
     errors: list[str] = []
     red = await connected(server.url, cluster.token("red"), "red", errors)
     for number, reply in enumerate(REPLIES):
@@ -116,8 +116,8 @@ async def test_headers_that_are_orders_to_jetstream_or_traces_are_not_passed_on(
 ) -> None:
     _, server = guarded
     admin, js = await whole(server)
-    listener, messages = await all_heard(server, "learnloop-tenants")
-    inside, passed_on = await all_heard(server, "learnloop")
+    listener, messages = await listen_to_all(server, "learnloop-tenants")
+    inside, passed_on = await listen_to_all(server, "learnloop")
     errors: list[str] = []
     red = await connected(server.url, cluster.token("red"), "red", errors)
     answer = await red.request(OWN, body("ordered"), timeout=20, headers=ORDERS)

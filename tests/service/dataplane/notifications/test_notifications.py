@@ -125,13 +125,13 @@ async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_to
             await api.call("PUT", path, 204, json={**request, "model_deployment": name})
         await api.call("DELETE", "/api/v1/models/other/awaited-approval", 204)
 
-        async def all_told() -> bool:
+        async def all_delivered() -> bool:
             return {json.loads(body)["subject"] for body in recorder.bodies("/ops")} >= {"walker", "runner", "walker-7"}
 
         async def recorded() -> bool:
             return bool((await api.call("GET", "/api/v1/audit/records"))["records"])
 
-        await eventually(all_told)
+        await eventually(all_delivered)
         await eventually(recorded)
 
 

@@ -64,12 +64,12 @@ async def test_an_export_says_whom_a_memory_is_about_and_an_import_honours_their
     lines = [orjson.loads(line) for line in exported.splitlines()]
     assert [str(line["user_id"])[:5] for line in lines] == ["user:", "user:", "None"]
     done = await call("POST", "/api/v1/memory/import?agent_id=copy", 201, content=exported)
-    assert done == {"imported": 3, "known": 0, "opted_out": 0}
+    assert done == {"imported": 3, "duplicates": 0, "opted_out": 0}
     await call("PUT", "/api/v1/users/anna/opt-out", 204)
     left = await call("GET", "/api/v1/memory/entries?agent_id=copy")
     assert [item["content"]["text"] for item in left["memories"]] == ["likes rum", "opens at nine"]
     done = await call("POST", "/api/v1/memory/import?agent_id=again", 201, content=exported)
-    assert done == {"imported": 2, "known": 0, "opted_out": 1}
+    assert done == {"imported": 2, "duplicates": 0, "opted_out": 1}
     named = orjson.dumps({**lines[1], "user_id": "anna"})
     assert (await call("POST", "/api/v1/memory/import?agent_id=again", 201, content=named))["opted_out"] == 1
 
@@ -121,7 +121,7 @@ async def test_what_was_distilled_from_a_persons_episodes_is_in_their_export_and
         assert await lines(agent, user_id="anna") == []
         assert contents(await lines(agent)) == ["carla likes tea", "run 2", "run 3", "run 4", "run 5"]
     done = await call("POST", "/api/v1/memory/import?agent_id=again", 201, content=copies)
-    assert done == {"imported": 5, "known": 0, "opted_out": 4}, "and what was distilled from hers stays out"
+    assert done == {"imported": 5, "duplicates": 0, "opted_out": 4}, "and what was distilled from hers stays out"
 
 
 async def test_a_store_that_began_before_an_opt_out_is_erased_by_it(api: Api) -> None:

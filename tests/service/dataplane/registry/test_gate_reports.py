@@ -15,7 +15,7 @@ DETECTOR = {
     "true_positives": 9,
     "false_positives": 0,
 }
-REPORT = {"suite": "leak", "revision": "1a2b3c4d", "n": 300, "failures": {"told": 1}, "detector": DETECTOR}
+REPORT = {"suite": "leak", "revision": "1a2b3c4d", "n": 300, "failures": {"disclosed": 1}, "detector": DETECTOR}
 JUDGED = {
     "model_deployment": "md",
     "revision": "1a2b3c4d",
@@ -41,7 +41,7 @@ async def test_a_report_is_written_once_and_is_an_artifact_with_its_digest(api: 
     (report,) = (await api.call("GET", PATH))["reports"]
     assert report["job"] == "md-gate-1"
     assert report["sha256"] == sha256(content).hexdigest()
-    assert report["report"]["failures"] == {"told": 1}
+    assert report["report"]["failures"] == {"disclosed": 1}
     assert (await api.call("GET", f"/api/v1/artifacts/{report['sha256']}")).content == content
     assert (await api.call("GET", PATH, namespace="team-b"))["reports"] == []
 

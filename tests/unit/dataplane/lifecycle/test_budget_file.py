@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, ToldAgent
+from learnloop_api.wire.memory import BUDGETS_ROOM, AgentBudgets, AgentMemorySettings
 from learnloop_dataplane.lifecycle.forgetting import BudgetFile
 from learnloop_dataplane.metrics import Metrics
 
-GOOD = AgentBudgets(namespace="ns", agents={"a": ToldAgent(memories=3)}).model_dump_json(exclude_none=True)
+GOOD = AgentBudgets(namespace="ns", agents={"a": AgentMemorySettings(memories=3)}).model_dump_json(exclude_none=True)
 
 
 def refused(metrics: Metrics) -> int:
@@ -22,7 +22,7 @@ async def test_what_the_file_says_now_holds_for_its_namespace_alone(tmp_path: Pa
     path.write_text(GOOD)
     assert not file.of("ns"), "before the first look"
     await file.look()
-    assert file.of("ns") == {"a": ToldAgent(memories=3)}
+    assert file.of("ns") == {"a": AgentMemorySettings(memories=3)}
     assert not file.of("other")
     path.write_text('{"namespace": "ns", "agents": {}}')
     await file.look()
@@ -57,12 +57,12 @@ async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(
         path.write_bytes(broken)
     for _ in range(3):
         await file.look()
-    assert file.of("ns") == {"a": ToldAgent(memories=3)}
+    assert file.of("ns") == {"a": AgentMemorySettings(memories=3)}
     assert refused(metrics) == 3
     assert len([line for line in caplog.messages if "the last valid ones hold" in line]) == 1
     path.write_text(GOOD.replace("3", "4"))
     await file.look()
-    assert file.of("ns") == {"a": ToldAgent(memories=4)}
+    assert file.of("ns") == {"a": AgentMemorySettings(memories=4)}
     assert refused(metrics) == 3
 
 
@@ -75,7 +75,7 @@ async def test_a_file_replaced_as_the_kubelet_does_it_is_read_anew(tmp_path: Pat
         (tmp_path / "..next").symlink_to(version)
         os.replace(tmp_path / "..next", tmp_path / "..data")
         await file.look()
-        assert file.of("ns") == {"a": ToldAgent(memories=memories)}
+        assert file.of("ns") == {"a": AgentMemorySettings(memories=memories)}
 
 
 async def test_by_hand_there_is_no_file_and_nothing_to_complain_of() -> None:

@@ -6,7 +6,7 @@ from uuid import uuid4
 from hypothesis import given, strategies as st
 
 from learnloop_dataplane.lifecycle.duplicates import Comparison, Item, RecalledMemory, Superfluous
-from learnloop_dataplane.stems import said
+from learnloop_dataplane.stems import normalised
 
 WORDS = ("the", "depot", "lamp", "lamps", "gate", "opens", "not", "4", "5", "at", "noon")
 DETAILS = ('["gate",4]', '["gate",5]', '["floor",1]')
@@ -50,12 +50,12 @@ def each_with_each(items: list[Item]) -> set[object]:
 
 def says_the_same(other: Item, item: Item) -> bool:
     return (
-        bool(said(item.text))
+        bool(normalised(item.text))
         and (other.memory_type, other.about) == (item.memory_type, item.about)
         and item.details == other.details
         and other.begins <= item.begins
         and other.ends >= item.ends
-        and said(item.text) == said(other.text)
+        and normalised(item.text) == normalised(other.text)
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from learnloop_dataplane.memories.episode_summaries import MOST, said_and_done
+from learnloop_dataplane.memories.episode_summaries import MOST, transcript_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),
@@ -19,25 +19,25 @@ def spoken(*pairs: tuple[Any, Any]) -> list[dict[str, Any]]:
 
 
 def test_numbers_say_nothing() -> None:
-    assert said_and_done(spoken(([0.1, 0.2], 1), ([0.3, 0.4], [0.5]))) == ""
+    assert transcript_of(spoken(([0.1, 0.2], 1), ([0.3, 0.4], [0.5]))) == ""
 
 
 def test_plain_texts_are_what_was_seen_and_what_was_done() -> None:
-    assert said_and_done(spoken(("a locked\n door", "use the key"))) == "saw: a locked door\ndid: use the key"
+    assert transcript_of(spoken(("a locked\n door", "use the key"))) == "saw: a locked door\ndid: use the key"
 
 
 def test_what_the_system_told_is_left_out_for_it_holds_recalled_memories() -> None:
     messages = [{"role": "system", "content": "You remember the lamp."}, {"role": "user", "content": "Hello"}]
-    assert said_and_done(spoken(({"messages": messages}, {"content": "Hi"}))) == "user: Hello\nassistant: Hi"
+    assert transcript_of(spoken(({"messages": messages}, {"content": "Hi"}))) == "user: Hello\nassistant: Hi"
 
 
 def test_a_message_in_parts_is_one_line() -> None:
     parts = [{"type": "text", "text": "Look at"}, {"type": "image_url"}, {"type": "text", "text": "this"}]
-    assert said_and_done(spoken(({"messages": [{"role": "user", "content": parts}]}, 1))) == "user: Look at this"
+    assert transcript_of(spoken(({"messages": [{"role": "user", "content": parts}]}, 1))) == "user: Look at this"
 
 
 def test_of_a_long_episode_the_beginning_and_the_end_are_told() -> None:
-    lines = said_and_done(spoken(*((f"question {n} " + "x" * 300, f"answer {n}") for n in range(40)))).splitlines()
+    lines = transcript_of(spoken(*((f"question {n} " + "x" * 300, f"answer {n}") for n in range(40)))).splitlines()
     assert lines[0].startswith("saw: question 0")
     assert "…" in lines
     assert lines[-1] == "did: answer 39"
@@ -45,4 +45,4 @@ def test_of_a_long_episode_the_beginning_and_the_end_are_told() -> None:
 
 @given(STEPS)
 def test_any_steps_are_told_within_bounds(steps: list[Any]) -> None:
-    assert len(said_and_done(steps)) <= MOST
+    assert len(transcript_of(steps)) <= MOST

@@ -14,10 +14,10 @@ LANGUAGES = tomllib.loads((Path(__file__).parent / "languages.toml").read_text(e
 FACTS = [fact for each in LANGUAGES.values() for fact in each["facts"]]
 
 
-def hits(language: str, k: int, asked_as: str = "questions") -> int:
+def hits(language: str, k: int, kind: str = "questions") -> int:
     """How many of a language's questions have their fact among the best k."""
     stored = memories([("", "user", fact) for fact in FACTS])
-    pairs = zip(LANGUAGES[language]["facts"], LANGUAGES[language][asked_as], strict=True)
+    pairs = zip(LANGUAGES[language]["facts"], LANGUAGES[language][kind], strict=True)
     return sum(FACTS.index(fact) in rank(stored, question_of(text, ANALYZER), k).rows for fact, text in pairs)
 
 

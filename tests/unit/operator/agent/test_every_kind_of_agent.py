@@ -104,7 +104,7 @@ def test_every_field_of_the_data_arrives_in_the_job(external: bool) -> None:
     assert data == wanted
 
 
-SEEN_AND_DONE: list[tuple[dict[str, Any], str]] = [
+SPACES: list[tuple[dict[str, Any], str]] = [
     ({"observations": 4, "actions": 2}, "uniform://discrete/2?observations=4"),
     ({"observations": 5, "multiDiscrete": [3, 4]}, "uniform://discrete/12?observations=5"),
     ({"observations": 3, "continuous": [{"low": -2, "high": 2}]}, "uniform://continuous/-2..2?observations=3"),
@@ -117,7 +117,7 @@ SEEN_AND_DONE: list[tuple[dict[str, Any], str]] = [
 
 LEARNABLE = [
     (added, spaces, name)
-    for added, spaces in SEEN_AND_DONE
+    for added, spaces in SPACES
     for name in FROM_LOG
     if spaces.removeprefix("uniform://").partition("/")[0] in ALGORITHMS[name].acts  # type: ignore[attr-defined]
 ]

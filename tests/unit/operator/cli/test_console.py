@@ -165,7 +165,7 @@ def test_an_order_runs_the_verb_itself(pair: tuple[Console, Browser], cluster: W
     assert cluster.annotated == []
     status, _, body = pair[1].ask("POST", "/orders", ORDER)
     assert status == 200, body
-    assert json.loads(body)["said"].startswith("3f9a2c81 holds at ")
+    assert json.loads(body)["message"].startswith("3f9a2c81 holds at ")
     assert [where for where, _ in cluster.annotated] == ["modeldeployments/walker"]
     assert cluster.annotated[0][1].endswith(" by anna")
 
@@ -178,15 +178,15 @@ def test_an_order_is_about_the_models_that_its_question_showed(
     models = {"canary": "3f9a2c81", "stable": "b41d07ee", "blocked": None, "step": 0}
     skip = {"verb": "skip"}
     for order, sentence in (
-        ({"seen": {**models, "canary": "0bad0bad"}}, "canary was 0bad0bad when you were asked, and is 3f9a2c81 now"),
-        ({"seen": {**models, "blocked": "x"}}, "blocked was x when you were asked, and is none now"),
-        ({**skip, "seen": models}, "step was 0 when you were asked, and is 1 now"),
-        ({"seen": "all"}, "what was seen as JSON"),
+        ({"shown": {**models, "canary": "0bad0bad"}}, "canary was 0bad0bad when you were asked, and is 3f9a2c81 now"),
+        ({"shown": {**models, "blocked": "x"}}, "blocked was x when you were asked, and is none now"),
+        ({**skip, "shown": models}, "step was 0 when you were asked, and is 1 now"),
+        ({"shown": "all"}, "what was shown as JSON"),
     ):
         status, _, body = pair[1].ask("POST", "/orders", {**ORDER, **order})
         assert (status, sentence in json.loads(body)["error"]) == (400, True), body
     assert cluster.annotated == []
-    assert pair[1].ask("POST", "/orders", {**ORDER, "seen": models})[0] == 200, "a hold means the model at any step"
+    assert pair[1].ask("POST", "/orders", {**ORDER, "shown": models})[0] == 200, "a hold means the model at any step"
 
 
 @pytest.mark.parametrize("judged", [[1e308, 1, 1e308, 1], ["a", 1, 2, 3], [3, 1, 3, None], "abcd", 5])

@@ -17,7 +17,7 @@ from learnloop_operator.kube.errors import Forbidden, NotLeading, NotOurs, Unava
 from learnloop_operator.kube.kinds import MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
 from learnloop_operator.metrics import OperatorMetrics
-from learnloop_operator.reconcile.apply_plan import blamed, told
+from learnloop_operator.reconcile.apply_plan import blamed, readable
 from learnloop_operator.reconcile.work_queue import ObjectKey, Runtime
 
 from .scripted_controllers import NOW, TRIED, A, Applied, B, Leading, Scripted, runtime
@@ -134,7 +134,7 @@ async def _taken_over(tried: dict[str, Any], how: str) -> list[str]:
         metadata = {"namespace": key.namespace, "name": key.name, "resourceVersion": "1"}
         cache.put(MODEL_DEPLOYMENT, {**body, "metadata": {**metadata, **body.get("metadata", {})}})
     if how != "a listing":
-        made.known |= keys
+        made.tracked |= keys
     leading.acquired.set()
     await over.wait()
     running.cancel()
@@ -176,10 +176,10 @@ def test_a_quota_is_said_in_the_status_and_takes_nobodys_readiness_away() -> Non
 def test_what_failed_shows_where_kubectl_get_looks() -> None:
     snapshot = BaseSnapshot(now=datetime(2026, 1, 1, tzinfo=UTC), object={"metadata": {}})
     status = blamed(snapshot, NotOurs("ConfigMap ns/md-routing exists: rename or delete one of the two"))
-    assert told(MODEL_DEPLOYMENT, status)["verdict"].startswith("ConfigMap ns/md-routing exists")
-    assert "verdict" not in told(TRAINING_JOB, status)
-    assert [told(kind, status)["phase"] for kind in (MODEL_DEPLOYMENT, TRAINING_JOB)] == ["Pending", "Pending"]
-    assert told(TRAINING_JOB, {**status, "phase": "Training"})["phase"] == "Training"
+    assert readable(MODEL_DEPLOYMENT, status)["verdict"].startswith("ConfigMap ns/md-routing exists")
+    assert "verdict" not in readable(TRAINING_JOB, status)
+    assert [readable(kind, status)["phase"] for kind in (MODEL_DEPLOYMENT, TRAINING_JOB)] == ["Pending", "Pending"]
+    assert readable(TRAINING_JOB, {**status, "phase": "Training"})["phase"] == "Training"
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), Unavailable("the API server is away"), TimeoutError()])

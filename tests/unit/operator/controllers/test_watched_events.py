@@ -77,7 +77,7 @@ async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_ov
     monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
     services = Scripted({}, kind=MEMORY_SERVICE)
     made, service = runtime(services), ObjectKey("MemoryService", "ns", "mem")
-    made.known.add(service)
+    made.tracked.add(service)
     handle = own_handler(LEARNING_AGENT, made, RelatedObjects(), ObjectCache(CACHED))
     for number in range(1000):
         metadata = {"namespace": "ns", "name": f"la-{number}", "resourceVersion": str(number + 1)}
@@ -95,7 +95,7 @@ async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of
 ) -> None:
     monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
     made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
-    made.known.add(TRIED)
+    made.tracked.add(TRIED)
     handle = child_handler(DEPLOYMENT, made, cache)
 
     def event(version: int, name: str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ async def test_a_spec_that_another_controller_or_a_listing_brought_into_the_cach
 async def test_a_child_that_a_listing_shows_first_is_no_news_and_one_that_changed_is() -> None:
     made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
     handle = child_handler(DEPLOYMENT, made, cache)
-    made.known.add(TRIED)
+    made.tracked.add(TRIED)
     owner = {"apiVersion": MODEL_DEPLOYMENT.api_version, "kind": TRIED.kind, "name": TRIED.name, "controller": True}
     child = {"namespace": "ns", "name": "tried-1", "resourceVersion": "6", "ownerReferences": [owner]}
     await handle({"type": None, "object": {"metadata": child}})

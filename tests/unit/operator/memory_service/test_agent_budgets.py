@@ -3,14 +3,14 @@
 import json
 from typing import Any
 
-from learnloop_api.wire.memory import BUDGETS_KEY, ToldAgent
+from learnloop_api.wire.memory import BUDGETS_KEY, AgentMemorySettings
 from learnloop_operator.core.plan import Plan
 from learnloop_operator.memory_services.decide_service import decide
 from learnloop_operator.memory_services.service_snapshot import budgets_json, budgets_of
 
 from .test_memory_service import situation
 
-LONGEST = ToldAgent(memories=10_000_000, bytes=999_999 * 2**30)
+LONGEST = AgentMemorySettings(memories=10_000_000, bytes=999_999 * 2**30)
 
 
 def agent(name: str, service: str | None = "mem", group: str | None = None, **budget: Any) -> dict[str, Any]:
@@ -36,9 +36,9 @@ def test_of_all_agents_those_count_that_name_it_and_have_a_budget_or_a_group() -
         {"metadata": {"name": "bare"}},
     ]
     assert budgets_of("mem", agents) == {
-        "a": ToldAgent(memories=10),
-        "b": ToldAgent(memories=20, bytes=2**20),
-        "together": ToldAgent(group="support"),
+        "a": AgentMemorySettings(memories=10),
+        "b": AgentMemorySettings(memories=20, bytes=2**20),
+        "together": AgentMemorySettings(group="support"),
     }
 
 
@@ -67,7 +67,7 @@ def test_whatever_holds_the_service_up_its_pods_go_on_hearing_of_budgets() -> No
         situation(
             complaint='secret "mem-postgres" not found',
             database={"metadata": {}},
-            budgets=budgets_json("ns", {"a": ToldAgent(memories=3)}),
+            budgets=budgets_json("ns", {"a": AgentMemorySettings(memories=3)}),
         )
     )
     assert json.loads(config_map(plan)["data"][BUDGETS_KEY])["agents"] == {"a": {"memories": 3}}

@@ -317,7 +317,7 @@ async def test_a_lane_that_cannot_get_through_says_so_in_the_evidence(reader: Co
     lane = FastLaneReader(reader, OperatorMetrics(), utc_now)
     subject = WatchedArm(REVISION, rfc3339(utc_now()), 10, QUESTIONS)
     direct = (await lane.follow((MD, MD), (subject,), {REVISION: (NOWHERE,)}))[REVISION]
-    assert (direct.seen_at, direct.problem) == (None, "")
+    assert (direct.last_read, direct.problem) == (None, "")
     assert direct.silent_since is not None
     late = direct.silent_since + FRESH
     assert looked(direct, {}, QUESTIONS, late, 10, {"p-1": UNREACHABLE}).problem == UNREACHABLE

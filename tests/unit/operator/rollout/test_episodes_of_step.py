@@ -27,7 +27,7 @@ def test_no_look_ever_counts_an_episode_that_ended_before_the_step(
         scrape = max((second for second in scrapes if second <= look), default=None)
         evidence = None
         if scrape is not None:
-            evidence = ArmEvidence(sum(end <= scrape for end in ends), seen_at=midnight + timedelta(seconds=scrape))
+            evidence = ArmEvidence(sum(end <= scrape for end in ends), scraped_at=midnight + timedelta(seconds=scrape))
         state = settled(state, evidence)
         if state.step_base is not None:
             assert evidence is not None
@@ -37,10 +37,10 @@ def test_no_look_ever_counts_an_episode_that_ended_before_the_step(
 
 def test_the_first_sample_of_the_step_gives_its_base_and_later_ones_count() -> None:
     waiting = State(weight=25, step=1, step_started_at=stamp(BEGAN), step_base=None)
-    assert settled(waiting, ArmEvidence(7, seen_at=BEGAN)).step_base is None
-    first = settled(waiting, ArmEvidence(9, seen_at=BEGAN + timedelta(seconds=1)))
+    assert settled(waiting, ArmEvidence(7, scraped_at=BEGAN)).step_base is None
+    first = settled(waiting, ArmEvidence(9, scraped_at=BEGAN + timedelta(seconds=1)))
     assert first.step_base == 9
-    assert settled(first, ArmEvidence(12, seen_at=BEGAN + timedelta(seconds=3))).step_base == 9
+    assert settled(first, ArmEvidence(12, scraped_at=BEGAN + timedelta(seconds=3))).step_base == 9
 
 
 def test_pods_that_leave_take_the_base_along() -> None:
@@ -57,7 +57,7 @@ def test_prometheus_says_when_the_arm_was_scraped() -> None:
     evidence = arm_evidence(
         [
             Sample({"revision": "a", "learnloop_signal": "ended", "outcome": "success"}, 3.0),
-            Sample({"revision": "a", "learnloop_signal": "seen"}, BEGAN.timestamp()),
+            Sample({"revision": "a", "learnloop_signal": "scraped"}, BEGAN.timestamp()),
         ]
     )
-    assert evidence["a"].seen_at == BEGAN
+    assert evidence["a"].scraped_at == BEGAN

@@ -264,7 +264,7 @@ async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_wit
         queries.append(query)
         return vector((ended, "9"))
 
-    proxy = AskedWithin("http://proxy")
+    proxy = WindowedPrometheus("http://proxy")
     prometheus, window = Prometheus(await serve(counted)), Window("aaaaaaaa", 15)
     own = MetricThreshold(name="own", type="promql", query='sum(orders{namespace="rival"})', min=1)
     arm = (await gather(prometheus, request([window], [own]), proxy)).arms["aaaaaaaa"]
@@ -276,7 +276,7 @@ async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_wit
     await prometheus.close()
 
 
-class AskedWithin(Prometheus):
+class WindowedPrometheus(Prometheus):
     """Remembers what it was asked, and for which namespace."""
 
     requests: list[tuple[str, str]]

@@ -51,7 +51,7 @@ def snapshot(direct: PodEvidence | None, *, promoted: bool = False, **more: Any)
 
 def broken(at: datetime = NOW) -> PodEvidence:
     pod = Pod()
-    return replace(after(pod, *[lambda: pod.request(fails=True)] * 10), seen_at=at)
+    return replace(after(pod, *[lambda: pod.request(fails=True)] * 10), last_read=at)
 
 
 def test_fewer_than_five_failed_episodes_are_no_gross_breach() -> None:
@@ -95,7 +95,7 @@ def test_a_gross_breach_under_guard_swaps_back() -> None:
         None,
         broken(NOW - timedelta(seconds=30)),
         replace(broken(), rollout="2025-12-31T00:00:00Z"),
-        replace(broken(), seen_at=None),
+        replace(broken(), last_read=None),
         watched(),
     ],
     ids=["no request", "old news", "another rollout", "never seen", "nothing happened"],

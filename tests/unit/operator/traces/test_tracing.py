@@ -45,9 +45,9 @@ def test_a_training_has_a_span_for_its_verdict_and_a_root_from_its_creation(
     assert {decision["trace"], root["trace"]} == {of_object("TrainingJob", BODY)}
     assert (decision["name"], decision["parent"], root["parent"]) == (reason, root["id"], "")
     assert decision["ended"] - decision["began"] == 5_000_000_000
-    assert decision["told"]["learnloop.decision"] == "x" * 1024
-    assert root["told"]["cicd.pipeline.result"] == ("failure" if failed else "success")
-    assert (root["failed"], root["told"]["gen_ai.agent.name"]) == (failed, "walker")
+    assert decision["attributes"]["learnloop.decision"] == "x" * 1024
+    assert root["attributes"]["cicd.pipeline.result"] == ("failure" if failed else "success")
+    assert (root["failed"], root["attributes"]["gen_ai.agent.name"]) == (failed, "walker")
     assert root["ended"] - root["began"] == 3_605 * 1_000_000_000
     assert root["resource"]["k8s.namespace.name"] == "ns"
     assert receiver.headers[0]["authorization"] == "Bearer t"

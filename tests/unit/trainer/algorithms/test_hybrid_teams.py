@@ -35,7 +35,7 @@ def test_scaling_there_and_back_keeps_choices_and_numbers() -> None:
 
 def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
     chosen = torch.from_numpy(middle(np.asarray([[0, 2]]), 3))
-    actions = maddpg.told(torch.cat((chosen[..., None], torch.full((1, 2, 1), 0.25)), 2), 3)
+    actions = maddpg.critic_actions(torch.cat((chosen[..., None], torch.full((1, 2, 1), 0.25)), 2), 3)
     assert actions.tolist() == [[[1, 0, 0, 0.25], [0, 0, 1, 0.25]]]
 
 
@@ -50,7 +50,7 @@ def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over
     assert likely.sum(2).tolist() == [[pytest.approx(1), pytest.approx(1)]]
     assert torch.equal(best[..., :3].argmax(2), likely.argmax(2))
     assert torch.equal(best[..., 3:], numbers)
-    done = maddpg.told(torch.zeros(1, 2, 2), 3)
+    done = maddpg.critic_actions(torch.zeros(1, 2, 2), 3)
     expected = 0.0
     for agent in range(2):
         for choice in range(3):

@@ -72,7 +72,7 @@ def test_the_implicit_gradients_are_those_of_their_equations(kind: str) -> None:
     batch, head, update = batch_of(world), fitting(world), learner._gradients
     policy, value, critics = learner.network, learner.value, learner.critics
     choices = world.actions if world.bounds is None else world.bounds.choices
-    pairs = torch.cat((batch.observation, iql_offline.told(batch.action, choices)), 1)
+    pairs = torch.cat((batch.observation, iql_offline.critic_actions(batch.action, choices)), 1)
     target = critics.views(learner.target)
     least = torch.minimum(*(forward(target, name, "relu", pairs).squeeze(1) for name in iql_offline.CRITICS))
     now = forward(value.leaves, "value", "relu", batch.observation).squeeze(1)
@@ -83,7 +83,7 @@ def test_the_implicit_gradients_are_those_of_their_equations(kind: str) -> None:
     errors = [forward(critics.leaves, name, "relu", pairs).squeeze(1) - goal for name in iql_offline.CRITICS]
     torch.autograd.backward([error.square().mean() / 2 for error in errors])
     weight = torch.rand(24, generator=torch.Generator().manual_seed(1))
-    taken = iql_offline.kept(batch.action, world.bounds)
+    taken = iql_offline.before_tanh(batch.action, world.bounds)
     outputs = forward(policy.leaves, "policy", "tanh", batch.observation)
     torch.autograd.backward(-(weight * head.log_prob(policy.leaves, outputs, taken)).mean())
     wanted = [network.gradient.clone() for network in (value, critics, policy)]

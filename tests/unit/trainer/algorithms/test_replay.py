@@ -97,7 +97,7 @@ def test_every_stored_transition_has_a_priority_and_belongs_to_one_rank() -> Non
     parameters = hyperparameters("dqn", **SMALL)
     members = np.asarray([0, 5, 3, 7])
     halves = [Replay(range(4), 9, 1), Replay(range(4, 8), 9, 1)]
-    assert np.array_equal(halves[0].mine(members), ~halves[1].mine(members))
+    assert np.array_equal(halves[0].local_mask(members), ~halves[1].local_mask(members))
     environment = make("CartPole-v1", Split.TRAINING, 0, range(8))
     learner = Dqn(parameters, environment, Occasion(0, 1000, 8, Alone()), CPU)
     learner.iterate(environment.reset())

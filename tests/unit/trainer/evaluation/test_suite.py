@@ -196,12 +196,12 @@ def test_milestones_are_kept_at_each_fifth_and_survive_a_restart(make_order: Ord
     assert milestones is not None
     for step in range(0, 1200, 64):
         milestones.note(step, step + 64, network)
-    assert list(milestones.kept) == [256, 448, 640, 832, 1024]
-    assert {name.split(".")[0] for name in milestones.kept[256]} == {"policy"}
+    assert list(milestones.snapshots) == [256, 448, 640, 832, 1024]
+    assert {name.split(".")[0] for name in milestones.snapshots[256]} == {"policy"}
     again = Milestones(1000, ["policy"])
     again.restore(milestones.state())
-    assert again.kept.keys() == milestones.kept.keys()
-    assert all(np.array_equal(again.kept[256][name], array) for name, array in milestones.kept[256].items())
+    assert again.snapshots.keys() == milestones.snapshots.keys()
+    assert all(np.array_equal(again.snapshots[256][name], array) for name, array in milestones.snapshots[256].items())
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])

@@ -134,4 +134,4 @@ def test_the_best_weights_are_those_of_the_greatest_mean_and_the_first_of_equals
     assert validation.over, "two evaluations without a better one"
     validation.keep_best()
     assert network.digest() == digests[1]
-    assert validation.told(True, 24, 64).best_step == 8
+    assert validation.report(True, 24, 64).best_step == 8

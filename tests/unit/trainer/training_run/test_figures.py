@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from learnloop_api.wire.training import Heartbeat, known
+from learnloop_api.wire.training import Heartbeat, is_figure
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.tracking import LearningCurve, ProcessFigures, Tracker
@@ -58,7 +58,7 @@ def test_a_learner_tells_what_it_has(algorithm: str, make_order: Make) -> None:
         if FIGURES[algorithm] <= set(result):
             break
     assert FIGURES[algorithm] <= set(result)
-    assert all(known(name) for name in result)
+    assert all(is_figure(name) for name in result)
     assert result["gradient_norm"] > 0.0
     shares = tally.take()
     assert sum(shares.values()) == pytest.approx(1.0)

@@ -102,7 +102,7 @@ def listening() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def _told_to_leave(*_: object) -> NoReturn:
+def _terminated(*_: object) -> NoReturn:
     os.kill(os.getpid(), signal.SIGTERM)
     raise AssertionError("the signal came too late")
 
@@ -111,7 +111,7 @@ def _running_the_exported_policy(_: pytest.MonkeyPatch) -> None:
     policy = OnnxPolicy.__new__(OnnxPolicy)
     policy.served = onnx_policy.OnnxPolicy.__new__(onnx_policy.OnnxPolicy)
     policy.served._session, policy.served._outputs, policy.served.memory = (
-        SimpleNamespace(run=_told_to_leave),
+        SimpleNamespace(run=_terminated),
         ["action"],
         0,
     )
@@ -119,12 +119,12 @@ def _running_the_exported_policy(_: pytest.MonkeyPatch) -> None:
 
 
 def _converting_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_formats, "read", _told_to_leave)
+    monkeypatch.setattr(other_formats, "read", _terminated)
     other_formats.torchscript(b"")
 
 
 def _stepping_the_environment(_: pytest.MonkeyPatch) -> None:
-    Watchdog("any").run("step", _told_to_leave)
+    Watchdog("any").run("step", _terminated)
 
 
 @pytest.mark.usefixtures("listening")

@@ -36,23 +36,23 @@ class Milestones:
     def __init__(self, total_steps: int, perceptrons: Iterable[str]) -> None:
         """Nothing is kept yet; `perceptrons` are the names that the exported graph is made of."""
         self._total, self._prefixes = total_steps, tuple(f"{name}." for name in perceptrons)
-        self.kept: dict[int, dict[str, NDArray[np.float32]]] = {}
+        self.snapshots: dict[int, dict[str, NDArray[np.float32]]] = {}
 
     def note(self, before: int, step: int, network: Network) -> None:
         """Training went from step `before` to `step`, and the network to what it is now."""
         if POINTS * before // self._total < min(POINTS, POINTS * step // self._total):
             arrays = network.exported()
             wanted = [name for name in arrays if name.startswith(self._prefixes) or name in network.fixed]
-            self.kept[step] = {name: arrays[name].copy() for name in wanted}
+            self.snapshots[step] = {name: arrays[name].copy() for name in wanted}
 
     def state(self) -> Arrays:
-        return {f"{step}/{name}": array for step, arrays in self.kept.items() for name, array in arrays.items()}
+        return {f"{step}/{name}": array for step, arrays in self.snapshots.items() for name, array in arrays.items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        self.kept = {}
+        self.snapshots = {}
         for key, array in state.items():
             step, name = key.split("/", 1)
-            self.kept.setdefault(int(step), {})[name] = np.asarray(array, dtype=np.float32)
+            self.snapshots.setdefault(int(step), {})[name] = np.asarray(array, dtype=np.float32)
 
 
 # The reference are episodes with training's own seeds; the gap between the two is the usual measure of overfitting
@@ -209,8 +209,8 @@ MEASURES: Mapping[Dimension, Callable[[Stage], Finding]] = {
 }
 
 
-def measure(stage: Stage, ours: Returns, theirs: Returns) -> SuiteResult:
-    """The whole suite; `ours` and `theirs` are the returns of the held-out evaluation.
+def measure(stage: Stage, ours: Returns, baseline: Returns) -> SuiteResult:
+    """The whole suite; `ours` and `baseline` are the returns of the held-out evaluation.
 
     The time left is shared equally among the dimensions that still wait, so a slow one takes nothing from the others.
     """
@@ -221,9 +221,9 @@ def measure(stage: Stage, ours: Returns, theirs: Returns) -> SuiteResult:
         now = time.monotonic()
         stage.enter(dimension, now + max(0.0, end - now) / (len(dimensions) - number))
         results.append(_result(stage, dimension))
-        progress_reporter.say(results[-1].message or _told(results[-1]))
+        progress_reporter.say(results[-1].message or _sentence(results[-1]))
     return SuiteResult(
-        improvement=statistics.probability_of_improvement([ours], [theirs], stage.order.spec.seed),
+        improvement=statistics.probability_of_improvement([ours], [baseline], stage.order.spec.seed),
         overall=overall(results),
         results=results,
         seconds=time.monotonic() - began,
@@ -259,7 +259,7 @@ def _result(stage: Stage, dimension: Dimension) -> DimensionResult:
     )
 
 
-def _told(result: DimensionResult) -> str:
+def _sentence(result: DimensionResult) -> str:
     assert result.iqm is not None
     assert result.improvement is not None
     chance = result.improvement

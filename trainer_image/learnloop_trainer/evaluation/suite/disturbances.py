@@ -96,12 +96,12 @@ class Stage:
         build = world if disturb is None else lambda members: disturb(world(members))
         episodes = self.suite.episodes
 
-        def told(done: int) -> None:
+        def report(done: int) -> None:
             self.alive(f"{self.dimension}: {done}/{episodes} episodes")
             self.check()
 
-        told(0)
-        return play(build, policy, self.order.spec.seed, episodes, told)[0]
+        report(0)
+        return play(build, policy, self.order.spec.seed, episodes, report)[0]
 
     def both(
         self, conditions: Conditions | None = None, disturb: Disturb | None = None, policy: Policy | None = None

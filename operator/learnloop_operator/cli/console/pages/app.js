@@ -78,7 +78,7 @@ function clear(sentence) {
   store.objects.clear();
   store.curves.clear();
   document.getElementById("dialog").close();
-  for (const name of ["crumbs", "of", "notice", "said"]) document.getElementById(name).replaceChildren();
+  for (const name of ["crumbs", "of", "notice", "message"]) document.getElementById(name).replaceChildren();
   main.replaceChildren(h("h1", null, sentence));
   document.title = "learnloop";
 }

@@ -60,7 +60,7 @@ addEventListener("hashchange", () => document.getElementById("dialog").close());
 
 let timer;
 export function say(sentence) {
-  const place = document.getElementById("said");
+  const place = document.getElementById("message");
   place.textContent = sentence;
   clearTimeout(timer);
   timer = setTimeout(() => { place.textContent = ""; }, 12000);

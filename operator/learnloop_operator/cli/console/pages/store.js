@@ -41,11 +41,11 @@ export async function order(verb, namespace, name, shown) {
   const response = await fetch("/orders", {
     method: "POST",
     headers: KEYED(),
-    body: JSON.stringify({ verb, namespace, name, seen: shown }),
+    body: JSON.stringify({ verb, namespace, name, shown }),
   });
   const body = await response.json();
   if (!response.ok) throw new Error(body.error);
-  return body.said;
+  return body.message;
 }
 
 // EventSource connects again by itself, and then begins with a snapshot.
