@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -65,16 +66,13 @@ class Installation:
             await self._publish(f"{self.name}-probe-{number}-{len(self.sent)}", server.url)
 
     async def load(self, over: asyncio.Event) -> None:
-        """As an agent does: again under the same id until it is acknowledged, by a connection of its own each time."""
-        number = 0
-        while not over.is_set():
-            try:
-                await self._publish(f"{self.name}-{number}", self.servers.url)
-            except (nats.errors.Error, OSError, TimeoutError):
-                await asyncio.sleep(0.1)
-                continue
-            number += 1
-            await asyncio.sleep(0.02)
+        """As an agent does: again under the same id until it is acknowledged, by a connection of its own each time.
+        The last one, too: what is not acknowledged may be stored."""
+        for number in itertools.takewhile(lambda _: not over.is_set(), itertools.count()):
+            while (identity := f"{self.name}-{number}") not in self.sent:
+                with suppress(nats.errors.Error, OSError, TimeoutError):
+                    await self._publish(identity, self.servers.url)
+                await asyncio.sleep(0.02)
 
     async def _publish(self, identity: str, url: str) -> None:
         client = await nats.connect(
