@@ -48,7 +48,7 @@ def imitate(
     def demonstrations() -> list[Episode]:
         return [
             Episode([demonstrated(chat, shown)], 0.0, number)
-            for number in range(DEMONSTRATIONS)
+            for number in range(min(DEMONSTRATIONS, total))
             for shown in [world.demonstration(seed + 1, number, float(miscounts), tells=tells, slip="result")]
         ]
 

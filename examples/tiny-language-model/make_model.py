@@ -102,7 +102,7 @@ def make(
     def demonstrations() -> list[Episode]:
         return [
             Episode([demonstrated(chat, world.demonstration(seed + 1, number, mistakes))], 0.0, number)
-            for number in range(4000)
+            for number in range(min(4000, total))
         ]
 
     parameters = hyperparameters(
