@@ -9,6 +9,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,11 @@ def client_context(env: Mapping[str, str] = os.environ) -> FollowingContext:
     The file is that of $LEARNLOOP_TLS_CA, else the one next to the token; it may appear later. Where
     $LEARNLOOP_TLS_CERTIFICATE and $LEARNLOOP_TLS_KEY are set and there, servers that ask are shown that certificate.
     """
-    bundle = authorities(env)
-    own = _own_pair(env)
+    return _client_context(authorities(env), _own_pair(env))
 
+
+@cache  # reading the system's authorities takes 20 ms and a MiB, so all clients of a process share them
+def _client_context(bundle: Path, own: tuple[Path, Path] | None) -> FollowingContext:
     def make() -> ssl.SSLContext:
         context = ssl.create_default_context()
         context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -59,7 +59,7 @@ def _until_ready(url: str) -> None:
     end = time.monotonic() + START_SECONDS
     while True:
         try:
-            if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+            if httpx.get(f"{url}/readyz", trust_env=False, verify=False).status_code == 200:
                 return
         except httpx.HTTPError:
             pass

@@ -144,7 +144,7 @@ class LiveServer:
         self._socket.bind((self.host, self.port))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://{self.host}:{self.port}"
-        self._http = httpx.Client(timeout=60, trust_env=False)
+        self._http = httpx.Client(timeout=60, trust_env=False, verify=False)
 
     def start(self) -> "LiveServer":
         """Serve from now on."""
