@@ -10,6 +10,7 @@ import operator
 import re
 import time
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -53,7 +54,8 @@ class Series:
             del self.times[:old], self.values[:old]
 
     def within(self, after: float, until: float) -> list[tuple[float, float]]:
-        return [pair for pair in zip(self.times, self.values, strict=True) if after < pair[0] <= until]
+        chosen = slice(bisect_right(self.times, after), bisect_right(self.times, until))
+        return list(zip(self.times[chosen], self.values[chosen], strict=True))
 
 
 class Prometheus:
@@ -125,8 +127,8 @@ class Prometheus:
     def _chosen(self, node: Any) -> Iterable[tuple[dict[str, str], Series]]:
         matchers = [(item.name, str(item.op).rpartition(".")[2], item.value) for item in node.matchers.matchers]
         for key, series in self._series.items():
-            labels = dict(key)
-            if labels[NAME] == node.name and all(_fits(labels.get(name, ""), op, text) for name, op, text in matchers):
+            labels = dict(key) if (NAME, node.name) in key else {}
+            if labels and all(_fits(labels.get(name, ""), op, text) for name, op, text in matchers):
                 yield labels, series
 
     def _call(self, name: str, arguments: list[Any], now: float) -> Any:
