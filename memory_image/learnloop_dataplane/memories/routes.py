@@ -46,8 +46,7 @@ class StoreMemory(Input):
     speaker: str | None = Field(
         default=None,
         max_length=64,
-        description="who said it: a name, `user` or `assistant`; left out, the content's `speaker` or `role`, or the "
-        "name that the text begins with",
+        description="who said it: a name, `user` or `assistant`; left out, the content's `speaker` or `role`",
     )
     position: int = Field(
         default=0, ge=0, le=2**53, description="place within the session; memories of one place go by their age"

@@ -71,7 +71,8 @@ class MemoryIndex(SQLModel, table=True):
 
     `terms` is packed for numpy: little-endian uint32, 24 bits of a stem's hash and 8 bits of how often it occurs;
     `analyzer` says what cut the text into them. `session` and `speaker` are hashes, `kind` is a `statements.Kind`.
-    A distiller is asked for it from `kind_due` on, where that is set. `same` is a hash that copies share.
+    A distiller is asked for it from `kind_due` on, where that is set. `same` is a hash that copies share,
+    `owner` one of agent, person and speaker: a withdrawal ends what has the same.
     `said_at` is when it was said first: a copy's is that of the original. `listed`: its stems are in `memory_words`, so
     recall reads it only where they are looked for. `embedding` has any number of dimensions, and `embedder` says whose
     it is; `next_…` hold the vectors of another embedder that is not in use yet, or no longer. `copied` is the
@@ -96,6 +97,7 @@ class MemoryIndex(SQLModel, table=True):
     speaker: int = column(BigInteger, default="0")
     person: bool = column(Boolean, default="true")
     same: int = column(BigInteger)
+    owner: int = column(BigInteger, default="0")
     session: int = column(BigInteger, default="0")
     position: int = column(BigInteger, default="0")
     said_at: datetime = time_column()

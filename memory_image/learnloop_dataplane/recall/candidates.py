@@ -30,8 +30,8 @@ FEW = 2000  # memories that are compared and ranked in the event loop; more, in 
 MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
 _FACTS = np.dtype(
     [
-        *(("sessions", ">i8"), ("same", ">i8"), ("said_at", ">f8"), ("speakers", ">i8"), ("kinds", ">i2")),
-        *(("flags", ">i2"), ("named", ">i2"), ("outcomes", ">f4"), ("cosines", ">f4")),
+        *(("sessions", ">i8"), ("same", ">i8"), ("owners", ">i8"), ("said_at", ">f8"), ("speakers", ">i8")),
+        *(("kinds", ">i2"), ("flags", ">i2"), ("named", ">i2"), ("outcomes", ">f4"), ("cosines", ">f4")),
     ]
 )
 
@@ -47,8 +47,8 @@ LATERAL (SELECT count(*)::int AS n,
     string_agg(uuid_send(v.memory_id), '') AS ids,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
-    string_agg(int8send(v.thread) || int8send(v.same) || float8send(extract(epoch FROM v.said_at)::float8)
-        || int8send(v.speaker) || int2send(v.kind)
+    string_agg(int8send(v.thread) || int8send(v.same) || int8send(v.owner)
+        || float8send(extract(epoch FROM v.said_at)::float8) || int8send(v.speaker) || int2send(v.kind)
         || int2send((v.person::int + 2 * (v.memory_type = ANY($3::smallint[]))::int)::int2)
         || int2send(v.named) || float4send(v.outcome)
         || CASE $5 WHEN v.embedder THEN float4send((-(v.embedding <#> $6))::real)

@@ -13,7 +13,6 @@ from learnloop_dataplane.stems import Analyzer, pack, term_hash, text_of, thread
 
 MOST_STEMS = 64  # of a question: those at its beginning and those at its end
 MOST_NAME = 64
-_SPEAKER = re.compile(r"\s*([^\W\d_][\w .'’-]{0,40}?)\s*[:：]\s+\S")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]+")
 
 
@@ -29,26 +28,18 @@ class Indexed:
     kind: statements.Kind
 
 
-def speaker_of(content: dict[str, object], given: str | None, *, prefixed: bool = True) -> str:
-    """The speaker: as given, as the content has it, or as the text begins (`Ann: hello`); empty for unknown."""
-    for name in (given, content.get("speaker"), content.get("role")):
-        if isinstance(name, str) and name.strip():
-            return name.strip()[:MOST_NAME]
-    text = content.get("text")
-    match = _SPEAKER.match(text[:100]) if prefixed and isinstance(text, str) else None
-    return match[1][:MOST_NAME] if match else ""
+def speaker_of(content: dict[str, object], given: str | None) -> str:
+    """The speaker: as given, or as the content has it; empty for unknown."""
+    names = (given, content.get("speaker"), content.get("role"))
+    return next((name.strip()[:MOST_NAME] for name in names if isinstance(name, str) and name.strip()), "")
 
 
 def index(content: dict[str, object], speaker: str, session: str | None, analyzer: Analyzer) -> Indexed:
     """The columns of one memory; its speaker's name can be searched, too."""
     text = text_of(content)
-    spoken = text
-    if speaker:
-        prefix = _SPEAKER.match(text[:100])
-        if prefix and prefix[1] == speaker:
-            spoken = text[text.index(":" if ":" in text[: prefix.end()] else "：") + 1 :]
-        else:
-            text = f"{speaker}: {text}"
+    spoken = text.removeprefix(f"{speaker}:")
+    if speaker and spoken == text:
+        text = f"{speaker}: {text}"
     terms, name = analyzer.terms(text), analyzer.terms(speaker)
     return Indexed(
         pack(terms),

@@ -48,7 +48,7 @@ INSTRUCTIONS = 5  # one in so many of k may be a standing instruction
 TOPIC = 0.3  # weight of stems that an instruction shares with the best memories and not with the question
 APART, REACH = 0.3, 30.0  # of an order or a summary: how much a chosen memory lowers those around it, and how far
 NEW_WORDS = 1.0  # of a summary: weight of stems that no chosen memory has
-WITHDRAWN = 0.5  # share of the stems of the shorter of two statements
+WITHDRAWN = 0.5  # share of the stems that a withdrawal is about
 MOST_STATED = 2000  # instructions, preferences and withdrawals that are compared
 NOBODY = 0  # the hash of an unknown speaker
 
@@ -64,7 +64,8 @@ class Memories:
         named: how many of these, the first, are its speaker's name, int64 [n].
         sessions: int64 [n]; 0 where a memory belongs to no session.
         same: hash of all that is said, which copies share, int64 [n].
-        said: seconds since 1970, float64 [n].
+        owners: hash of agent, person and speaker, int64 [n].
+        said_at: seconds since 1970, float64 [n].
         speakers: hash of the speaker's name, int64 [n].
         kinds: codes of `Kind`, int64 [n]; of what is ranked, after `standing_kinds`.
         persons: whether a person and not an assistant speaks, bool [n].
@@ -78,6 +79,7 @@ class Memories:
     named: NDArray[np.int64]
     sessions: NDArray[np.int64]
     same: NDArray[np.int64]
+    owners: NDArray[np.int64]
     said_at: Floats
     speakers: NDArray[np.int64]
     kinds: NDArray[np.int64]
@@ -340,9 +342,9 @@ def _best_of_session(scores: Floats, sessions: NDArray[np.int64]) -> Floats:
 def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArray[np.int64]:
     """The kinds, without instructions and preferences that were withdrawn later.
 
-    A withdrawal ends those before it, of its speaker or of no named one, that share most with it: half of the stems at
-    least that the shorter one is about. Given again, it ends what came after what it ended before. A reset ends all
-    instructions of its speaker. Of very many only the newest count, and older ones are statements.
+    A withdrawal ends those before it, of its agent, person and speaker, that share most with it: half of the stems at
+    least that it is about. Given again, it ends what came after it. A reset ends all their instructions. Of very many
+    only the newest count, and older ones are statements.
     """
     kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
     rows = np.flatnonzero(kinds)
@@ -359,27 +361,20 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     about = np.split(stems, np.cumsum(sizes)[:-1])
     by_stem = np.argsort(stems[stated[owners]], kind="stable")
     holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
-    ended_by = np.zeros(len(rows), int)  # the place of the withdrawal
+    last: dict[int, int] = {}  # place of the last withdrawal of the same words
     for place in withdrawals.tolist():
-        before = rows[:place]
-        same = memories.speakers[before] == memories.speakers[rows[place]]
+        before, same = rows[:place], int(memories.same[rows[place]])
+        own = (memories.owners[before] == memories.owners[rows[place]]) & (np.arange(place) >= last.get(same, 0))
+        last[same] = place
         if memories.kinds[rows[place]] == Kind.RESET:
-            over = same & (kinds[before] == Kind.INSTRUCTION)
-        else:
-            firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
-            runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
-            shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
-            shared = np.where(same | (memories.speakers[before] == NOBODY), shared, 0)
-            shares = shared / np.maximum(np.minimum(sizes[:place], sizes[place]), 1)
-            fit = np.where(shares >= WITHDRAWN, shares + shared / (1 + len(stems)), 0.0)
-            # One that is over already was meant, unless a newer one fits as well.
-            blocked = np.zeros(place + 1)
-            np.maximum.at(blocked, ended_by[:place], np.where(ended_by[:place] > 0, fit, 0.0))
-            blocked = np.maximum.accumulate(blocked[::-1])[::-1][1:]
-            fit = np.where((kinds[before] != Kind.STATEMENT) & (fit > blocked), fit, 0.0)
-            over = (fit > 0) & (fit == fit.max(initial=0.0))
-        kinds[before[over]] = Kind.STATEMENT
-        ended_by[:place][over] = place
+            kinds[before[own & (kinds[before] == Kind.INSTRUCTION)]] = Kind.STATEMENT
+            continue
+        firsts, lasts = np.searchsorted(index, about[place]), np.searchsorted(index, about[place], "right")
+        runs = [holders[first:last] for first, last in zip(firsts, lasts, strict=True)]
+        shared = np.bincount(np.concatenate([holders[:0], *runs]), minlength=len(rows))[:place]
+        shared = shared * own * (kinds[before] != Kind.STATEMENT)
+        gone = (shared >= WITHDRAWN * max(sizes[place], 1)) & (shared == shared.max(initial=0))
+        kinds[before[gone]] = Kind.STATEMENT
     return kinds
 
 

@@ -11,16 +11,17 @@ from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 MOST_TEXT = 4000  # characters of a memory or a question that are looked at
 MOST_SENTENCE = 600
 YEARS = range(1900, 2100)  # numbers that may be years
-LATIN = ("en", "de", "fr", "es", "it", "pt", "nl")
+LATIN = ("en", "de", "fr", "es", "it", "pt", "nl", "all")
 ASSISTANTS = frozenset("assistant ai bot chatbot agent model system developer tool function gpt llm".split())  # noqa: SIM905
-_IF = re.compile(r"(?:if|unless|wenn|falls|si|se|als|если) (?!(?:i|ich|je|yo|io|eu|ik|я)\b)")
-_SPLIT = re.compile(r"(?<=[.!?;])\s+|[\n\r]+|(?<=[。!?؟।])\s*")
+_UNSEEN = re.compile(r"[\u00ad\u0640\u064b-\u0652\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")  # and Arabic vowels
+_QUOTED = re.compile(r"```.*?(?:```|\Z)|^\s*>.*?$|[“„«「『][^”“»」』]*[”“»」』]|\"[^\"\n]*\"", re.DOTALL | re.MULTILINE)
+_SPLIT = re.compile(r"(?<=\.)\s+|[\n\r]+|(?<=[。!?;؟؛।])\s*")
 
 
 class Kind(IntEnum):
@@ -48,14 +49,14 @@ def kind_of(text: str, speaker: str = "") -> Kind:
         return Kind.STATEMENT
     latin = text.isascii()
     parts = _sentences(text)
-    resets, withdrawals, exceptions = (_rules(name, latin=latin) for name in ("resets", "withdrawals", "exceptions"))
-    firm = [part for part in parts if not part.endswith(("?", "？", "؟")) and not _IF.match(part)]
-    withdraw = [part for part in firm if withdrawals.search(part) or resets.search(part)]
-    ends = [part for part in withdraw if not exceptions.search(part)]
+    resets, withdrawals, conditions = (_rules(name, latin=latin) for name in ("resets", "withdrawals", "conditions"))
+    # After a colon at the end of a line, and in a long text, others may speak.
+    own = takewhile(lambda part: not part.endswith(":"), parts if len(text) <= MOST_SENTENCE else ())
+    firm = [part for part in own if not part.endswith(("?", "？", "؟")) and not conditions.search(part)]
+    ends = [part for part in firm if withdrawals.search(part) or resets.search(part)]
     rest = [part for part in parts if part not in ends]
     if any(_rules("instructions", latin=latin).search(part) for part in rest):
-        others = [part for part in rest if part not in withdraw]
-        replaces = ends or any(_rules("prohibitions", latin=latin).search(part) for part in others)
+        replaces = ends or any(_rules("prohibitions", latin=latin).search(part) for part in rest)
         return Kind.REPLACEMENT if replaces else Kind.INSTRUCTION
     if ends:
         return Kind.RESET if any(map(resets.search, ends)) else Kind.WITHDRAWAL
@@ -95,14 +96,14 @@ def vocabulary(name: str) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    """Sentences in lower case, without marks of lists and quotation."""
-    parts = _SPLIT.split(_plain(text[:MOST_TEXT]))
-    return [part.strip(" \t-*•>#\"'“”«»„()")[:MOST_SENTENCE] for part in parts if part.strip()]
+    """Sentences in lower case, without marks of lists and what is quoted."""
+    parts = _SPLIT.split(_plain(_QUOTED.sub(" ", text[:MOST_TEXT])))
+    return [part.strip(" \t-*•#'()")[:MOST_SENTENCE] for part in parts if part.strip()]
 
 
 def _plain(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
-    return folded.replace("ً", "").replace("،", ",")
+    return _UNSEEN.sub("", folded).replace("،", ",")
 
 
 @cache
@@ -112,8 +113,14 @@ def _patterns() -> dict[str, Any]:
 
 @cache
 def _rules(name: str, *, latin: bool = False) -> re.Pattern[str]:
-    table = _patterns()[name]
-    return _compiled(chain.from_iterable(table[language] for language in table if not latin or language in LATIN))
+    languages = {language: each for language, each in _patterns()[name].items() if not latin or language in LATIN}
+    return _compiled(_named(pattern, language) for language, each in languages.items() for pattern in each)
+
+
+def _named(pattern: str, language: str) -> str:
+    for name, words in _patterns()["words"].items():
+        pattern = pattern.replace(f"<{name}>", words.get(language, ""))
+    return pattern
 
 
 @cache

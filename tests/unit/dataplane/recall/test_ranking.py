@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from learnloop_dataplane.recall.questions import index, question_of
+from learnloop_dataplane.recall.questions import index, question_of, speaker_of
 from learnloop_dataplane.recall.ranking import Memories, rank
 from learnloop_dataplane.stems import Analyzer, same_of
 
@@ -21,6 +21,7 @@ def memories(turns: list[Turn], outcomes: list[float] | None = None, cosines: li
         named=np.array([row.named for row in rows]),
         sessions=np.array([row.session for row in rows]),
         same=np.array([same_of({"text": text}, speaker) for _, speaker, text in turns]),
+        owners=np.array([same_of({}, speaker) for _, speaker, _ in turns]),
         said_at=np.arange(n, dtype=float),
         speakers=np.array([row.speaker for row in rows]),
         kinds=np.array([int(row.kind) for row in rows]),
@@ -46,6 +47,10 @@ def test_the_named_speaker_comes_first() -> None:
     turns = [("a", "Ann", "we saw a heron"), ("b", "Bob", "we saw a heron"), *NOISE]
     assert order(turns, "what did Bob see, a heron?", 1) == [1]
     assert order(turns, "what did Ann see, a heron?", 1) == [0]
+
+
+def test_a_label_at_the_start_of_a_text_is_no_speaker() -> None:
+    assert not any(speaker_of({"text": text}, None) for text in ("The wifi password is: tide", "Recipe: leek soup"))
 
 
 def test_a_question_in_the_first_person_is_about_the_user() -> None:

@@ -15,42 +15,28 @@ from learnloop_dataplane.recall.statements import Form, Kind, asks, form_of, kin
 from .test_ranking import ANALYZER, memories
 
 STATEMENTS = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
-LANGUAGES = tuple(STATEMENTS["instruction"])
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_instructions_are_recognised_in_most_phrasings(language: str) -> None:
-    missed = [text for text in STATEMENTS["instruction"][language] if kind_of(text, "user") != Kind.INSTRUCTION]
-    assert len(missed) <= 0.1 * len(STATEMENTS["instruction"][language]), missed
+ORDERS = (Kind.INSTRUCTION, Kind.REPLACEMENT)
+EXPECTED = [
+    *(("instruction", ORDERS, 0.05), ("unseen", ORDERS, 0.1), ("preference", (Kind.PREFERENCE,), 0.0)),
+    *(("statement", (Kind.STATEMENT,), 0.0), ("kept", tuple(Kind)[:3], 0.0)),
+    *(("reset", (Kind.RESET,), 0.0), ("no_reset", tuple(Kind)[:-1], 0.0)),
+]
 
 
-def test_four_of_five_instructions_of_another_writer_are_recognised() -> None:
-    unseen = [text for texts in STATEMENTS["unseen"].values() for text in texts]
-    assert sum(kind_of(text, "user") >= Kind.INSTRUCTION for text in unseen) >= 0.8 * len(unseen)
-
-
-@pytest.mark.parametrize("kind", ["preference", "statement"])
-def test_preferences_are_recognised_and_ordinary_sentences_are_statements(kind: str) -> None:
-    missed = [text for text in chain(*STATEMENTS[kind].values()) if kind_of(text, "user") != Kind[kind.upper()]]
-    assert not missed
-
-
-@pytest.mark.parametrize("language", STATEMENTS["kept"])
-def test_a_negation_or_a_condition_ends_nothing(language: str) -> None:
-    assert not [text for text in STATEMENTS["kept"][language] if kind_of(text, "user") >= Kind.WITHDRAWAL]
-
-
-def test_only_an_order_to_forget_everything_ends_everything() -> None:
-    assert {kind_of(text, "user") for text in STATEMENTS["reset"]["all"]} == {Kind.RESET}
-    assert Kind.RESET not in {kind_of(text, "user") for text in STATEMENTS["reset"]["none"]}
+@pytest.mark.parametrize(("section", "kinds", "most"), EXPECTED)
+def test_a_sentence_is_of_the_kind_that_a_reader_takes_it_for(section: str, kinds: tuple[Kind], most: float) -> None:
+    missed = [text for text in chain(*STATEMENTS[section].values()) if kind_of(text, "user") not in kinds]
+    assert len(missed) <= most * sum(map(len, STATEMENTS[section].values())), missed
 
 
 @pytest.mark.parametrize(("rule", "withdrawal", "other"), STATEMENTS["withdrawal"]["all"])
 def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdrawal: str, other: str) -> None:
-    for speaker in ("user", "", "Eve"):  # without a speaker, it is everybody's
+    for speaker in ("user", "Eve", "User Two"):
         contents = memories([("", speaker, rule), ("", "user", other), ("", "user", withdrawal)])
         kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
-        assert kinds[0] == (kind_of(rule) if speaker == "Eve" else Kind.STATEMENT)
+        assert kinds[0] == (Kind.STATEMENT if speaker == "user" else kind_of(rule))
         assert kinds[1] == kind_of(other, "user") != Kind.STATEMENT
 
 
@@ -83,7 +69,7 @@ def test_thousands_of_statements_are_compared_in_little_memory() -> None:
     words = [f"{number * step % 9973}x" for number in range(5000) for step in range(1, 41)]
     texts = [" ".join(words[place : place + 40]) for place in range(0, len(words), 40)]
     contents = memories(
-        [("", "", f"{('I prefer', 'I no longer want')[place % 2]} {text}") for place, text in enumerate(texts)]
+        [("", "", f"{('I prefer', 'I no longer prefer')[place % 2]} {text}") for place, text in enumerate(texts)]
     )
     tracemalloc.start()
     standing_kinds(contents, question_of("", ANALYZER).withdrawing)
