@@ -18,7 +18,7 @@ from pgvector import HalfVector
 from learnloop_dataplane.postgres.database import Database
 from learnloop_dataplane.postgres.memory_tables import STANDING
 from learnloop_dataplane.recall import memory_types, statements
-from learnloop_dataplane.recall.ranking import Memories, Population, Question, standing_kinds
+from learnloop_dataplane.recall.ranking import MOST_STATED, Memories, Population, Question, standing_kinds
 from learnloop_dataplane.vectors.vector_store import Near, VectorStore
 
 ALL, STEMS = -1, -2  # words of `memory_word_counts` that stand for the number of memories, and of their stems
@@ -68,18 +68,18 @@ _COUNTS = f"""
 SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FROM memory_word_counts
     WHERE namespace = s.namespace AND agent_id = ANY($2::text[]) AND word = ANY($3::int[]) GROUP BY word) c
 """
-# What the question may not see takes no place: the best are looked at one by one until enough of them are seen.
+# What the question may not see takes no place, nor do copies, of one worth: the best are looked at until they suffice.
 _CHOSEN = f"""
 WITH top AS MATERIALIZED (
     SELECT x.* {SCOPE}, LATERAL (
-        SELECT t.memory_id, t.worth, v.agent_id, v.session, v.position, v.said_at FROM (
+        SELECT DISTINCT ON (t.worth, v.same) t.memory_id, t.worth, v.agent_id, v.session, v.position, v.said_at FROM (
             SELECT w.agent_id, w.memory_id, sum(q.rarity) AS worth
             FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
             JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
-            GROUP BY w.agent_id, w.memory_id ORDER BY worth DESC, w.memory_id) t,
+            GROUP BY w.agent_id, w.memory_id ORDER BY worth DESC) t,
         LATERAL (SELECT v.* FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = t.agent_id
             AND v.memory_id = t.memory_id AND v.memory_type = ANY($5::smallint[]) AND {_SEEN} OFFSET 0) v
-        ORDER BY t.worth DESC, t.memory_id LIMIT {BY_WORDS}) x
+        ORDER BY t.worth DESC, v.same, v.said_at DESC LIMIT {BY_WORDS}) x
 ), best AS MATERIALIZED (
     SELECT * FROM (SELECT * FROM top ORDER BY worth DESC, memory_id LIMIT {AROUND}) t WHERE session <> 0
 )
@@ -99,7 +99,7 @@ UNION SELECT v.memory_id FROM memory_index v
 UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
     AND v.kind >= {STANDING}
     AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {statements.Kind.WITHDRAWAL:d}) AND {_SEEN}
-    ORDER BY v.said_at DESC LIMIT {BY_WORDS})
+    ORDER BY v.said_at DESC LIMIT {MOST_STATED})
 """
 _SIZES = f"""
 SELECT x.* {SCOPE}, LATERAL (SELECT agent_id, count(*)::int AS n FROM memory_index
@@ -206,7 +206,6 @@ class Candidates:
         return replace(memories, kinds=np.array([kinds[UUID(bytes=each.tobytes())] for each in memories.ids], np.int64))
 
     async def sizes(self, namespace: str, agents: Sequence[str]) -> dict[str, int]:
-        """How many memories each of these agents has."""
         rows = await self._db.fetch_as(namespace, _SIZES, list(agents))
         return {row["agent_id"]: row["n"] for row in rows}
 

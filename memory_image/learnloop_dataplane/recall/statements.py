@@ -113,14 +113,13 @@ def _patterns() -> dict[str, Any]:
 
 @cache
 def _rules(name: str, *, latin: bool = False) -> re.Pattern[str]:
-    languages = {language: each for language, each in _patterns()[name].items() if not latin or language in LATIN}
-    return _compiled(_named(pattern, language) for language, each in languages.items() for pattern in each)
-
-
-def _named(pattern: str, language: str) -> str:
-    for name, words in _patterns()["words"].items():
-        pattern = pattern.replace(f"<{name}>", words.get(language, ""))
-    return pattern
+    acts, opens = (_patterns()["words"][words] for words in ("act", "open"))
+    return _compiled(
+        pattern.replace("<act>", acts.get(language, "")).replace("<open>", opens.get(language, ""))
+        for language, patterns in _patterns()[name].items()
+        if not latin or language in LATIN
+        for pattern in patterns
+    )
 
 
 @cache

@@ -136,24 +136,21 @@ async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str
             assert await connection.fetchval(left) == 0
 
 
-async def test_what_a_large_agents_question_may_not_see_takes_no_place_of_what_it_may(dsn: str, tmp_path: Path) -> None:
+async def test_neither_copies_nor_what_it_may_not_see_take_a_large_agents_places(dsn: str, tmp_path: Path) -> None:
     async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
-        await store(api, "junky", ["kettle harbour"] * 600)
+        await store(api, "junky", ["kettle harbour"] * 600 + ["the kettle of the harbour"])
         await store(api, "junky", ["how the kettle of the harbour is descaled, step by step"], memory_type="procedural")
         await listed(api, "junky")
         typed = await ask(api, "junky", "kettle harbour", memory_types=["procedural"])
         assert len(typed["memories"]) == 1
-        await api.call("POST", "/api/v1/memory/consolidate", json={"agent_id": "junky"})
-
-        async def two_left() -> bool:
-            return len((await ask(api, "junky", "kettle harbour"))["memories"]) == 2
-
-        await eventually(two_left)
-        await store(api, "junky", ["Always name the pot."], memory_type="procedural", speaker="user")
-        await store(api, "junky", [f"Always name pan {number}." for number in range(520)], speaker="user")
+        assert len((await ask(api, "junky", "kettle harbour"))["memories"]) == 3
+        pots = ["Always name the pot.", "Always name the jug when I ask about kettles."]
+        await store(api, "junky", pots, memory_type="procedural", speaker="user")
+        pans = [f"Always name pan {number}." for number in range(520)]
+        await store(api, "junky", ["You no longer need to name the jug.", *pans], speaker="user")
         await listed(api, "junky")
         typed = await ask(api, "junky", "kettle harbour", memory_types=["procedural"])
-        assert len(typed["memories"]) == 2
+        assert sorted(hit["why"] for hit in typed["memories"]) == ["instruction", "words", "words"]
 
 
 async def test_expired_and_not_yet_valid_memories_are_not_recalled(api: Api) -> None:
