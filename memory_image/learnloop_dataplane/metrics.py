@@ -100,6 +100,7 @@ GAUGES: dict[str, tuple[str, Labels, str]] = {
         (),
         "1 while the vector store takes what it is given, 0 while large agents are scanned.",
     ),
+    "without_vector": ("learnloop_embedder_texts_without_vector", (), "Texts that the embedder refused for an hour."),
 }
 
 
@@ -122,6 +123,7 @@ class Metrics:
         self.background_failures = self._counters["background_failures"]
         self.budgets_refused = self._counters["budgets_refused"]
         self.vectors_up = self._gauges["vectors_up"]
+        self.without_vector = self._gauges["without_vector"]
         self.requests = Histogram(
             "learnloop_data_request_duration_seconds",
             "Time from a request to its answer, by route.",

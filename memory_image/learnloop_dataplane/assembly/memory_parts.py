@@ -32,6 +32,7 @@ class MemoryParts:
         self._shared = shared
         analyzer = stems.Analyzer(config.language)
         embedder, before = _embedder(config, config.embedder), _embedder(config, config.embedder_before)
+        shared.metrics.without_vector.set_function(lambda: getattr(embedder, "without_vector", 0))
         self.vectors = open_vectors(config, db, embedder)
         self.following = Following(self.vectors, shared.metrics)
         self.candidates = candidates.Candidates(db, self.vectors, config.exact_up_to)

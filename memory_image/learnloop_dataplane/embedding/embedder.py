@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -101,6 +102,7 @@ BATCH, SMALL = 64, 8  # texts of a request, and of one after a request that fail
 MOST_CHARACTERS = 16_384  # of a text: no model reads further
 SHORTER = (2000, 500)  # characters of a text that failed alone; servers refuse what is longer than their batch
 LONGEST_REST = 5.0  # seconds that a throttled text waits
+THROTTLED_SECONDS = 3600.0  # after which a text that the server throttles and no other has no vector
 MOST_BYTES_EACH = 32  # of a number in JSON
 AT_A_TIME = 4  # texts that run together in this process: a recall waits for one such run, not for all
 MAX_TOKENS = 256
@@ -131,6 +133,8 @@ class HttpEmbedder:
     ) -> None:
         self.name = f"http:{model}:{dimensions}:{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:8]}"
         self.dimensions = dimensions
+        self.without_vector = 0  # texts that were given up
+        self._throttled: LRUCache[int, float] = LRUCache(10_000)  # since when, by hash
         self._model = model
         most = 2**16 + BATCH * dimensions * MOST_BYTES_EACH
         probe = ("embeddings", self._body([PROBE]), lambda answer: self._read(answer, 1))
@@ -175,11 +179,13 @@ class HttpEmbedder:
                 return (await self._post([text[:most]]))[0]
             except model_servers.NotTaken as again:
                 problem = again
-        if problem.rest:  # the server counts what it is sent: no vector of zeros for what it takes another time
+        since = self._throttled.setdefault(hash(text), time.monotonic())
+        if problem.rest and time.monotonic() - since < THROTTLED_SECONDS:  # it takes it another time: no zeros yet
             log.info("the embedder %s has no vector for a text now: %s", self.name, problem)
             return None
         if problem.refused and not await self._server.works():
             raise errors.Unavailable(f"the embedder {self._server.url} ({problem}, whatever the text)") from problem
+        self.without_vector += 1
         log.warning("the embedder %s has no vector for a text of %d characters: %s", self.name, len(text), problem)
         return np.zeros(self.dimensions, dtype=np.float32)
 

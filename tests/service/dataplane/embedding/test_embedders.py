@@ -207,7 +207,6 @@ async def test_a_text_that_is_too_long_for_the_server_has_the_vector_of_its_begi
 
 
 async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> None:
-    """A server that counts tokens answers the small probe."""
     loop, until = asyncio.get_running_loop(), asyncio.get_running_loop().time() + 0.9
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -228,7 +227,6 @@ async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> 
 async def test_a_text_that_stays_throttled_waits_for_another_time(
     headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A vector of zeros would be kept for good."""
     monkeypatch.setattr("learnloop_dataplane.embedding.embedder.LONGEST_REST", 0.01)
     monkeypatch.setitem(POISON, "throttled", lambda text: httpx.Response(429, headers=headers))
     embedder = embedder_that_fails_on(lambda text: len(text) > 100, "throttled", [])
@@ -237,6 +235,9 @@ async def test_a_text_that_stays_throttled_waits_for_another_time(
     with pytest.raises(Unavailable, match="busy"):
         await embedder.embed(["long " * 1000])
     assert (await embedder.embed(["a question of another namespace"]))[0].any()
+    monkeypatch.setattr("learnloop_dataplane.embedding.embedder.THROTTLED_SECONDS", 0.0)
+    [given_up] = await embedder.embed(["long " * 1000])
+    assert (given_up.any(), embedder.without_vector) == (False, 1)
 
 
 async def test_recalls_that_leave_a_slow_question_open_nothing_for_others() -> None:
