@@ -7,6 +7,7 @@ was there? Then the same changes with the operator killed at random moments: eve
 
 import asyncio
 import json
+import os
 import random
 import re
 import signal
@@ -157,8 +158,8 @@ class Lane:
         return before
 
     async def becomes(self, wanted: dict[str, Any]) -> None:
-        """AssertionError with the difference, when the state is not this one within PATIENCE."""
-        end = time.monotonic() + PATIENCE
+        """AssertionError with the difference, when the state is not this one in time."""
+        end = time.monotonic() + patience()
         while different := difference(wanted, await self.steady()):
             assert time.monotonic() < end, f"{len(different)} differences: {json.dumps(different)[:1500]}"
 
@@ -184,7 +185,7 @@ class Lane:
 
     async def _agrees(self, case: Case) -> None:
         """AssertionError when the value is in no pod although pods have such a field, and no condition says why."""
-        end = time.monotonic() + PATIENCE / 3
+        end = time.monotonic() + patience() / 3
         while True:
             after = await self.steady()
             object_ = self.rig.objects[self.namespace][self.kind.kind, self.name]
@@ -215,9 +216,14 @@ class Lane:
         return changed(self.schema, self.target["spec"], case) if case else self.target["spec"]
 
 
+def patience() -> float:
+    """PATIENCE, and as much longer as processes wait for this machine's cores."""
+    return PATIENCE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 async def until(holds: Callable[[], bool]) -> None:
-    """Raises TimeoutError after PATIENCE."""
-    async with asyncio.timeout(PATIENCE):
+    """TimeoutError once the patience is at its end."""
+    async with asyncio.timeout(patience()):
         while not holds():  # noqa: ASYNC110 - what it waits for are objects that watches bring
             await asyncio.sleep(0.1)
 

@@ -31,7 +31,7 @@ SPECIFICATION = Documents(
 )
 PACKAGES = "tritonclient[http]==2.73.0 kserve==0.21.0"
 MODEL = "cart"
-BOUNDS = ("--phases", "examples,coverage,fuzzing", "--max-time", "60")
+BOUNDS = ("--phases", "examples,coverage,fuzzing", "--max-examples", "100")
 SETTINGS = f"""
 [parameters]
 "path.MODEL_NAME" = "{MODEL}"

@@ -35,7 +35,7 @@ CANARY_REFUSED = {
     "responses.streaming": (404, "responses"),
 }
 """CompatCanary's probes of what no model server here can obey: the status, and a word of the refusal."""
-BOUNDS = ("--phases", "examples,coverage,fuzzing", "--max-time", "40")
+BOUNDS = ("--phases", "examples,coverage,fuzzing", "--max-examples", "300")
 SETTINGS = """
 [parameters]
 "path.model" = "cart"
