@@ -67,8 +67,7 @@ def begin_experiment(snapshot: Snapshot, state: State, stable: ArmState, spec: E
     players.insert(0, Player(STABLE, stable.model, left, ready=stable.was_ready, since=now, tally=tallies[-1]))
     sentence = f"experiment {id_of(spec)} begins: {named}, stable {left} %; waiting for the arms' pods"
     trial = ExperimentState(id_of(spec), "Starting", tuple(players), started_at=now, message=sentence)
-    after = replace(state, experiment=trial)
-    return done(after, "Progressing", reasons.EXPERIMENT_STARTED, sentence, again_after=5.0)
+    return done(replace(state, experiment=trial), "Progressing", reasons.EXPERIMENT_STARTED, sentence, again_after=5.0)
 
 
 def _problem(snapshot: Snapshot, state: State, stable: ArmState, player: Player) -> str:
@@ -151,7 +150,7 @@ def _breach(snapshot: Snapshot, player: Player, arms: int) -> str:
     arm, analysis = snapshot.evidence.arms.get(player.model.revision), snapshot.spec.analysis
     alpha, alone = error_budget.alpha_of_bound(analysis, arms), {"min_ratio": None, "max_ratio": None}
     results = [
-        thresholds.check(metric.model_copy(update=alone), arm, None, alpha, subject_is=player.name)
+        thresholds.check(metric.model_copy(update=alone), arm, None, alpha, candidate_name=player.name)
         for metric in analysis.metrics
         if metric.min is not None or metric.max is not None
     ]
@@ -211,7 +210,7 @@ def _silences(snapshot: Snapshot, spec: Experiment, trial: ExperimentState) -> d
         arm = evidence.arms.get(player.model.revision)
         missing = untimely(evidence.clock, arm.scraped_at if arm else None, snapshot.now, player.name)
         if missing is None and _counts(snapshot, spec.metric, player) is None:
-            why = thresholds.check(check_of(spec.metric), arm, None, spec.alpha, subject_is=player.name)
+            why = thresholds.check(check_of(spec.metric), arm, None, spec.alpha, candidate_name=player.name)
             missing = Missing(why.reason, why.sentence)
         if missing is not None:
             for mute in everyone if player.name == STABLE else (index,):
@@ -391,9 +390,8 @@ def let_win(state: State, revision: str, by: str) -> NextState | str | None:
     arm = f"{trial.players[index].name} ({revision})"
     if trial.phase != "Won":
         return f"{arm} has not won the experiment: set spec.model to roll it out in steps instead"
-    after = replace(state, experiment=replace(trial, approved_by=by))
-    sentence = f"experiment: the winner {arm} is promoted, as {by} says"
-    return done(after, "Progressing", reasons.EXPERIMENT_RUNNING, sentence)
+    sentence, after = f"experiment: the winner {arm} is promoted, as {by} says", replace(trial, approved_by=by)
+    return done(replace(state, experiment=after), "Progressing", reasons.EXPERIMENT_RUNNING, sentence)
 
 
 def _place(trial: ExperimentState | None, revision: str) -> int | None:

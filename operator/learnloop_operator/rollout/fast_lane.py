@@ -48,10 +48,10 @@ def of_analysis(analysis: Analysis) -> Iterator[hard_bound.HardBound]:
         yield from metric_types.type_of(metric).hard_bounds(metric)
 
 
-def breach(questions: Questions, alarms: Mapping[str, Alarm], subject_is: str) -> str:
+def breach(questions: Questions, alarms: Mapping[str, Alarm], candidate_name: str) -> str:
     """The bounds that are broken beyond doubt, in one sentence; "" while there is none."""
     broken = [bound for bound in questions.bounds if _is_broken(bound, alarms.get(bound.key, Alarm()), questions.bar)]
-    text = "; ".join(bound.sentence(alarms[bound.key], subject_is) for bound in broken)
+    text = "; ".join(bound.sentence(alarms[bound.key], candidate_name) for bound in broken)
     return f"{text}; read from its own pods" if text else ""
 
 

@@ -17,6 +17,7 @@ from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_serving.server_seal import Seal
 from learnloop_serving.shadow import PURPOSE
 from testing.servers.policy_servers import CANARY, KEY, STABLE, LiveServer, linear_policy, table, write_policy
+from testing.waiting import until
 
 Start = Callable[..., LiveServer]
 OBSERVATIONS = [[x, 0.0, 0.0, 0.0] for x in (1.0, -1.0, 0.4, -0.3)]
@@ -47,13 +48,6 @@ def shadow(server: LiveServer, name: str, **labels: str) -> float:
     return server.metric(name, **({"revision": CANARY} | labels))
 
 
-def eventually(look: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def play(server: LiveServer, episode_return: float, explore: bool = True, episode: str = "") -> None:
     """One episode of four steps."""
     episode = episode or server.opened()
@@ -70,7 +64,7 @@ def test_an_equal_policy_in_shadow_agrees_on_every_request(start: Start, tmp_pat
         server.route(mirroring(stable, canary.url))
     for _ in range(6):
         play(stable, 10.0)
-    eventually(lambda: shadow(canary, names.METRIC_SHADOW_COMPARED) == 24, "every step of six episodes compared")
+    until(lambda: shadow(canary, names.METRIC_SHADOW_COMPARED) == 24)
     assert shadow(canary, names.METRIC_SHADOW_AGREED) == 24
     assert shadow(canary, names.METRIC_SHADOW_SECONDS + "_count") == 24
     assert canary.metric(names.METRIC_EPISODES_ENDED, outcome="success") == 0, "the arm in shadow played nothing itself"
@@ -81,13 +75,13 @@ def test_an_opposite_policy_never_agrees_and_fails_on_what_it_cannot_take(start:
     for server in (stable, canary):
         server.route(mirroring(stable, canary.url))
     play(stable, 1.0, explore=False)
-    eventually(lambda: shadow(canary, names.METRIC_SHADOW_COMPARED) == 4, "four steps compared")
+    until(lambda: shadow(canary, names.METRIC_SHADOW_COMPARED) == 4)
     assert shadow(canary, names.METRIC_SHADOW_AGREED) == 0
     wide = start(revision=CANARY, policy=OnnxPolicy(_wide(tmp_path)))
     for server in (stable, wide):
         server.route(mirroring(stable, wide.url))
     play(stable, 1.0)
-    eventually(lambda: shadow(wide, names.METRIC_SHADOW_ERRORS) == 4, "four failures")
+    until(lambda: shadow(wide, names.METRIC_SHADOW_ERRORS) == 4)
     assert shadow(wide, names.METRIC_SHADOW_COMPARED) == 0
 
 
@@ -102,7 +96,7 @@ def test_requests_that_know_no_episodes_are_copied_too(start: Start, tmp_path: P
         server.route(mirroring(stable, canary.url))
     tensor = {"name": "observation", "datatype": "FP32", "shape": [2, 4], "data": [1, 0, 0, 0, -1, 0, 0, 0]}
     assert stable.post("/v2/models/cart/infer", {"inputs": [tensor]}).status_code == 200
-    eventually(lambda: shadow(canary, names.METRIC_SHADOW_AGREED) == 2, "both rows compared")
+    until(lambda: shadow(canary, names.METRIC_SHADOW_AGREED) == 2)
 
 
 def test_nobody_gets_an_answer_of_the_arm_in_shadow(start: Start, tmp_path: Path) -> None:
@@ -158,10 +152,10 @@ def test_a_receiver_that_refuses_or_is_gone_is_counted_and_users_are_served(star
     stable.route(mirroring(stable, canary.url))
     canary.route(table((STABLE, "stable", 100)))
     play(stable, 1.0)
-    eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="refused") == 4, "the arm knows of no shadow")
+    until(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="refused") == 4)
     stable.route(mirroring(stable, "http://127.0.0.1:9"))
     play(stable, 1.0)
-    eventually(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="unreachable") == 4, "no server there")
+    until(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="unreachable") == 4)
 
 
 def test_mirroring_ends_with_the_table_that_names_it_and_with_its_dead_mans_switch(
@@ -191,7 +185,7 @@ def test_a_share_of_the_episodes_is_copied_whole(start: Start, tmp_path: Path) -
     for name in [name for name in opened if name not in chosen][:8] + copied:  # copies arrive in the order of requests
         play(stable, 1.0, episode=name)
     expected = len(OBSERVATIONS) * len(copied)
-    eventually(lambda: shadow(canary, names.METRIC_SHADOW_COMPARED) == expected, "every step of the chosen, no other")
+    until(lambda: shadow(canary, names.METRIC_SHADOW_COMPARED) == expected)
 
 
 def test_a_mirror_must_be_an_arm_without_weight() -> None:

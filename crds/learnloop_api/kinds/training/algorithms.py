@@ -321,13 +321,7 @@ _ALL: tuple[Algorithm, ...] = (
     Algorithm(
         "dpo",
         "direct preference optimisation of a language model",
-        LANGUAGE_MODEL
-        | {
-            "learning_rate": 5e-5,
-            "batch_pairs": 32,
-            "beta": 0.1,
-            "nll_coefficient": 0.2,
-        },
+        LANGUAGE_MODEL | {"learning_rate": 5e-5, "batch_pairs": 32, "beta": 0.1, "nll_coefficient": 0.2},
         language=True,
         engines=("own", "trl"),
     ),

@@ -71,7 +71,7 @@ def compared(
     analysis: Analysis,
     before: Iterable[Comparison],
     evidence: Evidence,
-    subject: str,
+    candidate: str,
     reference: str,
     *,
     concurrent: bool,
@@ -82,7 +82,7 @@ def compared(
     starts a new batch after a look at which not both arms got episodes (`concurrent`), or samples were lost.
     """
     recorded, result = current(analysis, before), []
-    canary, stable = evidence.arms.get(subject), evidence.arms.get(reference)
+    canary, stable = evidence.arms.get(candidate), evidence.arms.get(reference)
     torn = bool((canary and canary.gap) or (stable and stable.gap))
     for metric in analysis.metrics:
         if metric.test != "sequential" and not has_ratio(metric):

@@ -27,14 +27,14 @@ from learnloop_operator.statistics import canary_against_stable, e_values
 
 def check(
     metric: MetricThreshold,
-    subject: ArmEvidence | None,
+    candidate: ArmEvidence | None,
     reference: ArmEvidence | None,
     alpha: float,
     comparison: Comparison | None = None,
     apart: str = "",
     *,
-    subject_is: str = "the canary",
-    reference_is: str = "stable",
+    candidate_name: str = "the canary",
+    reference_name: str = "stable",
 ) -> Check:
     """Judge the arm that must prove itself against every bound of `metric`.
 
@@ -44,34 +44,34 @@ def check(
     returns: the bar is `reference + (ratio - 1) * |reference|`.
     """
     noun = type_of(metric).noun_of(metric)
-    episodes = int(type_of(metric).weight(subject)) if subject else 0
-    if subject is None:
-        text = f"{noun}: Prometheus has no series of {subject_is} yet, 0 of {metric.min_episodes} episodes needed"
+    episodes = int(type_of(metric).weight(candidate)) if candidate else 0
+    if candidate is None:
+        text = f"{noun}: Prometheus has no series of {candidate_name} yet, 0 of {metric.min_episodes} episodes needed"
         return hold(text, reasons.EMPTY_RESULT)
-    if not episodes and subject.episodes and metric.name in subject.problems:
-        return _without_number(metric, subject, subject_is)
+    if not episodes and candidate.episodes and metric.name in candidate.problems:
+        return _without_number(metric, candidate, candidate_name)
     if episodes < metric.min_episodes:
-        return hold(f"{noun}: {subject_is} has {episodes} of {metric.min_episodes} episodes needed")
-    value = _value(metric, subject)
+        return hold(f"{noun}: {candidate_name} has {episodes} of {metric.min_episodes} episodes needed")
+    value = _value(metric, candidate)
     if value is None:
-        return _without_number(metric, subject, subject_is)
-    words = f"{noun} of {subject_is} {number(value)}"
-    result = list(_of_bounds(metric, subject, value, words, alpha))
+        return _without_number(metric, candidate, candidate_name)
+    words = f"{noun} of {candidate_name} {number(value)}"
+    result = list(_of_bounds(metric, candidate, value, words, alpha))
     if breach := _first_breach(result):
         return breach
-    if gap := lost(subject.gap, subject_is):
+    if gap := lost(candidate.gap, candidate_name):
         return hold(f"{noun}: {gap.text}", gap.reason)
-    if stray := out_of_range(metric, subject, reference, comparison, subject_is, reference_is):
+    if stray := out_of_range(metric, candidate, reference, comparison, candidate_name, reference_name):
         return stray
     if metric.min_ratio is not None or metric.max_ratio is not None:
         if apart:
             words += f", not comparable: {apart}"
         else:
-            base = _base(metric, reference, reference_is)
+            base = _base(metric, reference, reference_name)
             if isinstance(base, Check):
                 result.append(base)
             else:
-                words, ratios = _of_ratios(metric, value, base, comparison, alpha, subject_is, reference_is)
+                words, ratios = _of_ratios(metric, value, base, comparison, alpha, candidate_name, reference_name)
                 result += ratios
     return _first_breach(result) or (result[0] if result else Check(Verdict.PASS, words))
 
@@ -95,8 +95,8 @@ def _of_ratios(
     base: float,
     comparison: Comparison | None,
     alpha: float,
-    subject_is: str,
-    reference_is: str,
+    candidate_name: str,
+    reference_name: str,
 ) -> tuple[str, list[Check]]:
     """The numbers of both arms, and a check for each ratio that is not kept, or that too few episodes speak of.
 
@@ -107,14 +107,14 @@ def _of_ratios(
         memory = comparison.memory if comparison else None
         n = memory.judged.canary.n if memory else 0.0
         if comparison is None or memory is None or n < metric.min_episodes:
-            text = f"{int(n)} of {count(metric.min_episodes)} of {subject_is} compared with those of the same time"
+            text = f"{int(n)} of {count(metric.min_episodes)} of {candidate_name} compared with those of the same time"
             return "", [hold(f"{kind.noun_of(metric)}: {text}")]
         over = f" over {count(int(n))}"
         if comparison.measure.bound is None:
             value, base = (kind.in_unit(metric, sum / n) for sum in (memory.judged.canary.total, memory.stable_total))
             over = f" at the same time{over}"
         sure = of_evidence(memory.worse, alpha, "worse at the same time")
-    words = f"{kind.noun_of(metric)} of {subject_is} {number(value)} vs {number(base)} of {reference_is}{over}"
+    words = f"{kind.noun_of(metric)} of {candidate_name} {number(value)} vs {number(base)} of {reference_name}{over}"
     return words, [_beyond(f"{words}; bar {number(ratio)}×", sure) for ratio in _broken(metric, value, base)]
 
 
@@ -126,24 +126,24 @@ def _broken(metric: MetricThreshold, value: float, base: float) -> Iterator[floa
                 yield ratio
 
 
-def broken_ratios(metric: MetricThreshold, subject: ArmEvidence, reference: ArmEvidence, subject_is: str) -> list[str]:
+def broken_ratios(metric: MetricThreshold, candidate: ArmEvidence, reference: ArmEvidence, name: str) -> list[str]:
     """One sentence for each ratio or maxDrop that an arm does not keep to stable, of what both did at the same time."""
-    noun, value = type_of(metric).noun_of(metric), _value(metric, subject)
+    noun, value = type_of(metric).noun_of(metric), _value(metric, candidate)
     base = _base(metric, reference, "stable")
-    if value is None or isinstance(base, Check) or type_of(metric).weight(subject) < metric.min_episodes:
+    if value is None or isinstance(base, Check) or type_of(metric).weight(candidate) < metric.min_episodes:
         return []
-    words = f"{noun} of {subject_is} {number(value)} vs {number(base)} of stable"
-    dropped = [f"{words}; maxDrop {number(metric.max_drop or 0.0)}"] if _dropped(metric, subject, reference) else []
+    words = f"{noun} of {name} {number(value)} vs {number(base)} of stable"
+    dropped = [f"{words}; maxDrop {number(metric.max_drop or 0.0)}"] if _dropped(metric, candidate, reference) else []
     return [f"{words}; bar {number(ratio)}×" for ratio in _broken(metric, value, base)] + dropped
 
 
-def _dropped(metric: MetricThreshold, subject: ArmEvidence, reference: ArmEvidence) -> bool:
+def _dropped(metric: MetricThreshold, candidate: ArmEvidence, reference: ArmEvidence) -> bool:
     """Whether an arm is worse than stable by more than the maxDrop of a sequential metric."""
     kind, drop = type_of(metric), max_drop_share(metric) if metric.test == "sequential" else None
     measure = kind.measure(metric, reference) if drop is not None else None
     if drop is None or measure is None:
         return False
-    own, base = (kind.outcomes(metric, arm, measure) or e_values.NONE for arm in (subject, reference))
+    own, base = (kind.outcomes(metric, arm, measure) or e_values.NONE for arm in (candidate, reference))
     return own.n > 0.0 and base.n > 0.0 and base.total / base.n - own.total / own.n > drop
 
 
@@ -154,19 +154,19 @@ def _beyond(words: str, sure: Confidence | None) -> Check:
     return Check(Verdict.BREACH, f"{words}; {sure.text}") if sure.broken else hold(f"{words}, undecided: {sure.text}")
 
 
-def _base(metric: MetricThreshold, reference: ArmEvidence | None, reference_is: str) -> float | Check:
+def _base(metric: MetricThreshold, reference: ArmEvidence | None, reference_name: str) -> float | Check:
     """The reference's number, or why there is none."""
     noun = type_of(metric).noun_of(metric)
     recorded = int(type_of(metric).weight(reference)) if reference else 0
     if reference is not None and not recorded and reference.episodes and metric.name in reference.problems:
-        return _without_number(metric, reference, reference_is)
+        return _without_number(metric, reference, reference_name)
     if reference is None or recorded < metric.min_episodes:
-        text = f"{noun}: {reference_is} has {recorded} of {metric.min_episodes} episodes needed to compare with"
+        text = f"{noun}: {reference_name} has {recorded} of {metric.min_episodes} episodes needed to compare with"
         return hold(text, reasons.NOT_ENOUGH_DATA if reference else reasons.EMPTY_RESULT)
     base = _value(metric, reference)
     if base is None:
-        return _without_number(metric, reference, reference_is)
-    gap = lost(reference.gap, reference_is)
+        return _without_number(metric, reference, reference_name)
+    gap = lost(reference.gap, reference_name)
     return hold(f"{noun}: {gap.text}", gap.reason) if gap else base
 
 
@@ -197,11 +197,11 @@ def _without_number(metric: MetricThreshold, arm: ArmEvidence, arm_is: str) -> C
 
 def out_of_range(
     metric: MetricThreshold,
-    subject: ArmEvidence | None,
+    candidate: ArmEvidence | None,
     reference: ArmEvidence | None,
     comparison: Comparison | None = None,
-    subject_is: str = "the canary",
-    reference_is: str = "stable",
+    candidate_name: str = "the canary",
+    reference_name: str = "stable",
 ) -> Check | None:
     """A breach or a hold where returns lie outside the metric's range; None where they do not.
 
@@ -210,7 +210,7 @@ def out_of_range(
     where = metric.return_range
     if where is None:
         return None
-    counted = [type_of(metric).outcomes(metric, arm, PLAIN) if arm else None for arm in (subject, reference)]
+    counted = [type_of(metric).outcomes(metric, arm, PLAIN) if arm else None for arm in (candidate, reference)]
     whole = canary_against_stable.Pair(*(item or e_values.NONE for item in counted))
     last = comparison.memory.counted if comparison else None
     for pair in (whole.minus(last), whole) if last else (whole,):
@@ -219,11 +219,11 @@ def out_of_range(
         noun = type_of(metric).noun_of(metric)
         span = f"returnRange {where.lowest:g}..{where.highest:g}"
         if one is Side.BELOW and other is None and pair.stable.n > 0.0:
-            text = f"{noun} of {subject_is} {_mean(where, pair.canary)} over {count(int(pair.canary.n))}"
-            against = f"vs {_mean(where, pair.stable)} of {reference_is}"
+            text = f"{noun} of {candidate_name} {_mean(where, pair.canary)} over {count(int(pair.canary.n))}"
+            against = f"vs {_mean(where, pair.stable)} of {reference_name}"
             sentence = f"{text} {against}: lower than any single return of {span} may be"
             return Check(Verdict.BREACH, sentence, reasons.OUT_OF_RANGE)
-        for whose, counts, result in ((subject_is, pair.canary, one), (reference_is, pair.stable, other)):
+        for whose, counts, result in ((candidate_name, pair.canary, one), (reference_name, pair.stable, other)):
             if result is not None:
                 text = f"{noun} of {whose} {_mean(where, counts)} over {count(int(counts.n))} lies outside {span}"
                 fix = f"set returnRange of the metric {metric.name} to where all returns lie"

@@ -29,10 +29,10 @@ FEWEST = 5.0
 
 def unfinished(
     analysis: Analysis,
-    subject: ArmEvidence | None,
+    candidate: ArmEvidence | None,
     reference: ArmEvidence | None,
-    subject_is: str,
-    reference_is: str,
+    candidate_name: str,
+    reference_name: str,
     passing: float | None = None,
     stale: float = 0.0,
     arms: int = 1,
@@ -42,27 +42,27 @@ def unfinished(
     `passing`: a step may pass now, which began so many seconds ago; None: none may. `stale`: as in `may_hang`. `arms`:
     that are asked, and share what may be erred with.
     """
-    own = subject.openings if subject else None
-    if subject is None or own is None or own.opened <= 0.0 or lost(subject.gap, subject_is):
+    own = candidate.openings if candidate else None
+    if candidate is None or own is None or own.opened <= 0.0 or lost(candidate.gap, candidate_name):
         return None
     excused = _excused(reference)
-    if excused is not None and (result := _overdue(own, excused, analysis, arms, subject_is, reference_is)):
+    if excused is not None and (result := _overdue(own, excused, analysis, arms, candidate_name, reference_name)):
         return result
     if passing is None:
         return None
     if not lags(own, reference):
-        text = may_hang(analysis, subject, reference, passing, stale)
-        return hold(f"episodes: {subject_is}: {text}", reasons.EPISODES_UNFINISHED) if text else None
+        text = may_hang(analysis, candidate, reference, passing, stale)
+        return hold(f"episodes: {candidate_name}: {text}", reasons.EPISODES_UNFINISHED) if text else None
     due = _expected(own, reference)
     text = (
-        f"episodes: {subject_is} has ended {own.closed:.0f} of {own.opened:.0f} that were opened, "
-        f"{due:.0f} needed compared with {reference_is}"
+        f"episodes: {candidate_name} has ended {own.closed:.0f} of {own.opened:.0f} that were opened, "
+        f"{due:.0f} needed compared with {reference_name}"
     )
     return hold(text, reasons.EPISODES_UNFINISHED)
 
 
 def may_hang(
-    analysis: Analysis, subject: ArmEvidence | None, reference: ArmEvidence | None, seconds: float, stale: float = 0.0
+    analysis: Analysis, candidate: ArmEvidence | None, reference: ArmEvidence | None, seconds: float, stale: float = 0.0
 ) -> str | None:
     """A sentence while more of the episodes that an arm opened in `seconds` are open than a guard may end with.
 
@@ -70,10 +70,10 @@ def may_hang(
     So are those of `stale` seconds more, since the arm was scraped. None where too little is known: missing data keeps
     no guard.
     """
-    own, excused = subject.openings if subject else None, _excused(reference)
-    if subject is None or reference is None or own is None or excused is None or subject.gap:
+    own, excused = candidate.openings if candidate else None, _excused(reference)
+    if candidate is None or reference is None or own is None or excused is None or candidate.gap:
         return None
-    lengths = [_longest(arm, analysis.episode_deadline_seconds) or 0.0 for arm in (subject, reference)]
+    lengths = [_longest(arm, analysis.episode_deadline_seconds) or 0.0 for arm in (candidate, reference)]
     fresh = own.opened * min(1.0, (max(lengths) + stale) / max(seconds, 1.0))
     overdue = own.opened - own.closed - fresh
     if overdue < FEWEST or overdue <= (excused + analysis.max_overdue) * own.opened:
@@ -100,7 +100,7 @@ def _excused(reference: ArmEvidence | None) -> float | None:
 
 
 def _overdue(
-    own: Openings, excused: float, analysis: Analysis, arms: int, subject_is: str, reference_is: str
+    own: Openings, excused: float, analysis: Analysis, arms: int, candidate_name: str, reference_name: str
 ) -> Check | None:
     due, bar = own.due, excused + analysis.max_overdue
     overdue = min(due, max(0.0, due - (own.closed - own.young)))
@@ -109,8 +109,8 @@ def _overdue(
     alpha = error_budget.alpha_of_unfinished(analysis, arms)
     least = e_values.mean_interval(e_values.Counts(due, overdue), alpha)[0]
     text = (
-        f"episodes: {overdue:.0f} of {due:.0f} that {subject_is} got more than {analysis.episode_deadline_seconds} s "
-        f"ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_is}"
+        f"episodes: {overdue:.0f} of {due:.0f} that {candidate_name} got more than {analysis.episode_deadline_seconds} "
+        f"s ago have not ended; bar {number(analysis.max_overdue)} beyond the {number(excused)} of {reference_name}"
     )
     sure = f"certainly at least {number(least)} ({level_text(alpha)})"
     if least > bar:
@@ -132,7 +132,7 @@ STAMP = timedelta(seconds=1)
 
 
 def steady(
-    subjects: Iterable[ArmEvidence | None],
+    candidates: Iterable[ArmEvidence | None],
     reference: ArmEvidence | None,
     since: datetime | None,
     now: datetime,
@@ -143,7 +143,7 @@ def steady(
     An episode that is older than `deadline` seconds is overdue and is waited for no longer. Lengths that are unknown
     may be as long as that.
     """
-    arms = [*subjects, reference]
+    arms = [*candidates, reference]
     recorded = [arm for arm in arms if arm is not None]
     if since is None or len(recorded) < len(arms):
         return False

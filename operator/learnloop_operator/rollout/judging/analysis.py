@@ -31,10 +31,10 @@ class Judgement:
 class Pairing:
     """The two revisions being compared, and their display names."""
 
-    subject: str
+    candidate: str
     reference: str
-    subject_is: str = "the canary"
-    reference_is: str = "stable"
+    candidate_name: str = "the canary"
+    reference_name: str = "stable"
     comparisons: Mapping[str, against_stable.Comparison] = field(default_factory=dict)
     """Evidence of both arms from the same time, by metric."""
     apart: str = ""
@@ -42,7 +42,7 @@ class Pairing:
     finished: bool = False
     """Whether their comparison is over: what has to be proven was proven by then."""
     guarded: bool = False
-    """Whether the subject was promoted."""
+    """Whether the candidate was promoted."""
 
 
 def observed(snapshot: Snapshot, state: State, canary: ArmState) -> State:
@@ -125,20 +125,20 @@ def _judge(snapshot: Snapshot, state: State, pairing: Pairing) -> Judgement:
 def _unfinished(snapshot: Snapshot, state: State, pairing: Pairing) -> Check | None:
     """Judges opened episodes; a guard has its own rule of what it may end with."""
     arms = snapshot.evidence.arms
-    subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
-    called = pairing.subject_is, pairing.reference_is
+    candidate, reference = arms.get(pairing.candidate), arms.get(pairing.reference)
+    called = pairing.candidate_name, pairing.reference_name
     passing = None if pairing.guarded else seconds_since(state.step_started_at, snapshot.now)
-    scraped_at = (subject and subject.scraped_at) or snapshot.now
+    scraped_at = (candidate and candidate.scraped_at) or snapshot.now
     stale = max(0.0, (snapshot.now - scraped_at).total_seconds())
-    return unfinished_episodes.unfinished(snapshot.spec.analysis, subject, reference, *called, passing, stale)
+    return unfinished_episodes.unfinished(snapshot.spec.analysis, candidate, reference, *called, passing, stale)
 
 
 def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: Pairing, alpha: float) -> Check:
     """Bounds first, those of sequential metrics among them; what passes these is tested. `alpha`: each bound's."""
     arms, comparison = snapshot.evidence.arms, pairing.comparisons.get(metric.name)
-    subject, reference = arms.get(pairing.subject), arms.get(pairing.reference)
-    called = {"subject_is": pairing.subject_is, "reference_is": pairing.reference_is}
-    plain = thresholds.check(metric, subject, reference, alpha, comparison, pairing.apart, **called)
+    candidate, reference = arms.get(pairing.candidate), arms.get(pairing.reference)
+    called = {"candidate_name": pairing.candidate_name, "reference_name": pairing.reference_name}
+    plain = thresholds.check(metric, candidate, reference, alpha, comparison, pairing.apart, **called)
     if plain.verdict is not Verdict.PASS:
         return plain
     played = comparison.memory.judged.canary.n if comparison else 0.0
@@ -157,7 +157,7 @@ def _check(snapshot: Snapshot, state: State, metric: MetricThreshold, pairing: P
     counted = type_of(metric).outcomes(metric, reference, comparison.measure) if reference else None
     if not pairing.finished and counted is None:
         return hold(f"{metric.name}: no number for stable at this look, the test waits", reasons.EMPTY_RESULT)
-    per_second = episode_rate(snapshot, state, pairing.subject)
+    per_second = episode_rate(snapshot, state, pairing.candidate)
     return against_stable.weigh(metric, comparison, snapshot.spec.analysis, state.weight / 100.0, per_second)
 
 

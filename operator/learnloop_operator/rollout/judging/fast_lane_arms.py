@@ -50,7 +50,7 @@ def watched_arms(snapshot: Snapshot, state: State) -> tuple[WatchedArm, ...]:
     return ()
 
 
-def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: str) -> str:
+def gross_breach(snapshot: Snapshot, state: State, revision: str, candidate_name: str) -> str:
     """Hard bounds that the arm's own counters break beyond doubt, in one sentence; "" for none or stale readings."""
     direct = snapshot.direct.get(revision)
     if direct is None or direct.last_read is None or abs(snapshot.now - direct.last_read) > FRESH:
@@ -58,7 +58,7 @@ def gross_breach(snapshot: Snapshot, state: State, revision: str, subject_is: st
     wanted = next((item for item in watched_arms(snapshot, state) if item.revision == revision), None)
     if wanted is None or direct.revision != revision or direct.rollout != wanted.rollout:
         return ""
-    return breach(wanted.questions, direct.alarms, subject_is)
+    return breach(wanted.questions, direct.alarms, candidate_name)
 
 
 def breached(snapshot: Snapshot, state: State) -> bool:
