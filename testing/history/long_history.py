@@ -64,7 +64,7 @@ _MEMORIES = (
     SELECT namespace, gen_random_uuid(), agent_id, memory_type, content, text || ' ' || n, importance, source,
         'web/' || n, now() - ($1 - n)::float8 / $1 * interval '{SPREAD_DAYS} days'
     FROM agent_memories, generate_series(1, $1::bigint) n WHERE agent_id = '{BUSY}'""",
-    f"""INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, said_at, visible_from,
+    f"""INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, spoken_at, visible_from,
         terms, same, analyzer)
     SELECT m.namespace, m.agent_id, m.id, v.memory_type, m.created_at, m.created_at, v.terms, hashtext(m.text),
         v.analyzer

@@ -38,7 +38,7 @@ SELECT m.id, m.memory_type, m.text, m.content, m.importance, m.pinned, m.source,
     extract(epoch FROM m.created_at)::float8 AS created, coalesce(u.helped - u.hurt, 0) AS earned,
     CASE WHEN m.valid_from > now() THEN extract(epoch FROM m.valid_from)::float8 ELSE 0 END AS begins,
     extract(epoch FROM m.ends_at)::float8 AS ends, coalesce(m.provenance->>'user', '') AS about,
-    extract(epoch FROM coalesce(v.said_at, m.created_at))::float8 AS said_at, m.position
+    extract(epoch FROM coalesce(v.spoken_at, m.created_at))::float8 AS spoken_at, m.position
 FROM agent_memories m LEFT JOIN memory_use u ON u.namespace = m.namespace AND u.memory_id = m.id
 LEFT JOIN memory_index v ON v.namespace = m.namespace AND v.agent_id = m.agent_id AND v.memory_id = m.id
 WHERE m.namespace = $1 AND m.agent_id = $2 AND m.state = 'active' AND m.ends_at > now()
@@ -243,7 +243,7 @@ def _read(
                     # Each episode is an event of its own, however alike two of them read.
                     fixed=row["pinned"] or row["source"] in ("consolidation", "episode"),
                     states=row["kind"] > 0,
-                    place=(row["said_at"], row["position"]),
+                    place=(row["spoken_at"], row["position"]),
                     begins=row["begins"],
                     ends=row["ends"],
                     about=row["about"],

@@ -74,7 +74,7 @@ FROM (SELECT v.*, m.text ~ '[?？؟]\s*$' AND lead(v.session) OVER spoken = v.se
     FROM memory_index v JOIN agent_memories m ON m.namespace = v.namespace AND m.id = v.memory_id
     WHERE v.namespace = $1 AND v.agent_id = $4 AND v.visible_to > now()
         AND $2 IN (v.embedder, v.next_embedder) AND $3 IN (v.embedder, v.next_embedder)
-    WINDOW spoken AS (ORDER BY v.session, v.position, v.said_at, v.memory_id) LIMIT 5000) q
+    WINDOW spoken AS (ORDER BY v.session, v.position, v.spoken_at, v.memory_id) LIMIT 5000) q
 GROUP BY q.agent_id HAVING count(*) FILTER (WHERE q.asks) > 0
 """
 _AGENTS = "SELECT agent_id FROM memory_index WHERE namespace = $1 GROUP BY agent_id ORDER BY count(*) DESC LIMIT 5"

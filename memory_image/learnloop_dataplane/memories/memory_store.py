@@ -41,7 +41,7 @@ WITH given AS (SELECT * FROM unnest($2::uuid[], $3::text[], $4::text[], $5::json
     ON CONFLICT DO NOTHING RETURNING agent_id, id, created_at, valid_from, ends_at, provenance
 )
 INSERT INTO memory_index (namespace, agent_id, memory_id, memory_type, kind, speaker, person, session, position,
-    said_at, visible_from, visible_to, terms, named, same, owner, analyzer, kind_due)
+    spoken_at, visible_from, visible_to, terms, named, same, owner, analyzer, kind_due)
 SELECT $1, n.agent_id, n.id, u.type_code, u.kind, u.speaker_hash, u.person, u.session, u.position,
     least(n.created_at, (n.provenance ->> 'remembered_at')::timestamptz), greatest(n.created_at, n.valid_from),
     n.ends_at, u.terms, u.named, u.same, u.owner, $29,

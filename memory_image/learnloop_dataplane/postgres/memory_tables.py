@@ -73,19 +73,25 @@ class MemoryIndex(SQLModel, table=True):
     `analyzer` says what cut the text into them. `session` and `speaker` are hashes, `kind` is a `statements.Kind`.
     A distiller is asked for it from `kind_due` on, where that is set. `same` is a hash that copies share,
     `owner` one of agent, person and speaker: a withdrawal ends what has the same.
-    `said_at` is when it was said first: a copy's is that of the original. `listed`: its stems are in `memory_words`, so
-    recall reads it only where they are looked for. `embedding` has any number of dimensions, and `embedder` says whose
-    it is; `next_…` hold the vectors of another embedder that is not in use yet, or no longer. `copied` is the
+    `spoken_at` is when it was said first: a copy's is that of the original. `listed`: its stems are in `memory_words`,
+    so recall reads it only where they are looked for. `embedding` has any number of dimensions, and `embedder` says
+    whose it is; `next_…` hold the vectors of another embedder that is not in use yet, or no longer. `copied` is the
     collection of a vector store that has a vector of the row.
     """
 
     __tablename__ = "memory_index"
     __table_args__ = (
-        Index("ix_memory_index_said", "namespace", "agent_id", "listed", "session", "position", "said_at", "memory_id"),
-        Index("ix_memory_index_neighbours", "namespace", "agent_id", "session", "position", "said_at", "memory_id"),
+        Index(
+            "ix_memory_index_spoken", "namespace", "agent_id", "listed", "session", "position", "spoken_at", "memory_id"
+        ),
+        Index("ix_memory_index_neighbours", "namespace", "agent_id", "session", "position", "spoken_at", "memory_id"),
         Index("ix_memory_index_kind_due", "namespace", "kind_due", postgresql_where=text("kind_due IS NOT NULL")),
         Index(
-            "ix_memory_index_standing", "namespace", "agent_id", "said_at", postgresql_where=text(f"kind >= {STANDING}")
+            "ix_memory_index_standing",
+            "namespace",
+            "agent_id",
+            "spoken_at",
+            postgresql_where=text(f"kind >= {STANDING}"),
         ),
     )
     namespace: str = column(Text, key=True)
@@ -100,7 +106,7 @@ class MemoryIndex(SQLModel, table=True):
     owner: int = column(BigInteger, default="0")
     session: int = column(BigInteger, default="0")
     position: int = column(BigInteger, default="0")
-    said_at: datetime = time_column()
+    spoken_at: datetime = time_column()
     visible_from: datetime = time_column()
     visible_to: datetime = time_column(default="'infinity'")
     terms: bytes = column(LargeBinary)

@@ -30,7 +30,7 @@ FEW = 2000  # memories that are compared and ranked in the event loop; more, in 
 MOST_TOGETHER = 20_000  # memories of several agents that are ranked without a choice among them
 _FACTS = np.dtype(
     [
-        *(("sessions", ">i8"), ("same", ">i8"), ("owners", ">i8"), ("said_at", ">f8"), ("speakers", ">i8")),
+        *(("sessions", ">i8"), ("same", ">i8"), ("owners", ">i8"), ("spoken_at", ">f8"), ("speakers", ">i8")),
         *(("kinds", ">i2"), ("flags", ">i2"), ("named", ">i2"), ("outcomes", ">f4"), ("cosines", ">f4")),
     ]
 )
@@ -38,7 +38,7 @@ _FACTS = np.dtype(
 # Naming the namespace inside the statement saves the two round trips of a transaction. The LATERAL part depends on the
 # row that set_config returns, so it cannot run before; if it did, row-level security would show it nothing.
 SCOPE = "FROM set_config('app.namespace', $1, true) AS s(namespace)"
-_SEEN = "v.visible_from <= coalesce($6, now()) AND v.visible_to > coalesce($6, now())"
+_VISIBLE = "v.visible_from <= coalesce($6, now()) AND v.visible_to > coalesce($6, now())"
 # $5 and $6 are the embedder and the question's vector, or NULL.
 _READ = """
 SELECT x.*, l.large {scope}, LATERAL (SELECT EXISTS(SELECT 1 FROM memory_word_counts c
@@ -48,7 +48,7 @@ LATERAL (SELECT count(*)::int AS n,
     string_agg(v.terms, '') AS terms,
     string_agg(int4send(length(v.terms)), '') AS lengths,
     string_agg(int8send(v.thread) || int8send(v.same) || int8send(v.owner)
-        || float8send(extract(epoch FROM v.said_at)::float8) || int8send(v.speaker) || int2send(v.kind)
+        || float8send(extract(epoch FROM v.spoken_at)::float8) || int8send(v.speaker) || int2send(v.kind)
         || int2send((v.person::int + 2 * (v.memory_type = ANY($3::smallint[]))::int)::int2)
         || int2send(v.named) || float4send(v.outcome)
         || CASE $5 WHEN v.embedder THEN float4send((-(v.embedding <#> $6))::real)
@@ -60,7 +60,7 @@ FROM (SELECT m.*, CASE WHEN m.session = 0 OR cardinality($2::text[]) = 1 THEN m.
     WHERE m.namespace = s.namespace AND m.agent_id = ANY($2::text[])
         AND (m.memory_type = ANY($3::smallint[]) OR m.kind >= {ends})
         AND m.visible_from <= coalesce($4, now()) AND m.visible_to > coalesce($4, now()) AND {which}
-    ORDER BY m.agent_id, m.session, m.position, m.said_at, m.memory_id) v) x
+    ORDER BY m.agent_id, m.session, m.position, m.spoken_at, m.memory_id) v) x
 """
 _EVERYTHING = _READ.format(scope=SCOPE, ends=int(statements.Kind.WITHDRAWAL), which="NOT m.listed AND NOT l.large")
 _NAMED = _READ.format(scope=SCOPE, ends=int(statements.Kind.WITHDRAWAL), which="m.memory_id = ANY($7::uuid[])")
@@ -72,34 +72,34 @@ SELECT c.word, c.n {SCOPE}, LATERAL (SELECT word, sum(memories)::float8 AS n FRO
 _CHOSEN = f"""
 WITH top AS MATERIALIZED (
     SELECT x.* {SCOPE}, LATERAL (
-        SELECT DISTINCT ON (t.worth, v.same) t.memory_id, t.worth, v.agent_id, v.session, v.position, v.said_at FROM (
+        SELECT DISTINCT ON (t.worth, v.same) t.memory_id, t.worth, v.agent_id, v.session, v.position, v.spoken_at FROM (
             SELECT w.agent_id, w.memory_id, sum(q.rarity) AS worth
             FROM unnest($3::int[], $4::float8[]) AS q(word, rarity)
             JOIN memory_words w ON w.namespace = s.namespace AND w.agent_id = ANY($2::text[]) AND w.word = q.word
             GROUP BY w.agent_id, w.memory_id ORDER BY worth DESC) t,
         LATERAL (SELECT v.* FROM memory_index v WHERE v.namespace = s.namespace AND v.agent_id = t.agent_id
-            AND v.memory_id = t.memory_id AND v.memory_type = ANY($5::smallint[]) AND {_SEEN} OFFSET 0) v
-        ORDER BY t.worth DESC, v.same, v.said_at DESC LIMIT {BY_WORDS}) x
+            AND v.memory_id = t.memory_id AND v.memory_type = ANY($5::smallint[]) AND {_VISIBLE} OFFSET 0) v
+        ORDER BY t.worth DESC, v.same, v.spoken_at DESC LIMIT {BY_WORDS}) x
 ), best AS MATERIALIZED (
     SELECT * FROM (SELECT * FROM top ORDER BY worth DESC, memory_id LIMIT {AROUND}) t WHERE session <> 0
 )
 SELECT memory_id FROM top
 UNION SELECT n.memory_id FROM best b, LATERAL (
     (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = b.agent_id
-        AND v.session = b.session AND (v.position, v.said_at, v.memory_id) > (b.position, b.said_at, b.memory_id)
-        AND v.memory_type = ANY($5::smallint[]) AND {_SEEN}
-        ORDER BY v.position, v.said_at, v.memory_id LIMIT 2)
+        AND v.session = b.session AND (v.position, v.spoken_at, v.memory_id) > (b.position, b.spoken_at, b.memory_id)
+        AND v.memory_type = ANY($5::smallint[]) AND {_VISIBLE}
+        ORDER BY v.position, v.spoken_at, v.memory_id LIMIT 2)
     UNION ALL
     (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = b.agent_id
-        AND v.session = b.session AND (v.position, v.said_at, v.memory_id) < (b.position, b.said_at, b.memory_id)
-        AND v.memory_type = ANY($5::smallint[]) AND {_SEEN}
-        ORDER BY v.position DESC, v.said_at DESC, v.memory_id DESC LIMIT 2)) n
+        AND v.session = b.session AND (v.position, v.spoken_at, v.memory_id) < (b.position, b.spoken_at, b.memory_id)
+        AND v.memory_type = ANY($5::smallint[]) AND {_VISIBLE}
+        ORDER BY v.position DESC, v.spoken_at DESC, v.memory_id DESC LIMIT 2)) n
 UNION SELECT v.memory_id FROM memory_index v
     WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[]) AND NOT v.listed
 UNION (SELECT v.memory_id FROM memory_index v WHERE v.namespace = $1 AND v.agent_id = ANY($2::text[])
     AND v.kind >= {STANDING}
-    AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {statements.Kind.WITHDRAWAL:d}) AND {_SEEN}
-    ORDER BY v.said_at DESC LIMIT {MOST_STATED})
+    AND (v.memory_type = ANY($5::smallint[]) OR v.kind >= {statements.Kind.WITHDRAWAL:d}) AND {_VISIBLE}
+    ORDER BY v.spoken_at DESC LIMIT {MOST_STATED})
 """
 _SIZES = f"""
 SELECT x.* {SCOPE}, LATERAL (SELECT agent_id, count(*)::int AS n FROM memory_index

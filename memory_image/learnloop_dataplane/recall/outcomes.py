@@ -18,7 +18,7 @@ from learnloop_dataplane.recall.recall import RecallLog
 
 BATCH = 100
 PATIENCE_SECONDS = 60  # a recall that another replica logged a moment ago may not be written yet
-KEPT = 0.95  # of what earlier outcomes said, at each new one
+DECAY = 0.95  # of what earlier outcomes said, at each new one
 NEUTRAL = 2.0  # neutral outcomes that every memory begins with: one lucky recall does not decide
 RATE = 0.05  # of a reward in the usual reward and its spread
 UNHELPFUL = -0.25  # of a shown memory that was not among the helpful ones
@@ -40,7 +40,7 @@ INSERT INTO memory_use (namespace, memory_id, helped, hurt)
 SELECT $1, t.id, t.helped, t.hurt FROM unnest($2::uuid[], $3::float8[], $4::float8[]) AS t(id, helped, hurt)
 ORDER BY t.id
 ON CONFLICT (namespace, memory_id) DO UPDATE
-SET helped = {KEPT} * memory_use.helped + excluded.helped, hurt = {KEPT} * memory_use.hurt + excluded.hurt
+SET helped = {DECAY} * memory_use.helped + excluded.helped, hurt = {DECAY} * memory_use.hurt + excluded.hurt
 """
 _FOLLOW = f"""
 UPDATE memory_index v SET outcome = {OUTCOME} FROM agent_memories m, memory_use u

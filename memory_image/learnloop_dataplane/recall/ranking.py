@@ -65,7 +65,7 @@ class Memories:
         sessions: int64 [n]; 0 where a memory belongs to no session.
         same: hash of all that is said, which copies share, int64 [n].
         owners: hash of agent, person and speaker, int64 [n].
-        said_at: seconds since 1970, float64 [n].
+        spoken_at: seconds since 1970, float64 [n].
         speakers: hash of the speaker's name, int64 [n].
         kinds: codes of `Kind`, int64 [n]; of what is ranked, after `standing_kinds`.
         persons: whether a person and not an assistant speaks, bool [n].
@@ -80,7 +80,7 @@ class Memories:
     sessions: NDArray[np.int64]
     same: NDArray[np.int64]
     owners: NDArray[np.int64]
-    said_at: Floats
+    spoken_at: Floats
     speakers: NDArray[np.int64]
     kinds: NDArray[np.int64]
     persons: NDArray[np.bool_]
@@ -190,7 +190,7 @@ class _Ranking:
             unit, z = COSINE * float(self.scores.std() or 1.0), _z_scores(memories.cosines)
             self.meaning = unit * z - self.scores
             self.scores = self.scores + unit * (z - z.min()) * self.speaker
-        self.ranked = np.lexsort((-memories.said_at, -self.scores))  # of equal ones the newest
+        self.ranked = np.lexsort((-memories.spoken_at, -self.scores))  # of equal ones the newest
         if (np.diff(np.sort(memories.same)) == 0).any():
             # Of copies one that still stands: of the same words, given again, the older may be withdrawn.
             stands = np.isin(memories.kinds, (Kind.INSTRUCTION, Kind.PREFERENCE))
@@ -222,7 +222,7 @@ class _Ranking:
     def best(self, k: int) -> list[int]:
         """The rows of the answer."""
         if self.question.form == Form.ORDER:
-            return sorted(self._spread(k), key=lambda row: (self.memories.said_at[row], row))
+            return sorted(self._spread(k), key=lambda row: (self.memories.spoken_at[row], row))
         if self.question.form == Form.SUMMARY:
             return self._spread(k)
         rows: list[int] = self.ranked[:k].tolist()
@@ -348,7 +348,7 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     """
     kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
     rows = np.flatnonzero(kinds)
-    rows = rows[np.argsort(memories.said_at[rows], kind="stable")]  # as they were said
+    rows = rows[np.argsort(memories.spoken_at[rows], kind="stable")]  # as they were said
     kinds[rows[:-MOST_STATED]] = Kind.STATEMENT
     rows, places = rows[-MOST_STATED:], np.full(len(memories), -1)
     places[rows] = np.arange(len(rows))
