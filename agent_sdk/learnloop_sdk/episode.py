@@ -23,6 +23,8 @@ FALLBACK_REVISION = "fallback"
 EXTERNAL_REVISION = "external"
 OVERRIDE_REVISION = "override"
 MAX_REOPENINGS = 3
+INTERVENTIONS = "interventions"
+"""Outcome value: actions that the served policy's shield replaced. Training's shield counts by the same name."""
 Status = Literal["completed", "error", "withdrawn"]
 
 
@@ -168,6 +170,8 @@ class Episode:
                 self._loop.counters.actions_overridden += answer.override is not None
                 self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration, answer.q_value)
                 self._loop.counters.actions += 1
+                if answer.intervened is not None:  # behind a shield, an episode without an intervention has 0
+                    self._values[INTERVENTIONS] = self._values.get(INTERVENTIONS, 0.0) + answer.intervened
                 self.segment.memory = answer.memory or self.segment.memory  # a person's answer has none
                 return answer.action
 

@@ -146,6 +146,7 @@ METRIC_REQUEST_ERRORS = "learnloop_policy_request_errors_total"  # + verb
 METRIC_UNPROVEN = "learnloop_requests_unproven_total"  # + verb: act|end|shadow; no server had opened or sent it
 METRIC_REQUESTS_UNCOUNTED = "learnloop_requests_uncounted_total"  # + verb, reason: _APART of metrics.py
 METRIC_ENDINGS_UNCOUNTED = "learnloop_endings_uncounted_total"  # + reason: again|late
+METRIC_INTERVENTIONS = "learnloop_safety_interventions_total"  # actions that a served policy's shield replaced
 METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells one process of a pod from the next
 
 # Additional metrics of a gateway before a language model.

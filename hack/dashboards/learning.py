@@ -181,6 +181,18 @@ def model_performance() -> Dashboard:
                 THIRD,
             )
         )
+        .with_panel(
+            curves(
+                "Safety interventions of each arm",
+                "Actions a second that the policy's shield replaced.",
+                {
+                    "{{model_deployment}} {{revision}}": "sum by (model_deployment, revision) (rate("
+                    f"learnloop_safety_interventions_total{{{arm}}}[5m]))"
+                },
+                "ops",
+                THIRD,
+            )
+        )
         .with_row(Row("Learning"))
         .with_panel(
             curves("Samples to convergence", "Newest run.", {"{{agent}}": f"learning_efficiency{{{AGENT}}}"}, "short")

@@ -220,6 +220,8 @@ class Episodes:
         (advice,) = advise(policy, observation, memory)
         behaviour = policy.behaviour if request.explore else GREEDY
         decision = decide(behaviour, policy.numbers, advice, self._random.random)
+        if decision.intervened:
+            self._metrics.interventions.inc()
         self.mirror.decided(opening.episode_id, request.observation, advice.action)
         return decision
 

@@ -125,6 +125,7 @@ class Metrics:
             "reason",
             ("Unauthorized", "Forbidden", "NotReady"),
         )
+        self.interventions = of.counter(names.METRIC_INTERVENTIONS, "Actions that the policy's safety shield replaced")
         self.shadow = ShadowMetrics(of, model_deployment, self.unproven["shadow"])
         self.routing_generation = of.gauge(
             "learnloop_routing_generation", "Generation of the routing table in force, -1 before the first"

@@ -128,6 +128,8 @@ class Arm:
             value = b"" if decision.q_value is None else b',"q_value":%b' % orjson.dumps(decision.q_value)
             if decision.memory is not None:
                 value += b',"memory":"%b"' % written(decision.memory).encode()
+            if decision.intervened is not None:
+                value += b',"intervened":%b' % (b"true" if decision.intervened else b"false")
             return b'{"action":%b,"log_prob":%b,"exploration":%b,"revision":%b%b}' % (
                 orjson.dumps(decision.action),
                 orjson.dumps(decision.log_prob),

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.spaces import Bounds, Imposable, Observations, Step, Team, VectorEnvironment, team_return
+
+W = TypeVar("W", bound="Wrapper")
 
 
 class Wrapper:
@@ -70,6 +72,15 @@ class Seeing(Wrapper):
 
 def innermost(environment: VectorEnvironment) -> Any:
     while isinstance(environment, Wrapper):
+        environment = environment.inner
+    return environment
+
+
+def outermost(environment: VectorEnvironment, kind: type[W]) -> W | None:
+    """The first wrapper of this kind, from the outside; None where there is none."""
+    while not isinstance(environment, kind):
+        if not isinstance(environment, Wrapper):
+            return None
         environment = environment.inner
     return environment
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from learnloop_api.kinds.training.environment_conditions import Constraint, Intervention, Safety
 from learnloop_environments import errors, randomness, wrappers
+from learnloop_environments.rewarded_by_policy import Rewarded
 from learnloop_environments.spaces import MASKED, Observations, Step, VectorEnvironment, agents, mask
 
 FIELD = "spec.safety"
@@ -242,11 +243,15 @@ class Shielded(wrappers.Seeing):
         if self.preferences is not None and self.inner.bounds is None and fallback.any():
             safe, fallback = self._preferred(self.preferences, before, safe, fallback)
         broken = self._shield.broken(observations, wanted)
-        step = self.inner.step(safe.reshape(actions.shape))
-        self._observation = step.observation
         changed = broken.any(axis=0) | fallback
         per = agents(self.inner)
-        self.interventions += changed.reshape(-1, per).sum(axis=1)
+        count = changed.reshape(-1, per).sum(axis=1)
+        rewarded = wrappers.outermost(self.inner, Rewarded)
+        if rewarded is not None:
+            rewarded.besides = {"interventions": count.astype(np.float64)}
+        step = self.inner.step(safe.reshape(actions.shape))
+        self._observation = step.observation
+        self.interventions += count
         self.executed += per
         if changed.any() and self._trail is not None:
             values = None if self.worth is None else self.worth(before, actions).reshape(-1)

@@ -52,6 +52,7 @@ class OnnxPolicy:
         self.numbers = bounds if drawn else None
         self._outputs = ["action", *(["logits"] if "logits" in outputs or not self.continuous else [])]
         self._outputs += DISTRIBUTION if drawn else ()
+        self._outputs += [policy.UNSHIELDED] if policy.UNSHIELDED in outputs else ()
         self.observations, self.actions = _signature(inputs, outputs, self._outputs, self.metadata)
         if drawn and (self.numbers is None or self.numbers.dimensions != self.actions):
             raise ModelError(
@@ -74,7 +75,7 @@ class OnnxPolicy:
             raise PolicyError(f"onnxruntime refused the observation: {_first_line(error)}") from error
         results: Results = dict(zip(self._outputs, result, strict=True))
         for name, values in results.items():
-            if not np.isfinite(values).all():
+            if name != policy.UNSHIELDED and not np.isfinite(values).all():
                 subject = "logits are" if name == "logits" else f"{name} is"
                 raise PolicyError(
                     f"the policy's {subject} not finite: the weights are broken or the observation is extreme"
@@ -96,6 +97,7 @@ class OnnxPolicy:
             "logits": (2, self.actions) if not self.continuous else (2, choices),
             **dict.fromkeys(DISTRIBUTION, (2, self.actions - bool(choices))),
             NEXT: (2, self.memory),
+            policy.UNSHIELDED: (2, self.actions),
         }
         for name, values in results.items():
             expected = wanted[name]

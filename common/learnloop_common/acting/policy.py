@@ -106,6 +106,9 @@ FORBIDDEN = -1e29
 EDGE = 1.0 - 1e-6
 """A number at its bound has no finite u: it is taken for one a millionth of the reach within."""
 LARGEST_LOG_DENSITY = 10_000.0
+UNSHIELDED = "unshielded"
+NEAR = 1e-5
+"""Of numbers before and behind a shield: relative rounding, which does not count as an intervention."""
 _NORMAL = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -118,36 +121,63 @@ class Advice:
     mean: Sequence[float] | None = None  # of the numbers, before tanh; None: they are uniform within their bounds
     deviation: Sequence[float] | None = None
     memory: NDArray[np.float32] | None = None  # for the episode's next observation, of a policy that remembers
+    unshielded: Sequence[float] | None = None  # behind a shield: the logits, or the numbers, before it
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """An action, the natural log of its probability or density, whether it was drawn, and what it is worth to an
-    epsilon-greedy policy, whose logits are values."""
+    epsilon-greedy policy, whose logits are values. `intervened`: a shield replaced the action that was wanted; None:
+    the policy has no shield."""
 
     action: Action
     log_prob: float = 0.0
     drawn: bool = False
     q_value: float | None = None
     memory: NDArray[np.float32] | None = None
+    intervened: bool | None = None
 
 
 def decide(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, uniform: Uniform) -> Decision:
-    if behaviour.kind == "greedy":
-        return Decision(advice.action, memory=advice.memory)
-    action: Action
-    if behaviour.kind == "epsilon-greedy":
-        action = _any(behaviour.epsilon or 0.0, advice, uniform)
-    elif numbers is None:
-        action = _choice(behaviour, advice, uniform)
+    intervened: bool | None = None
+    if advice.unshielded is None:
+        action = _drawn(behaviour, numbers, advice, uniform)
     else:
-        choice = [float(_choice(behaviour, advice, uniform))] if numbers.choices else []
-        action = [*choice, *_numbers(behaviour, numbers, advice, uniform)]
+        action, intervened = _behind_shield(behaviour, advice, uniform)
+    if behaviour.kind == "greedy":
+        return Decision(action, memory=advice.memory, intervened=intervened)
     result = log_probability(behaviour, numbers, advice, action)
     assert result is not None  # what draws has a distribution
     valued = behaviour.kind == "epsilon-greedy" and isinstance(action, int) and advice.logits is not None
     value = float(_logits(advice)[int(action)]) if valued else None  # type: ignore[arg-type]
-    return Decision(action, result, True, value, advice.memory)
+    return Decision(action, result, True, value, advice.memory, intervened)
+
+
+def _behind_shield(behaviour: Behaviour, advice: Advice, uniform: Uniform) -> tuple[Action, bool]:
+    """The action wanted, or where it is forbidden the one in its place: greedy, or drawn from what is allowed; and
+    whether it was forbidden. As in training; the chances are those of `log_probability`."""
+    wanted, action = advice.unshielded or (), advice.action
+    finite = all(map(math.isfinite, wanted))
+    if not isinstance(action, int):
+        near = all(abs(one - other) <= NEAR * max(1.0, abs(one)) for one, other in zip(wanted, action, strict=True))
+        return action, not (finite and near)
+    if finite:
+        best = max(range(len(wanted)), key=wanted.__getitem__)
+        choice = _drawn(behaviour, None, Advice(best, wanted), uniform)
+        if _logits(advice)[int(choice)] > FORBIDDEN:  # type: ignore[arg-type]  # of choices it is one
+            return choice, False
+    return _choice(behaviour, advice, uniform) if behaviour.kind == "sampled" else action, True
+
+
+def _drawn(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, uniform: Uniform) -> Action:
+    if behaviour.kind == "greedy":
+        return advice.action
+    if behaviour.kind == "epsilon-greedy":
+        return _any(behaviour.epsilon or 0.0, advice, uniform)
+    if numbers is None:
+        return _choice(behaviour, advice, uniform)
+    choice = [float(_choice(behaviour, advice, uniform))] if numbers.choices else []
+    return [*choice, *_numbers(behaviour, numbers, advice, uniform)]
 
 
 def log_probability(behaviour: Behaviour, numbers: Numbers | None, advice: Advice, action: Action) -> float | None:
@@ -316,7 +346,8 @@ def advise(policy: Policy, observation: Observations, memory: Observations | Non
     actions = results["action"].tolist()
     columns = [results[name].tolist() if name in results else [None] * len(actions) for name in _DISTRIBUTION]
     remembered = results.get("next_memory", [None] * len(actions))
-    return [Advice(*row) for row in zip(actions, *columns, remembered, strict=True)]
+    unshielded = results[UNSHIELDED].tolist() if UNSHIELDED in results else [None] * len(actions)
+    return [Advice(*row) for row in zip(actions, *columns, remembered, unshielded, strict=True)]
 
 
 def written(memory: NDArray[np.float32]) -> str:

@@ -197,6 +197,9 @@ class ActResponse(WireModel):
         max_length=MOST_MEMORY,
         description="of a policy that remembers: opaque, to be sent with the episode's next observation",
     )
+    intervened: bool | None = Field(
+        default=None, description="a safety shield replaced the action that the policy wanted; null: it has no shield"
+    )
     override: Literal["fixed"] | None = Field(
         default=None, description="true if a person fixed this action, so that it says nothing of the policy"
     )

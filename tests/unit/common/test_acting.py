@@ -51,8 +51,12 @@ def test_a_choice_is_told_with_its_own_probability_and_is_never_a_forbidden_one(
     "behaviour", [Behaviour(kind="epsilon-greedy", epsilon=0.3), Behaviour(kind="sampled", temperature=2.0), SAMPLED]
 )
 def test_choices_are_drawn_as_often_as_they_say(behaviour: Behaviour) -> None:
-    advice, draw = best([0.5, 1.5, -1e30, 0.0]), random.Random(0).random
-    counts = Counter(decide(behaviour, None, advice, draw).action for _ in range(20_000))  # type: ignore[type-var]
+    wanted = [0.5, 1.5, 1.0, 0.0]
+    advice, draw = Advice(1, [0.5, 1.5, -1e30, 0.0], unshielded=wanted), random.Random(0).random
+    made = [decide(behaviour, None, advice, draw) for _ in range(20_000)]
+    forbidden = math.exp(log_probability(behaviour, None, best(wanted), 2) or 0.0)
+    assert sum(one.intervened or 0 for one in made) / 20_000 == pytest.approx(forbidden, abs=0.015)
+    counts = Counter(one.action for one in made)  # type: ignore[type-var]
     for action in range(4):
         log_prob = log_probability(behaviour, None, advice, action)
         assert log_prob is not None

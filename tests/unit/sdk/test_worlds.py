@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 
 from as_gymnasium import Parallel
+from learnloop_api.kinds.training.environment_conditions import Safety
 from learnloop_api.uniform_policy import ENVIRONMENTS
 from learnloop_api.wire.trajectory import Trajectory
+from learnloop_common.acting.onnx_policy import OnnxPolicy
 from learnloop_environments import Conditions, make
 from learnloop_environments.interfaces.gymnasium_vectors import TeamVector
 from learnloop_environments.randomness import Split
-from learnloop_environments.spaces import team_return
+from learnloop_environments.spaces import Bounds
 from learnloop_environments.wrappers import innermost
 from learnloop_sdk import Learnloop, LearnloopError
 from learnloop_sdk.environment_actor import Options, World, play
 from learnloop_serving.policy_loader import parse_uniform
+from learnloop_trainer.export import build
+from learnloop_trainer.safety import Shield
 from testing.servers.policy_servers import STABLE, LiveServer, table
 
 Make = Callable[..., Learnloop]
@@ -73,27 +77,6 @@ async def test_an_actor_plays_every_kind_of_environment_with_the_policy_it_begin
             assert sum(step.reward for step in steps) == pytest.approx(trajectory.outcome.episode_return)
 
 
-async def test_a_teams_members_act_at_the_same_time_and_share_the_teams_reward(
-    beginning: Callable[[str], str], learn: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(setting("teams:Cooperative"), {})
-    steps: list[list[Any]] = []
-    earned: list[float] = []
-    inner, original = world._inner, world._inner.step
-
-    def watched(actions: Any) -> Any:
-        steps.append(actions.tolist())
-        step = original(actions)
-        earned.append(float(team_return(step.reward)[0]))
-        return step
-
-    monkeypatch.setattr(inner, "step", watched)
-    result = await play(learn(endpoint=beginning("teams:Cooperative")), world)
-    assert all(len(actions) == 1 and len(actions[0]) == 3 for actions in steps)
-    assert result.length == 3 * len(steps)
-    assert result.episode_return == pytest.approx(sum(earned), abs=1e-4)
-
-
 def test_a_world_is_played_at_its_level_with_its_physics() -> None:
     world = World(setting("motion:Navigation", level="expert", randomise='[["gain", 2, 2]]'), {})
     twin = make("motion:Navigation", Split.TRAINING, 0, range(1), Conditions("expert", (("gain", 2.0, 2.0),)))
@@ -128,6 +111,32 @@ async def test_a_teams_counts_are_outcome_values_of_its_recorded_episode(
     team.reset()
     counts = team.step(np.zeros((2, 3), dtype=np.int64)).values
     assert counts["joint_attempts"].tolist() == [1.0, 1.0], "and PettingZoo's infos are read, too"
+
+
+PUSH = Safety.model_validate({"constraints": [{"name": "push", "forbid": [1]}], "fallback": [0]})
+PULL = Safety.model_validate({"constraints": [{"name": "pull", "components": [0], "max": -1}], "fallback": [-1]})
+STRONG = Bounds(np.float32([-2]), np.float32([2]))
+
+
+@pytest.mark.parametrize(("name", "safety", "bounds"), [("CartPole-v1", PUSH, None), ("Pendulum-v1", PULL, STRONG)])
+async def test_interventions_of_a_served_shield_are_counted_and_recorded_with_the_episode(
+    name: str, safety: Safety, bounds: Bounds | None, learn: Make, data_plane: Any
+) -> None:
+    inner = make(name, Split.TRAINING, 0, range(1))
+    shield = Shield(safety, inner.observations, inner.actions, continuous=bounds is not None)
+    weights = {"a.0.weight": np.zeros((inner.observations, 2 if bounds is None else 1), np.float32)}
+    weights["a.0.weight"][2] = 9.0 if bounds is not None else (-9.0, 9.0)  # wants to push here and there
+    weights["a.0.bias"] = weights["a.0.weight"][0].copy()
+    body = build(weights, "a", "relu", {}, bounds, shield)
+    server = LiveServer(revision=STABLE, policy=OnnxPolicy(body)).start()
+    server.route(table((STABLE, "stable", 100, server.url)))
+    loop = learn(endpoint=server.url, data_url=data_plane.url)
+    result = await play(loop, World(setting(name), {}))
+    await loop.flush(60)
+    counted = Trajectory.model_validate_json(data_plane.bodies()[0]).outcome.values["interventions"]
+    assert 0 < counted < result.length
+    assert counted == server.metric("learnloop_safety_interventions_total")
+    server.stop()
 
 
 def test_code_of_a_config_map_is_played(tmp_path: Path) -> None:

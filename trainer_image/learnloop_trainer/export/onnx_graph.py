@@ -8,7 +8,7 @@ A policy that draws its numbers gives `mean` and `deviation` float32 [batch, num
 Where observations were normalised in training, the graph normalises them.
 
 A shield obeys its constraints by itself: the steps of safety.py, node by node, compared with it in the tests and
-by the parity check of every run.
+by the parity check of every run. What the network wanted goes out as `unshielded`, the logits or the action before it.
 
 Opset 17 and IR version 8 load on onnxruntime ≥ 1.12.
 """
@@ -22,6 +22,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from learnloop_common.acting.policy import UNSHIELDED
 from learnloop_environments.spaces import MASKED, Bounds
 from learnloop_trainer.neural.observation_normalisation import LIMIT, MEAN, SCALE
 from learnloop_trainer.safety import SLACK, Limit, Shield
@@ -249,8 +250,15 @@ def _discrete(actions: int, shield: Shield | None) -> Head:
     masking = mask(shield, "raw", "logits") if shield else Builder()
     if shield is None:
         masking.op("Identity", "raw", result="logits")
+    else:
+        outputs.append(_unshielded(masking, "raw", actions))
     masking.op("ArgMax", "logits", result="action", axis=1, keepdims=0)
     return masking.nodes, outputs, masking.constants
+
+
+def _unshielded(builder: Builder, source: str, size: int) -> onnx.ValueInfoProto:
+    builder.op("Identity", source, result=UNSHIELDED)
+    return helper.make_tensor_value_info(UNSHIELDED, TensorProto.FLOAT, ["batch", size])
 
 
 def _continuous(bounds: Bounds, shield: Shield | None, deviation: Deviation | None) -> Head:
@@ -291,6 +299,8 @@ def _continuous(bounds: Bounds, shield: Shield | None, deviation: Deviation | No
     projection = project(shield, "wanted", "action") if shield else Builder()
     if shield is None:
         projection.op("Identity", "wanted", result="action")
+    else:
+        outputs.append(_unshielded(projection, "wanted", len(bounds.low)))
     return [*before, *nodes, *projection.nodes], outputs, constants | projection.constants
 
 

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from learnloop_api.kinds.behaviour import SAMPLED
+from learnloop_api.kinds.reward_policy import RewardPolicySpec
 from learnloop_api.kinds.training.environment_conditions import Intervention, Safety
 from learnloop_common.acting.policy import Advice, log_probability
 from learnloop_environments import make
 from learnloop_environments.errors import ConfigError
 from learnloop_environments.randomness import Split
+from learnloop_environments.rewarded_by_policy import Rewarded
 from learnloop_environments.spaces import MASKED, Bounds
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import build
@@ -258,6 +260,21 @@ def test_every_intervention_becomes_a_line_of_the_audit_record(tmp_path: Path) -
     assert isinstance(again, Shielded)
     again.restore(environment.state())
     assert again.interventions.tolist() == [1, 2, 0]
+
+
+def test_an_intervention_may_cost_reward() -> None:
+    spec = {"components": [{"name": "stopped", "type": "collision", "key": "interventions", "weight": 1, "scale": 2}]}
+    limit = {"name": "often", "key": "interventions", "maximum": 8, "rewardAtMost": -99}
+    safety = Safety.model_validate({"constraints": [{"name": "never", "forbid": [1]}], "fallback": [0]})
+    for constraints in ([], [limit]):
+        policy = RewardPolicySpec.model_validate(spec | {"constraints": constraints})
+        world = shielded(Rewarded(make("CartPole-v1", Split.TRAINING, 0, range(1)), policy), safety)
+        world.reset()
+        steps = 0
+        while not (step := world.step(np.ones(1, dtype=np.int64))).terminated[0]:
+            steps += 1
+        assert steps > 7
+        assert step.reward.tolist() == [-99.0 if constraints else -(steps + 1) / 2]
 
 
 def test_a_whole_run_obeys_its_constraints_and_its_proof_says_how_often_they_were_needed(

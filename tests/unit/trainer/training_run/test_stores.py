@@ -263,11 +263,3 @@ def test_who_reads_a_log_is_told_how_far_it_is_and_what_does_not_answer(server: 
     (cause, over) = waited
     assert cause.endswith(": 503 PostgreSQL does not answer; send it again")
     assert over == ""
-
-
-def test_reading_a_log_is_work(make_order: Callable[..., Order], tmp_path: Path) -> None:
-    reporter = Reporter(make_order(), Place(), DirectoryStore(tmp_path, "small-1"))
-    assert reporter._beat().phase == "starting"
-    reporter.reading("reads the log of pole: 40 episodes so far")
-    beat = reporter._beat()
-    assert (beat.phase, beat.message) == ("training", "reads the log of pole: 40 episodes so far")
