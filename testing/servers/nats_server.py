@@ -43,7 +43,9 @@ class Nats:
 
     def replace(self, more: str) -> None:
         """The same server with other lines of configuration."""
-        self.kill()
+        assert self._process
+        self._process.terminate()  # as Kubernetes does: its leaderships go to the others first
+        self._process.wait()
         self._more = more
         self.start()
 
