@@ -4,6 +4,7 @@ Slower than a native environment, and its inner state cannot be saved: after a r
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -116,7 +117,22 @@ def _open(name: str, count: int, entry: Callable[[], Any] | None) -> Any:
         raise errors.ConfigError(FIELD, name, f"is unknown to this image ({error})", f"name {names}") from None
 
 
-class GymnasiumVector:
+class Unsaved(ABC):
+    """Neither Gymnasium nor PettingZoo has a way to save an environment: a restart begins new episodes."""
+
+    @abstractmethod
+    def reset(self) -> Observations:
+        """Begin new episodes."""
+
+    def state(self) -> None:
+        return
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
+        del state
+        return self.reset()
+
+
+class GymnasiumVector(Unsaved):
     """n copies of one Gymnasium environment; observations are flattened to float32."""
 
     def __init__(
@@ -159,26 +175,17 @@ class GymnasiumVector:
         success = info.get("final_info", {}).get("is_success") if ended.any() else None
         return None if success is None else np.asarray(success, dtype=np.bool_) & ended
 
-    def state(self) -> None:
-        """Gymnasium has no way to save an environment."""
-        return
-
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """There is nothing to restore: begin new episodes."""
-        del state
-        return self.reset()
-
     def close(self) -> None:
         self._inner.close()
 
 
 # Recognised by its interface, so that the trainer needs no PettingZoo. Each agent's observation, flattened, ends with
-# the agent's number. An agent has left when it is terminated or truncated. While it is not listed, or has left, it sees
-# zeros and earns nothing. The episode ends when none is listed but those that have left. Slower than a native team, and
-# its inner state cannot be saved: a restart begins new episodes.
+# the agent's number. An agent has left when it is terminated or truncated. While it is not listed, or has left, it
+# sees zeros and earns nothing. The episode ends when none is listed but those that have left. Slower than a native
+# team.
 
 
-class TeamVector:
+class TeamVector(Unsaved):
     """n copies of one parallel environment."""
 
     def __init__(self, name: str, split: randomness.Split, seed: int, members: range, entry: Callable[[], Any]) -> None:
@@ -246,15 +253,6 @@ class TeamVector:
                 observation = successor.copy() if observation is successor else observation
                 observation[n] = self._begin(n)
         return Step(observation, successor, reward, terminated, truncated, values=columns(values))
-
-    def state(self) -> None:
-        """PettingZoo has no way to save an environment."""
-        return
-
-    def restore(self, state: dict[str, NDArray[np.generic]]) -> Observations:
-        """There is nothing to restore: begin new episodes."""
-        del state
-        return self.reset()
 
     def close(self) -> None:
         for one in self._all:

@@ -6,7 +6,7 @@ A recorded file holds one wire.Trajectory as JSON on each line.
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -164,72 +164,57 @@ def share(recording: Recording | None, group: distributed.Group) -> Recording | 
     return Recording.of(unpack(received)[0])
 
 
-def recorded(
-    order: training_order.Order,
-    group: distributed.Group,
-    store: Store | None,
-    environment: VectorEnvironment,
-    read: ReadExperience,
-    policy: RewardPolicySpec | None = None,
-) -> Recording:
-    """Collective: the logged experience a run learns from; raises ConfigError when that is nothing.
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """Logged experience of one run. On rank 0 `read` says afterwards which episodes it was, or why there are none."""
 
-    On rank 0 `read` says afterwards which episodes they are.
-    """
-    own = None
-    if group.place.rank == 0 and store is not None:
-        own, read.note, read.proof = load(order, store, environment, policy)
-    recording = share(own, group)
-    if recording is None:
-        fix = "record experience of this environment first, or correct the name, the filter or the agent"
-        why = f" ({read.note.message})" if read.note is not None and read.note.message else ""
-        raise ConfigError("spec.data", order.spec.data.world, f"has no recorded steps that fit{why}", fix)
-    return recording
+    order: training_order.Order
+    group: distributed.Group
+    store: Store | None
+    environment: VectorEnvironment
+    policy: RewardPolicySpec | None = None
+    read: ReadExperience = field(default_factory=ReadExperience)
 
+    def recorded(self) -> Recording:
+        """Collective: what a run learns from; raises ConfigError when that is nothing."""
+        own, read = None, self.read
+        if self.group.place.rank == 0 and self.store is not None:
+            own, read.note, read.proof = load(self.order, self.store, self.environment, self.policy)
+        recording = share(own, self.group)
+        if recording is None:
+            fix = "record experience of this environment first, or correct the name, the filter or the agent"
+            why = f" ({read.note.message})" if read.note is not None and read.note.message else ""
+            raise ConfigError("spec.data", self.order.spec.data.world, f"has no recorded steps that fit{why}", fix)
+        return recording
 
-def remembered(
-    order: training_order.Order,
-    group: distributed.Group,
-    store: Store | None,
-    environment: VectorEnvironment,
-    read: ReadExperience,
-    policy: RewardPolicySpec | None = None,
-) -> Recording | None:
-    """Collective: logged experience for a run that also plays; None where there is none, or it cannot be read.
+    def remembered(self) -> Recording | None:
+        """Collective: what a run mixes with its own steps; None where there is none, or it cannot be read."""
+        own, agent = None, self.order.spec.data.learning_agent_ref
+        if self.group.place.rank == 0 and self.store is not None and agent is not None:
+            try:
+                own, self.read.note = self._memory(self.store, agent.name)
+            except errors.StoreUnavailable as error:
+                why = f"no logged experience, the run learns from its own steps alone: {error}"
+                progress_reporter.say(why)
+                selection = chosen(self.order, datetime.now(UTC))
+                self.read.note = note_of((), self.store, 0, agent.name, selection, message=why)
+        return share(own, self.group)
 
-    On rank 0 `read` says afterwards which episodes they are, or why there are none.
-    """
-    own = None
-    agent = order.spec.data.learning_agent_ref
-    if group.place.rank == 0 and store is not None and agent is not None:
-        try:
-            own, read.note = _memory(order, store, environment, agent.name, policy)
-        except errors.StoreUnavailable as error:
-            why = f"no logged experience, the run learns from its own steps alone: {error}"
-            progress_reporter.say(why)
-            read.note = note_of((), store, 0, agent.name, chosen(order, datetime.now(UTC)), message=why)
-    return share(own, group)
-
-
-def _memory(
-    order: training_order.Order,
-    store: Store,
-    environment: VectorEnvironment,
-    agent: str,
-    policy: RewardPolicySpec | None,
-) -> tuple[Recording | None, ExperienceRead]:
-    limit, selection = order.parameters.max_recorded_steps, chosen(order, datetime.now(UTC))
-    episodes = store.episodes(agent, selection, limit, MEMORY_SECONDS)
-    rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
-    nothing, lacking = unmeasured(order, policy, episodes)
-    # Zeros among rewarded steps would teach that these were poor.
-    recording = fitting([] if nothing else episodes, environment, limit, rewards)
-    lacking = f"the log is left out: {lacking}" if nothing else lacking
-    note = _read(episodes, recording, store, agent, selection, credited(episodes, policy), lacking)
-    if recording is not None:
-        progress_reporter.say(f"mixes its own steps with {note.steps} that {agent} logged in {note.episodes} episodes")
-        recording = _shaped(order, recording, environment)
-    return recording, note
+    def _memory(self, store: Store, agent: str) -> tuple[Recording | None, ExperienceRead]:
+        order, policy = self.order, self.policy
+        limit, selection = order.parameters.max_recorded_steps, chosen(order, datetime.now(UTC))
+        episodes = store.episodes(agent, selection, limit, MEMORY_SECONDS)
+        rewards = step_rewards(policy, played=True, success_return=order.spec.data.success_return)
+        nothing, lacking = unmeasured(order, policy, episodes)
+        # Zeros among rewarded steps would teach that these were poor.
+        recording = fitting([] if nothing else episodes, self.environment, limit, rewards)
+        lacking = f"the log is left out: {lacking}" if nothing else lacking
+        note = _read(episodes, recording, store, agent, selection, credited(episodes, policy), lacking)
+        if recording is not None:
+            mixed = f"{note.steps} that {agent} logged in {note.episodes} episodes"
+            progress_reporter.say(f"mixes its own steps with {mixed}")
+            recording = _shaped(order, recording, self.environment)
+        return recording, note
 
 
 def _shaped(order: training_order.Order, recording: Recording, environment: VectorEnvironment) -> Recording:

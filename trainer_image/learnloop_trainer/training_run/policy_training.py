@@ -373,15 +373,9 @@ def begin(
     if store is not None and spec.data.environment is not None and group.place.rank == 0:
         baseline_policy.require_playable(order, store, environment)
 
-    read = recordings.ReadExperience()
-
-    def recording() -> recordings.Recording:
-        return logged_experience.recorded(order, group, store, environment, read, policy)
-
-    def memory() -> recordings.Recording | None:
-        return logged_experience.remembered(order, group, store, environment, read, policy)
-
-    occasion = Occasion(spec.seed, spec.total_steps, order.parameters.environments, group, recording, memory)
+    log = logged_experience.RunLog(order, group, store, environment, policy)
+    count = order.parameters.environments
+    occasion = Occasion(spec.seed, spec.total_steps, count, group, log.recorded, log.remembered)
     algorithm: Learner = learner(order.parameters, environment, occasion, device)
     advise(environment, algorithm, traits_of(spec.algorithm), spec.seed)
     begun = initial_policy.begin_from(order, algorithm, store) if store is not None else ""
@@ -392,5 +386,5 @@ def begin(
     if spec.evaluation.while_training is not None:
         validation = Validation(spec.evaluation.while_training, JudgedPolicy(algorithm, order, group))
     return PolicyTraining(
-        title, algorithm, environment, observation, episodes, curriculum, points, begun, read, validation
+        title, algorithm, environment, observation, episodes, curriculum, points, begun, log.read, validation
     )
