@@ -5,11 +5,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
 
 from learnloop_api import names
+from learnloop_dataplane.rewards import reward_hacking
 from learnloop_operator.data_plane import DataPlane
 from learnloop_operator.kube.kinds import REWARD_POLICY
 from learnloop_sdk import Learnloop
@@ -17,7 +19,7 @@ from testing.operators.api_access import MERGE
 from testing.operators.controller_passes import Operator
 from testing.servers import data_plane_server
 
-SECONDS = 150.0  # the data plane gives the same answer for a minute
+SECONDS = 150.0
 EPISODES = 120
 SUSPECTED = "RewardHackingSuspected"
 
@@ -25,6 +27,7 @@ SUSPECTED = "RewardHackingSuspected"
 @pytest.fixture(scope="module")
 def data_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (
+        patch.object(reward_hacking, "FRESH_SECONDS", 1.0),  # else the first answer holds for a minute
         data_plane_server.postgres() as dsn,
         data_plane_server.listening(dsn, tmp_path_factory.mktemp("artifacts"), sweep_seconds=0.2) as url,
     ):
@@ -71,8 +74,7 @@ async def rewarded(operator: Operator, url: str) -> list[dict[str, Any]]:
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         headers = {names.HEADER_NAMESPACE: operator.namespace}
         answer = await client.get("/api/v1/rewards/history?agent_id=mover&limit=1000", headers=headers)
-    rewards: list[dict[str, Any]] = answer.json()["rewards"]
-    return rewards
+    return answer.json()["rewards"]
 
 
 async def test_rewards_of_a_published_policy_and_the_suspicion_they_raise_with_the_three_worst_reach_the_status(
