@@ -5,8 +5,8 @@ BEAM: every message) one episodic memory; every question with evidence is asked 
 another turn of the session that holds the evidence is a miss (`session_r@10` counts sessions). `default` is the service
 with its default settings, `large` how an agent is searched that has too many memories to rank them all. `minilm` is an
 embedder (MODEL=onnx:///DIRECTORY: `given`, another one; MODEL=none: none).
-`bm25` is a library's over plain words, `bm25.stemmed` the same over our stems without stop words. `….unseen` leaves out
-the conversations that constants were picked on.
+`bm25` is a library's over plain words, `bm25.stemmed` the same over our stems without stop words, and `bm25.neighbours`
+adds half of the score of each turn next to it. `….unseen` leaves out the conversations that constants were picked on.
 
 A table goes to stderr; the last line of stdout is one JSON object. No target is set here: the set is somebody else's.
 """
@@ -36,7 +36,9 @@ def measure(conversations: Sequence[Conversation], embedders: Mapping[str, str],
             gone(running.unlisted, "stems listed")
             results |= figures("large", conversations, running.ask())
     results |= figures("bm25", conversations, peers.bm25(python, conversations))
-    results |= figures("bm25.stemmed", conversations, peers.bm25(python, conversations, Analyzer().terms))
+    terms = Analyzer().terms
+    results |= figures("bm25.stemmed", conversations, peers.bm25(python, conversations, terms))
+    results |= figures("bm25.neighbours", conversations, peers.bm25(python, conversations, terms, 0.5))
     for name, setting in embedders.items():
         with service(conversations, EMBEDDER=setting) as running:
             results |= figures(name, conversations, running.ask()) | _of(name, running.costs())

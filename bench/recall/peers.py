@@ -28,17 +28,20 @@ def plain_words(text: str) -> list[str]:
 
 
 def bm25(
-    python: Path, conversations: Sequence[Conversation], words: Callable[[str], list[str]] = plain_words
+    python: Path,
+    conversations: Sequence[Conversation],
+    words: Callable[[str], list[str]] = plain_words,
+    neighbours: float = 0.0,
 ) -> Orders:
-    """The best turns of each question; `words` cuts both."""
+    """The best turns of each question; `words` cuts both, `neighbours` is the share of the scores next to a turn."""
     job = {
         conversation.name: {
-            "turns": [(turn.id, words(f"{turn.speaker}: {turn.text}")) for turn in conversation.turns],
+            "turns": [(turn.id, turn.session, words(f"{turn.speaker}: {turn.text}")) for turn in conversation.turns],
             "questions": [words(question.text) for question in conversation.questions],
         }
         for conversation in conversations
     }
-    script = [python, HERE / "bm25_peer.py"]
+    script = [python, HERE / "bm25_peer.py", str(neighbours)]
     done = subprocess.run(script, input=json.dumps(job), check=True, stdout=subprocess.PIPE, text=True)
     orders: Orders = json.loads(done.stdout)
     return orders

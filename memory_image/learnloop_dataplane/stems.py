@@ -107,8 +107,9 @@ class _Parts(dict[int, int | None]):
         return part
 
 
-# The dot of a lower-case İ; the stroke that lengthens an Arabic word; joiners, soft hyphens and variants of a glyph.
-_OPTIONAL = frozenset((0x0307, 0x0640, 0x00AD, 0x200C, 0x200D, 0x2060, 0xFEFF, *range(0xFE00, 0xFE10)))
+# The dot of a lower-case İ; the stroke that lengthens an Arabic word; soft hyphens, variants of a glyph, and marks
+# without width: spaces, joiners, directions.
+_OPTIONAL = frozenset((0x0307, 0x0640, 0x00AD, 0x2060, 0xFEFF, *range(0x200B, 0x2010), *range(0xFE00, 0xFE10)))
 _PARTS = _Parts()
 
 
@@ -155,6 +156,7 @@ _SCRIPTS = (
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
 )
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 # The closed classes of English: articles, pronouns, auxiliaries, prepositions, conjunctions, question words, and what
 # an apostrophe leaves of them.
 _CLOSED_CLASSES = """
@@ -184,19 +186,19 @@ class Analyzer:
     def __init__(self, language: str = "english") -> None:
         if language not in LANGUAGES:
             raise ValueError(f"unknown language {language!r}: name one of {', '.join(LANGUAGES)}")
-        self.name = f"{language}-3"
+        self.name = f"{language}-4"
         self._stop = ENGLISH_STOP_WORDS if language == "english" else frozenset()
         self._ascii_only = language == "english"
         self._stemmer = None if language == NONE else Stemmer.Stemmer(language, CACHED_STEMS)
 
-    def terms(self, text: str) -> list[str]:
+    def terms(self, text: str, *, stored: bool = False) -> list[str]:
         """The terms of a text, in order; of a text of stop words alone, their stems.
 
-        Each term has at most 64 characters.
+        Each term has at most 64 characters. What is stored has single characters of Han, too, for questions of one.
         """
         tokens = words(text)
         if not text.isascii():
-            tokens = [part for token in tokens for part in _cut(token)]
+            tokens = [part for token in tokens for part in _cut(token, _HAN if stored else None)]
         rest = [token for token in tokens if token not in self._stop] or tokens
         return [self._stem(token) for token in rest]
 
@@ -212,7 +214,7 @@ def _stemmer(language: str) -> Any:
     return Stemmer.Stemmer(language, CACHED_STEMS) if language else None
 
 
-def _cut(token: str) -> list[str]:
+def _cut(token: str, single: re.Pattern[str] | None) -> list[str]:
     if not _UNSPACED.search(token):
         return [token]
     parts, last = [], 0
@@ -220,5 +222,6 @@ def _cut(token: str) -> list[str]:
         parts += [token[last : run.start()]] if run.start() > last else []
         text = run.group()
         parts += [text[i : i + 2] for i in range(len(text) - 1)] or [text]
+        parts += single.findall(text) if single and len(text) > 1 else []
         last = run.end()
     return parts + ([token[last:]] if last < len(token) else [])

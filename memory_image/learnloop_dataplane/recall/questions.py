@@ -40,7 +40,7 @@ def index(content: dict[str, object], speaker: str, session: str | None, analyze
     spoken = text.removeprefix(f"{speaker}:")
     if speaker and spoken == text:
         text = f"{speaker}: {text}"
-    terms, name = analyzer.terms(text), analyzer.terms(speaker)
+    terms, name = (analyzer.terms(each, stored=True) for each in (text, speaker))
     return Indexed(
         pack(terms),
         len(set(name)) if terms[: len(name)] == name else 0,

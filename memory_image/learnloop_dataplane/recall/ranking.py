@@ -18,8 +18,9 @@ same word for word, the best one is answered alone.
 A fifth of k, one at least where k is 2 or more, goes to standing instructions, unless the question names a speaker.
 They are those that share most with the question and with the memories that answer it: "when is it due?" shares no word
 with "format dates like this when I ask about deadlines". Questions of order and for a summary spread over what people
-said, and over everything where they ask what the assistant said or people's words do not suffice. An order is answered
-as it was said. A summary prefers short memories and words that are new in it, and takes the replies to what was said.
+said, and over everything where they ask what the assistant said or people's words do not suffice; one place goes to an
+instruction that shares a word with the question. An order is answered as it was said. A summary prefers short memories
+and words that are new in it, and takes the replies to what was said.
 """
 
 from dataclasses import dataclass, fields
@@ -221,19 +222,18 @@ class _Ranking:
 
     def best(self, k: int) -> list[int]:
         """The rows of the answer."""
-        if self.question.form == Form.ORDER:
-            return sorted(self._spread(k), key=lambda row: (self.memories.spoken_at[row], row))
-        if self.question.form == Form.SUMMARY:
-            return self._spread(k)
-        rows: list[int] = self.ranked[:k].tolist()
-        places = min(max(k // INSTRUCTIONS, 1), k - 1)
+        fact = self.question.form == Form.FACT
+        rows: list[int] = self.ranked[:k].tolist() if fact else self._spread(k)
+        places = min(max(k // INSTRUCTIONS, 1), k - 1) if fact else min(1, k - 1)
         if places and len(self.standing) and not self.named:
-            fitting = self._fitting(rows)[:places]
+            fitting = self._fitting(rows if fact else [])[:places]
             for row in [row for row in fitting if row not in rows]:
                 others = [place for place, other in enumerate(rows) if other not in fitting]
                 if others:
                     rows.pop(others[-1])
                     rows.append(row)
+        if self.question.form == Form.ORDER:
+            rows.sort(key=lambda row: (self.memories.spoken_at[row], row))
         return rows
 
     def _fitting(self, best: list[int]) -> list[int]:
@@ -290,12 +290,10 @@ class _Ranking:
 
     def why(self, row: int) -> str:
         """The reason for a memory in the answer, in one word."""
-        if self.question.form == Form.ORDER:
-            return "order"
-        if self.question.form == Form.SUMMARY:
-            return "cover"
         if self.memories.kinds[row] == Kind.INSTRUCTION and not self.named:
             return "instruction"
+        if self.question.form != Form.FACT:
+            return "order" if self.question.form == Form.ORDER else "cover"
         if self.memories.kinds[row] == Kind.PREFERENCE and not self.named:
             return "preference"
         if self.meaning[row] > 0:

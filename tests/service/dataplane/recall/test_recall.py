@@ -141,8 +141,7 @@ async def test_neither_copies_nor_what_it_may_not_see_take_a_large_agents_places
         await store(api, "junky", ["kettle harbour"] * 600 + ["the kettle of the harbour"])
         await store(api, "junky", ["how the kettle of the harbour is descaled, step by step"], memory_type="procedural")
         await listed(api, "junky")
-        typed = await ask(api, "junky", "kettle harbour", memory_types=["procedural"])
-        assert len(typed["memories"]) == 1
+        assert len((await ask(api, "junky", "kettle harbour", memory_types=["procedural"]))["memories"]) == 1
         assert len((await ask(api, "junky", "kettle harbour"))["memories"]) == 3
         pots = ["Always name the pot.", "Always name the jug when I ask about kettles."]
         await store(api, "junky", pots, memory_type="procedural", speaker="user")

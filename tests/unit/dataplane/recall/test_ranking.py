@@ -43,13 +43,10 @@ def test_the_reply_next_to_the_words_comes_before_what_has_none_of_them() -> Non
     assert set(order(turns, "which violin was bought", 2)) == {20, 21}
 
 
-def test_the_named_speaker_comes_first() -> None:
+def test_the_named_speaker_comes_first_and_a_label_is_none() -> None:
     turns = [("a", "Ann", "we saw a heron"), ("b", "Bob", "we saw a heron"), *NOISE]
     assert order(turns, "what did Bob see, a heron?", 1) == [1]
     assert order(turns, "what did Ann see, a heron?", 1) == [0]
-
-
-def test_a_label_at_the_start_of_a_text_is_no_speaker() -> None:
     assert not any(speaker_of({"text": text}, None) for text in ("The wifi password is: tide", "Recipe: leek soup"))
 
 
@@ -139,6 +136,9 @@ def test_an_order_of_what_the_assistant_said_has_it_and_no_answer_is_short_of_me
     turns = [("a", "user", "hello"), *[("a", "agent", f"plant row {number} of tomatoes") for number in range(8)]]
     assert 0 not in order(turns, "In which order did you recommend the rows of tomatoes?", 4)
     assert len(order(turns, "In which order were the tomatoes planted?", 6)) == 6
+    turns += [("b", "user", "Always name the bed of tomatoes.")]
+    for question in ("In which order were the tomatoes planted?", "Summarize what we did with the tomatoes."):
+        assert 9 in order(turns, question, 6)
 
 
 def test_a_summary_spreads_over_the_conversation() -> None:

@@ -40,19 +40,10 @@ def test_a_withdrawal_ends_what_it_is_about_and_nothing_else(rule: str, withdraw
         assert kinds[1] == kind_of(other, "user") != Kind.STATEMENT
 
 
-def test_a_new_instruction_holds_beside_the_withdrawal_of_another() -> None:
-    texts = ("Always cite sources.", "You no longer need to cite sources. From now on, answer in English.")
-    contents = memories([("", "user", text) for text in (*texts, texts[0])])
-    kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
-    assert kinds == [Kind.STATEMENT, Kind.INSTRUCTION, Kind.INSTRUCTION]
-    texts = ("Always cite links and pages.", "You no longer need to cite links and pages.", "Always cite links.")
-    contents = memories([("", "user", text) for text in (*texts, texts[1])])
-    kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
-    assert kinds == [Kind.STATEMENT, Kind.WITHDRAWAL] * 2
-    texts = ("Always cite the links of a page.", "Always cite the page.", "You no longer need to cite links of a page.")
-    contents = memories([("", "user", text) for text in (*texts, texts[2])])
-    kinds = standing_kinds(contents, question_of("", ANALYZER).withdrawing).tolist()
-    assert kinds == [Kind.STATEMENT, Kind.INSTRUCTION, Kind.WITHDRAWAL, Kind.WITHDRAWAL]
+@pytest.mark.parametrize(("texts", "kinds"), STATEMENTS["newer"]["all"])
+def test_a_new_instruction_holds_beside_the_withdrawal_of_another(texts: list[str], kinds: list[int]) -> None:
+    given = memories([("", "user", text) for text in texts])
+    assert standing_kinds(given, question_of("", ANALYZER).withdrawing).tolist() == kinds
 
 
 @pytest.mark.parametrize("speaker", ["user", "Ann", "", "Ann Smith", "Will", "田中太郎", "محمد علي"])
@@ -77,17 +68,20 @@ def test_thousands_of_statements_are_compared_in_little_memory() -> None:
     tracemalloc.stop()
 
 
-def test_questions_have_a_form_and_are_about_who_asks_or_the_assistant() -> None:
+def test_questions_have_a_form_and_ask_about_a_speaker_a_time_or_an_amount() -> None:
     assert form_of("Can you summarize what we did?") == form_of("Fass bitte alles zusammen") == Form.SUMMARY
     assert form_of("In which order did I visit them?") == form_of("我是按什么顺序做的?") == Form.ORDER
-    assert form_of("When does the train leave?") == Form.FACT
+    facts = (
+        "When does the train leave?",
+        "What is needed in order to apply?",
+        "Was ist daraus geworden?",
+        "कार्यक्रम कब है?",
+    )
+    assert {form_of(text) for text in (*facts, "Who has my resume?", "Qual foi a consequência?")} == {Form.FACT}
     assert asks("first_person", "What is my job?")
     assert not asks("first_person", "What is Ann's job?")
     assert asks("assistant", "What did you recommend?")
     assert not asks("assistant", "What would you recommend?")
-
-
-def test_questions_for_a_time_or_an_amount_are_recognised() -> None:
     questions = ("When did she leave?", "How many are there?", "Wann war das?", "你什么时候来的?", "Сколько их?")
     assert all(asks("amount", text) for text in questions)
     assert not any(asks("amount", text) for text in ("Where did she leave it?", "Wo war das?", "她在哪里?"))
