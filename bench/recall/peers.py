@@ -41,7 +41,7 @@ def bm25(
         }
         for conversation in conversations
     }
-    script = [python, HERE / "bm25_peer.py", str(neighbours)]
+    script = [str(python), str(HERE / "bm25_peer.py"), str(neighbours)]
     done = subprocess.run(script, input=json.dumps(job), check=True, stdout=subprocess.PIPE, text=True)
     orders: Orders = json.loads(done.stdout)
     return orders

@@ -20,7 +20,9 @@ YEARS = range(1900, 2100)  # numbers that may be years
 LATIN = ("en", "de", "fr", "es", "it", "pt", "nl", "all")
 ASSISTANTS = frozenset("assistant ai bot chatbot agent model system developer tool function gpt llm".split())  # noqa: SIM905
 _UNSEEN = re.compile(r"[\u00ad\u0640\u064b-\u0652\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")  # and Arabic vowels
-_QUOTED = re.compile(r"```.*?(?:```|\Z)|^\s*>.*?$|[“„«「『][^”“»」』]*[”“»」』]|\"[^\"\n]*\"", re.DOTALL | re.MULTILINE)
+_QUOTED = re.compile(
+    r"```.*?(?:```|\Z)|^\s*>.*?$|[“„«「『][^”“»」』]{0,300}[”“»」』]|\"[^\"\n]*\"", re.DOTALL | re.MULTILINE
+)
 _SPLIT = re.compile(r"(?<=\.)\s+|[\n\r]+|(?<=[。!?;؟؛।])\s*")
 
 
