@@ -14,13 +14,13 @@ LANGUAGES = tomllib.loads((Path(__file__).parent / "languages.toml").read_text(e
 FACTS = [fact for each in LANGUAGES.values() for fact in each["facts"]]
 
 
-ASKED = [*((each, "questions", 10) for each in LANGUAGES), *((each, "reworded", 9) for each in ("ru", "ar", "hi"))]
+WORDINGS = [*((each, "questions", 10) for each in LANGUAGES), *((each, "reworded", 9) for each in ("ru", "ar", "hi"))]
 
 
-@pytest.mark.parametrize(("language", "asked", "least"), ASKED)
-def test_a_question_finds_its_fact_among_those_of_all_languages(language: str, asked: str, least: int) -> None:
+@pytest.mark.parametrize(("language", "wording", "least"), WORDINGS)
+def test_a_question_finds_its_fact_among_those_of_all_languages(language: str, wording: str, least: int) -> None:
     stored = memories([("", "user", fact) for fact in FACTS])
-    pairs = zip(LANGUAGES[language]["facts"], LANGUAGES[language][asked], strict=True)
+    pairs = zip(LANGUAGES[language]["facts"], LANGUAGES[language][wording], strict=True)
     assert sum(FACTS.index(fact) in rank(stored, question_of(text, ANALYZER), 1).rows for fact, text in pairs) >= least
 
 
