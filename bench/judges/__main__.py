@@ -5,7 +5,10 @@ stderr. The last line of stdout is JSON: {section, suite, version, cases, failur
 one has failures. `docs/measurements/judges.md` says what each one found.
 """
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,8 +50,7 @@ def _section(name: str) -> list[dict[str, Any]]:
     began = time.monotonic()
     try:
         command = [sys.executable, "-m", *(SECTIONS | ON_DEMAND)[name]]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LONGEST_SECONDS.get(name, 1200))
-        suites = json.loads(done.stdout.splitlines()[-1])
+        suites = json.loads(_output(command, LONGEST_SECONDS.get(name, 1200)).splitlines()[-1])
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
         suites = [{"suite": name, "version": "", "cases": 0, "failures": [f"the section did not end well: {error}"]}]
     for suite in suites:
@@ -56,6 +58,16 @@ def _section(name: str) -> list[dict[str, Any]]:
         print(f"{words} {len(suite['failures']):>4} failures", file=sys.stderr, flush=True)
     print(f"{name:20} {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return [{"section": name} | suite | {"failures": len(suite["failures"])} for suite in suites]
+
+
+def _output(command: list[str], seconds: float) -> str:
+    """What it prints; none of its processes is left when this returns or raises."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
+        try:
+            return process.communicate(timeout=seconds)[0]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
