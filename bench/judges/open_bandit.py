@@ -103,7 +103,7 @@ def policies(folder: Path, campaign: str, seed: int) -> dict[str, ByPosition]:
 
 def main() -> int:
     """A line for each campaign and target; 1 when a goal is missed."""
-    resamples = numbers(__doc__, sys.argv[1:], resamples=200).resamples
+    resamples = numbers(__doc__, sys.argv[1:], resamples=50).resamples
     suite, folder, parts = Suite("Open Bandit Data", DATA.version), DATA.folder(), []
     # Spawned, not forked: torch's threads do not survive a fork.
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
