@@ -61,7 +61,7 @@ def _section(name: str) -> list[dict[str, Any]]:
 
 
 def _output(command: list[str], seconds: float) -> str:
-    """What it prints; none of its processes is left when this returns or raises."""
+    """Its standard output; none of its processes is left when this returns or raises."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         try:
             return process.communicate(timeout=seconds)[0]
