@@ -67,6 +67,7 @@ def operator(
 ) -> Iterator[subprocess.Popen[bytes]]:
     environment = os.environ | {
         "KUBECONFIG": str(api_server),
+        "LEARNLOOP_WATCH_NAMESPACE": namespace,  # others are left by the tests before
         "LEARNLOOP_SYSTEM_NAMESPACE": namespace,
         "LEARNLOOP_PROMETHEUS_URL": f"http://127.0.0.1:{prometheus.server_port}",
         "LEARNLOOP_DATA_URL": "http://127.0.0.1:9",
