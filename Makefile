@@ -187,4 +187,4 @@ bench-resume: $(VENV)/.ready ## 100 kills at random moments; POINTS=20: fewer
 	@PYTHONPATH=examples/worlds $(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment and caches of this checkout
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .ruff_cache .pytest_cache .hypothesis .import_linter_cache
