@@ -79,7 +79,7 @@ ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved
 	hack/twice $@ pytest tests/ranks -n "$${RANKS_PROCESSES:-2}"
 
 learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
-	hack/twice $@ pytest tests/learning -n "$${UNIT_PROCESSES:-auto}"
+	hack/twice $@ pytest tests/learning -n "$${UNIT_PROCESSES:-auto}" --dist loadfile
 
 gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
 	DEVICE=$(DEVICE) pytest tests/gpu
