@@ -179,7 +179,7 @@ def namespace(kube: Kube) -> str:
 
 
 def _install(kube: Kube) -> None:
-    definitions = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in CRDS]
+    definitions = [yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader) for path in CRDS]
     for definition in definitions:
         kube.apply(definition)
     deadline = time.monotonic() + ESTABLISHED_SECONDS

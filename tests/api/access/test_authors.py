@@ -49,7 +49,7 @@ def rendered(template: str) -> list[dict[str, Any]]:
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", "authors"]
     values = ["--set", "authors.askRights=always", "-s", template]
     text = subprocess.run([*command, *values], capture_output=True, text=True, timeout=240, check=True).stdout
-    return list(yaml.safe_load_all(text))
+    return list(yaml.load_all(text, yaml.CSafeLoader))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def installed(kube: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     command = [helm.stdout.strip(), "template", "learnloop", str(ROOT / "charts" / "learnloop"), "-n", SYSTEM]
     text = subprocess.run([*command, *values, *files], capture_output=True, text=True, check=True).stdout
     kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
-    for item in yaml.safe_load_all(text):
+    for item in yaml.load_all(text, yaml.CSafeLoader):
         if item and item["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
             kube.apply(item)
 

@@ -41,10 +41,10 @@ def install(kube: Any, kubectl: Kubectl, rendered: Path) -> Callable[[], dict[st
     """Applies the chart and returns the content of everything it owns."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM, "labels": labels}})
+    objects = [item for item in yaml.load_all(rendered.read_text(), yaml.CSafeLoader) if item]
 
     def apply() -> dict[str, str]:
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(rendered))
-        objects = [item for item in yaml.safe_load_all(rendered.read_text()) if item]
         return {f"{item['kind']}/{item['metadata']['name']}": content(kube.get(item)) for item in objects}
 
     return apply
@@ -92,7 +92,7 @@ def test_every_pod_of_the_chart_is_admitted_where_only_restricted_ones_are(
     kube: Any, install: Callable[[], object], rendered: Path
 ) -> None:
     install()
-    pods = list(pods_of([item for item in yaml.safe_load_all(rendered.read_text()) if item], SYSTEM))
+    pods = list(pods_of([item for item in yaml.load_all(rendered.read_text(), yaml.CSafeLoader) if item], SYSTEM))
     assert len(pods) == 5
     for pod in pods:
         kube.create(pod, dry=True)
@@ -171,7 +171,7 @@ def test_an_example_is_accepted_as_it_stands(kube: Any, namespace: str, file: Pa
     text = file.read_text()
     for word, value in words.items():
         text = text.replace(word, value)
-    items = [item for item in yaml.safe_load_all(text) if not item["apiVersion"].startswith(FOREIGN)]
+    items = [item for item in yaml.load_all(text, yaml.CSafeLoader) if not item["apiVersion"].startswith(FOREIGN)]
     for item in items:
         if item["kind"] != "Namespace":
             item["metadata"]["namespace"] = namespace

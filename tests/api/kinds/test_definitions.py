@@ -14,7 +14,9 @@ HERE = Path(__file__).parent
 GOOD = {item["kind"]: item for item in yaml.safe_load_all((HERE / "objects.yaml").read_text())}
 DEFINITIONS = {
     item["metadata"]["name"]: item
-    for item in (yaml.safe_load(path.read_text()) for path in sorted((HERE.parents[2] / "crds").glob("*.yaml")))
+    for item in (
+        yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted((HERE.parents[2] / "crds").glob("*.yaml"))
+    )
 }
 OPENAPI_SECONDS = 120.0
 

@@ -27,7 +27,7 @@ def group(item: dict[str, Any]) -> str:
 
 
 def read(helm: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
-    items = [item for item in yaml.safe_load_all(rendered(helm, values)) if item]
+    items = [item for item in yaml.load_all(rendered(helm, values), yaml.CSafeLoader) if item]
     for item in items:
         if item["metadata"].get("namespace") == SYSTEM:
             item["metadata"]["namespace"] = OWN
