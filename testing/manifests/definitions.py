@@ -18,15 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 DEFINITIONS = go_build.Module("definitions", {})
 """Not built: other projects' definitions, for checks of manifests."""
 OF_OTHERS = (
-    (
-        DEFINITIONS,
-        "github.com/prometheus-operator/prometheus-operator",
-        "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
-    ),
-    (
-        DEFINITIONS,
-        "github.com/prometheus-operator/prometheus-operator",
-        "example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+    *(
+        (
+            DEFINITIONS,
+            "github.com/prometheus-operator/prometheus-operator",
+            f"example/prometheus-operator-crd/monitoring.coreos.com_{kinds}.yaml",
+        )
+        for kinds in ("servicemonitors", "podmonitors", "prometheusrules")
     ),
     (DEFINITIONS, "github.com/cert-manager/cert-manager", "deploy/crds/cert-manager.io_certificates.yaml"),
     (go_build.GATEWAY, CRD_MODULE, f"{CRD_FOLDER}/gateway.networking.k8s.io_gateways.yaml"),

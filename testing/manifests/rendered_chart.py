@@ -32,6 +32,7 @@ EVERY_SWITCH: dict[str, Any] = {
     "decisions": {"verifyNames": "always"},
     "authors": {"askRights": "always"},
     "serviceMonitor": {"enabled": True},
+    "alerts": {"prometheusRule": True, "embedded": True},
     "tls": {"mutual": True},
 }
 VALUES: dict[str, dict[str, Any]] = {
