@@ -69,6 +69,13 @@ def training_overview() -> Dashboard:
         )
         .with_panel(
             curves(
+                "Length of episodes",
+                "Mean of the newest 100, in steps.",
+                {"{{training_job}}": f"learnloop_training_episode_length{{{RUN}}}"},
+            )
+        )
+        .with_panel(
+            curves(
                 "Steps a second",
                 "Of the environment, all ranks.",
                 {"{{training_job}}": f"training_throughput{{{RUN}}}"},

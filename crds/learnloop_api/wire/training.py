@@ -21,6 +21,7 @@ FIGURES: Mapping[str, str] = {
     "gradient_norm": "Norm of the newest gradient before it was clipped.",
     "learning_rate": "Step size of the newest update.",
     "epsilon": "Share of actions that exploration draws at random.",
+    "episode_length": "Mean length of the first rank's newest episodes, in steps.",
     "replay_transitions": "Transitions in the first rank's replay buffer.",
     "invalid_actions": "Actions so far that were not allowed: a safety shield replaced them.",
     "memory_bytes": "Resident memory of the first rank's process.",

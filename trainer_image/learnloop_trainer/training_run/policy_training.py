@@ -41,9 +41,11 @@ from learnloop_trainer.training_run.validation import JudgedPolicy, Validation
 
 @dataclass(slots=True)
 class Episodes:
-    """Undiscounted returns of this rank's episodes."""
+    """Undiscounted returns and lengths of this rank's episodes."""
 
     running: NDArray[np.float64]
+    age: NDArray[np.int64]
+    lengths: deque[int]
     recent: deque[float]
     trail: deque[float]
     """Of one difficulty, in which the operator looks for anomalies; no part of checkpoints."""
@@ -52,15 +54,22 @@ class Episodes:
         """Account for rewards [steps, environments]."""
         for step_reward, step_ended in zip(reward, ended, strict=True):
             self.running += step_reward
+            self.age += 1
             if step_ended.any():
+                self.lengths.extend(self.age[step_ended].tolist())
+                self.age[step_ended] = 0
                 ended = self.running[step_ended].tolist()
                 self.recent.extend(ended)
                 self.trail.extend(ended)
                 self.running[step_ended] = 0.0
 
+    def figures(self) -> dict[str, float]:
+        return {"episode_length": float(np.mean(self.lengths))} if self.lengths else {}
+
 
 def no_episodes(count: int) -> Episodes:
-    return Episodes(np.zeros(count), deque(maxlen=progress_reporter.RECENT), deque(maxlen=progress_reporter.TRAIL))
+    recent, trail = deque[float](maxlen=progress_reporter.RECENT), deque[float](maxlen=progress_reporter.TRAIL)
+    return Episodes(np.zeros(count), np.zeros(count, np.int64), deque(maxlen=progress_reporter.RECENT), recent, trail)
 
 
 _TOTAL = "total"
@@ -281,7 +290,7 @@ class PolicyTraining:
         return self.episodes.recent
 
     def own(self) -> Arrays:
-        own = under("own", self.learner.own()) | {"running": self.episodes.running}
+        own = under("own", self.learner.own()) | {"running": self.episodes.running, "age": self.episodes.age}
         return own | under("environment", self.environment.state() or {})
 
     def further(self) -> Arrays:
@@ -302,6 +311,7 @@ class PolicyTraining:
         if inner:
             self.observation = self.environment.restore(inner)
             self.episodes.running = np.array(each["running"], dtype=np.float64)
+            self.episodes.age = np.array(each.get("age", self.episodes.age), dtype=np.int64)
         else:
             note = "; this environment cannot be saved, its episodes begin again"
         if self.curriculum is not None:
@@ -332,7 +342,9 @@ class PolicyTraining:
             self.recent,
             losses,
             self.episodes.trail,
-            figures=lambda: learner_figures(learner, total, self._losses) | self._tally.take(),
+            figures=lambda: (
+                learner_figures(learner, total, self._losses) | self._tally.take() | self.episodes.figures()
+            ),
         )
         if self.curriculum is not None:
             self._climb(self.curriculum, run)

@@ -16,7 +16,7 @@ from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.policy_training import ActionTally, begin, learner_figures
 
 Make = Callable[..., Order]
-ALWAYS = {"learning_rate", "gradient_norm"}
+ALWAYS = {"learning_rate", "gradient_norm", "episode_length"}
 FIGURES = {
     "ppo": ALWAYS | {"policy_loss", "value_loss", "value", "entropy", "kl_divergence"},
     "dqn": ALWAYS | {"loss", "epsilon", "replay_transitions"},
@@ -54,12 +54,14 @@ def test_a_learner_tells_what_it_has(algorithm: str, make_order: Make) -> None:
         for experience in experiences:
             tally.note(experience.actions, training.environment.actions)
             losses |= experience.losses
-        result = learner_figures(training.learner, order.spec.total_steps, losses)
+            training.episodes.note(experience.reward, experience.ended)
+        result = learner_figures(training.learner, order.spec.total_steps, losses) | training.episodes.figures()
         if FIGURES[algorithm] <= set(result):
             break
     assert FIGURES[algorithm] <= set(result)
     assert all(is_figure(name) for name in result)
     assert result["gradient_norm"] > 0.0
+    assert result["episode_length"] == pytest.approx(sum(training.recent) / len(training.recent))  # 1 a step
     shares = tally.take()
     assert sum(shares.values()) == pytest.approx(1.0)
     assert set(shares) == {"action_share_0", "action_share_1"}
