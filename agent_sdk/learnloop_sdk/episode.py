@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from learnloop_api.wire import routing, trajectory
 from learnloop_sdk.errors import ArmWithdrawn, FallbackOrdered, LearnloopError, PolicyUnavailable, Stopped, Throttled
 from learnloop_sdk.memory import Recall
-from learnloop_sdk.trajectory import Decision, flat, plain, step
+from learnloop_sdk.trajectory import Decision, flat, observed, plain, step
 
 if TYPE_CHECKING:
     from learnloop_sdk.loop import Learnloop
@@ -232,7 +232,7 @@ class Episode:
 
     def _encoded(self, observation: Any) -> Any:
         """Encode as steps do: numbers where a policy decides, the agent's own format where it decides itself."""
-        return flat(observation) if self._external is None else plain(observation)
+        return flat(observation) if self._external is None else observed(observation)
 
     def set_aside(self) -> Decision:
         """Return act's last decision, for `take_up`: all members of a team act before any of them is rewarded."""
@@ -252,7 +252,7 @@ class Episode:
             before = observation if observation is not None else decision[0] if decision else None
             if own is None or before is None:
                 raise LearnloopError("record: give action and observation, or call act first")
-            return plain(before), own, None, False, None
+            return observed(before), own, None, False, None
         return decision
 
     def outcome(self, success: bool | None = None, **values: float) -> None:

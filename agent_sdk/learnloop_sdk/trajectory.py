@@ -30,6 +30,12 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
+def observed(observation: Any) -> Any:
+    """Plain data for a step: a single number, as of a discrete world, becomes a list of one."""
+    value = plain(observation)
+    return [value] if isinstance(value, int | float) else value
+
+
 def flat(observation: Any) -> list[float]:
     """Flatten an observation to the list of floats that a policy accepts; raises InvalidObservation."""
     value = plain(observation)

@@ -19,7 +19,7 @@ async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Mak
         episode_id = episode.trajectory_id
         await loop.people.feedback(episode_id, "customer-17", thumbs="up")
     played = await execute_with_learning(
-        loop, lambda _: StepResult([0.0], terminated=True), act=lambda *_: 1, revision="own"
+        loop, lambda _: StepResult(7, terminated=True), act=lambda *_: 1, revision="own"
     )
     await loop.flush(60)
     await loop.people.feedback(played.trajectory_id, "anna@example.org", stars=2)
