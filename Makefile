@@ -153,6 +153,10 @@ cold-rehearsal: ## make demo (TARGET=unit, test: that) as on a machine that neve
 release: $(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light) ## wheels, chart, Krew's manifest, in dist/release; ARGS="--images --key FILE": more
 	@$(PYTHON) hack/release $(ARGS)
 
+.PHONY: release-rehearsal
+release-rehearsal: $(VENV)/.ready ## a release in a registry of this machine, an install from there, a promoted model; root, half an hour
+	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; python3 hack/cluster up >/dev/null && $(PYTHON) hack/release_rehearsal
+
 images: ## build the images whose inputs changed and load them
 	python3 hack/images build
 

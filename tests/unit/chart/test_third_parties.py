@@ -34,8 +34,8 @@ def locked(package: str) -> str:
     return match[1]
 
 
-def module(name: str, path: str) -> str:
-    match = re.search(rf"{re.escape(path)} v(\S+)", (ROOT / f"hack/go_programs/modules/{name}/go.mod").read_text())
+def module(name: str, path: str, folder: str = "go_programs") -> str:
+    match = re.search(rf"{re.escape(path)} v(\S+)", (ROOT / f"hack/{folder}/modules/{name}/go.mod").read_text())
     assert match, path
     return match[1]
 
@@ -115,5 +115,7 @@ def test_the_second_table_names_the_versions_that_the_tests_build() -> None:
         "Contour, Gateway API": f"{contour}, {module('gateway', 'sigs.k8s.io/gateway-api')}",
         "Argo CD": argo_cd.VERSION.removeprefix("v"),
         "kustomize-controller of Flux": flux_cd.VERSION.removeprefix("v"),
+        "cosign": module("cosign", "github.com/sigstore/cosign/v2", "release_rehearsal"),
+        "Krew": module("krew", "sigs.k8s.io/krew", "release_rehearsal"),
         "Python": number((ROOT / "pyproject.toml").read_text().partition("requires-python")[2]),
     }
