@@ -1,4 +1,4 @@
-"""What others' programs say of a release: cosign of its signatures, Krew of its plugin."""
+"""Judgement of a release by others' programs: cosign of its signatures, Krew of its plugin."""
 
 from collections.abc import Mapping
 from pathlib import Path
