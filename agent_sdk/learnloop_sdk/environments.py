@@ -101,7 +101,8 @@ def ended(episode: Episode, last: StepResult, success_return: float | None, memo
     success = last.success
     if success is None and success_return is not None:
         success = episode.episode_return >= success_return
-    episode.outcome(success, **last.values)
+    episode.outcome(success)
+    episode.measure(last.values)
     played = episode.segment
     return EpisodeResult(
         played.episode_id,

@@ -44,6 +44,7 @@ class Segment:
     last: Any = None
     overridden: bool = False
     memory: str = ""
+    values: dict[str, float] = field(default_factory=dict)
     trajectory_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def see(self, observation: Any) -> None:
@@ -171,7 +172,7 @@ class Episode:
                 self._decision = (numbers, plain(answer.action), answer.log_prob, answer.exploration, answer.q_value)
                 self._loop.counters.actions += 1
                 if answer.intervened is not None:  # behind a shield, an episode without an intervention has 0
-                    self._values[INTERVENTIONS] = self._values.get(INTERVENTIONS, 0.0) + answer.intervened
+                    segment.values[INTERVENTIONS] = segment.values.get(INTERVENTIONS, 0.0) + answer.intervened
                 self.segment.memory = answer.memory or self.segment.memory  # a person's answer has none
                 return answer.action
 
@@ -262,6 +263,10 @@ class Episode:
         """
         if success is not None:
             self.success = success
+        self.measure(values)
+
+    def measure(self, values: Mapping[str, float]) -> None:
+        """Report named measurements, whatever their names."""
         self._values |= {name: float(value) for name, value in values.items()}
 
     def result(
@@ -366,7 +371,7 @@ class Episode:
                 "status": status,
                 "episode_return": segment.total,
                 "success": success,
-                "values": dict(self._values),
+                "values": segment.values | self._values,
             },
             "result": self._result if status == "completed" else None,
             "retrieval_ids": list(self._retrievals),

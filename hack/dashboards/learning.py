@@ -65,13 +65,19 @@ def training_overview() -> Dashboard:
         )
         .with_row(Row("Runs under way"))
         .with_panel(
-            curves("Return", "Newest 100 episodes.", {"{{training_job}}": f"learnloop_training_return{{{RUN}}}"})
+            curves(
+                "Return",
+                "Newest 100 episodes.",
+                {"{{training_job}}": f"learnloop_training_return{{{RUN}}}"},
+                span=THIRD,
+            )
         )
         .with_panel(
             curves(
                 "Length of episodes",
                 "Mean of the newest 100, in steps.",
                 {"{{training_job}}": f"learnloop_training_episode_length{{{RUN}}}"},
+                span=THIRD,
             )
         )
         .with_panel(
@@ -79,6 +85,7 @@ def training_overview() -> Dashboard:
                 "Steps a second",
                 "Of the environment, all ranks.",
                 {"{{training_job}}": f"training_throughput{{{RUN}}}"},
+                span=THIRD,
             )
         )
         .with_panel(

@@ -22,12 +22,13 @@ class OutcomeValues(dict[str, float]):
 
 
 def numbers(info: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers in an info, arrays of one number included; `is_success` is the outcome's own."""
+    """The numbers in an info, arrays of one number included; `is_success` and `success` are the outcome's own."""
     plain = {name: value.item() if getattr(value, "size", 0) == 1 else value for name, value in info.items()}
     return {
         name: float(value)
         for name, value in plain.items()
-        if isinstance(value, int | float) and -LARGEST <= value <= LARGEST and name != "is_success"
+        if isinstance(value, int | float) and -LARGEST <= value <= LARGEST
+        if isinstance(name, str) and name not in ("is_success", "success")
     }
 
 
