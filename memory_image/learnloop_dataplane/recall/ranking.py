@@ -91,6 +91,11 @@ class Memories:
     def __len__(self) -> int:
         return len(self.distinct)
 
+    def as_spoken(self, rows: Rows) -> Rows:
+        """The rows in the order of time; those of one batch have one time, and ids in its order."""
+        high, low = self.ids[rows].view(">u8").T
+        return rows[np.lexsort((low, high, self.spoken_at[rows]))]
+
     def only(self, rows: NDArray[np.bool_]) -> "Memories":
         """These rows alone."""
         columns = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -233,7 +238,7 @@ class _Ranking:
                     rows.pop(others[-1])
                     rows.append(row)
         if self.question.form == Form.ORDER:
-            rows.sort(key=lambda row: (self.memories.spoken_at[row], row))
+            rows = self.memories.as_spoken(np.array(rows, int)).tolist()
         return rows
 
     def _fitting(self, best: list[int]) -> list[int]:
@@ -345,8 +350,7 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     only the newest count, and older ones are statements.
     """
     kinds = np.where(memories.kinds == Kind.REPLACEMENT, Kind.INSTRUCTION, memories.kinds)
-    rows = np.flatnonzero(kinds)
-    rows = rows[np.argsort(memories.spoken_at[rows], kind="stable")]  # as they were said
+    rows = memories.as_spoken(np.flatnonzero(kinds))
     kinds[rows[:-MOST_STATED]] = Kind.STATEMENT
     rows, places = rows[-MOST_STATED:], np.full(len(memories), -1)
     places[rows] = np.arange(len(rows))

@@ -102,6 +102,12 @@ async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:
     contents = [hit["content"]["text"] for hit in answer["memories"]]
     assert [text for text in contents if text in steps] == steps
     assert {hit["why"] for hit in answer["memories"]} == {"order"}
+    days = ["I swim in the red lake.", "I swim in the old lake.", "I swim in the far lake.", "I swim in the dry lake."]
+    batch = [{"content": {"text": text}, "session_id": text[14], "agent_id": "lakes"} for text in days]
+    batch = [one | {"memory_type": "episodic", "speaker": "user"} for one in batch]
+    await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": batch})
+    answer = await ask(api, "lakes", "In which order did I swim in the lakes?", k=4)
+    assert [hit["content"]["text"] for hit in answer["memories"]] == days
 
 
 async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str, tmp_path: Path) -> None:
