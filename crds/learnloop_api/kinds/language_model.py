@@ -34,7 +34,7 @@ class BaseModel(Resource):
     )
     sha256: Digest = Field(
         description="Digest of the folder, as this prints it inside of it: find . -type f | LC_ALL=C sort | "
-        "xargs -d '\\n' sha256sum | sha256sum. Who reads the model refuses another one."
+        "xargs -d '\\n' sha256sum | sha256sum. Loading fails if it differs."
     )
 
 
@@ -70,7 +70,10 @@ class LanguageSampling(Resource):
         default=1.0, gt=0, le=1, description="Share of the distribution that is drawn from; below 1 nothing is learned."
     )
     top_k: int = Field(
-        default=0, ge=0, le=1_000_000, description="Only so many likeliest tokens; 0: all. Above 0 nothing is learned."
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Draw from the K likeliest tokens; 0: all. Above 0 nothing is learned.",
     )
     max_tokens: int = Field(default=512, ge=1, le=1_048_576, description="Tokens of an answer at most.")
 

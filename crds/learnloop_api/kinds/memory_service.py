@@ -260,7 +260,7 @@ class MemoryServiceSpec(Resource):
                 explained("must be none or a language that Snowball has a stemmer for, e.g. german")
             ),
         ),
-    ] = Field(default="english", description="Whose stems and stop words memories are searched by, or none.")
+    ] = Field(default="english", description="Language of the stemmer and stop words of search, or none.")
     embedder: Embedder | None = Field(
         default=None, description="What makes vectors of memories; left out, memories are found by their words alone."
     )

@@ -208,8 +208,8 @@ class ModelDeploymentSpec(DeploymentTemplate):
     suspend: bool = Field(
         default=False,
         description=(
-            "Nothing goes up or on until this is false: no step, no promotion, no new canary, no winner. What takes an "
-            "arm back still does: the checks, the fast lane, lost pods, and the orders abort and reject."
+            "true pauses all progress: no step, promotion, new canary or winner. Rollbacks still happen: by checks, "
+            "the fast lane, lost pods, and the orders abort and reject."
         ),
     )
 

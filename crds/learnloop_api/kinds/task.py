@@ -153,7 +153,7 @@ class Task(Resource):
         default=None, description="Actions are numbers within these bounds; a member of a team chooses its own."
     )
     choices: int | None = Field(
-        default=None, ge=2, le=65536, description="With continuous: so many choices, and the numbers go with each."
+        default=None, ge=2, le=65536, description="With continuous: number of discrete choices; each takes the numbers."
     )
     language_model: LanguageModel | None = Field(
         default=None,

@@ -53,7 +53,7 @@ class Tracking(Resource):
 
 
 class Queue(Resource):
-    """A queue of Kueue (kueue.x-k8s.io). It alone decides when the gang runs, and may take it back."""
+    """A queue of Kueue (kueue.x-k8s.io). It alone decides when the gang runs, and may preempt it."""
 
     name: ObjectName = Field(description="LocalQueue in this namespace.")
     priority_class: KubeName | None = Field(

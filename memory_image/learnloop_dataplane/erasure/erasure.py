@@ -95,7 +95,7 @@ async def _delete(bus: Bus, sequence: int) -> int:
 
 REMAINS = (
     "models trained before",
-    "sums over many episodes: normalisation, ranker weights, an agent's totals",
+    "sums over many episodes: normalisation, an agent's totals",
     "the audit chain, which names people by pseudonym only",
 )
 _DIGESTS = "SELECT digest FROM erased_trajectories WHERE namespace = $1 AND subject = $2"

@@ -282,8 +282,8 @@ class MetricEvidence(Resource):
         default=None,
         ge=1,
         description=(
-            "latency: so many requests count as one, those of an average episode of stable, because requests of one "
-            "episode are not independent."
+            "latency: requests that count as one observation, the mean of an episode of stable, because requests of "
+            "one episode are not independent."
         ),
     )
     log_worse: float | None = Field(default=None, description="Logarithm of the e-value of 'worse'.")

@@ -201,7 +201,7 @@ class GateApproval(Resource):
     by: Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(min_length=1, max_length=32)] = (
         Field(
             json_schema_extra={"listType": "set"},
-            description="User names; the word of anybody else is refused. Install authors' verification with the "
+            description="Users who may approve; others are refused. Install authors' verification with the "
             "chart: without it a name is a claim.",
         )
     )

@@ -97,8 +97,8 @@ class Rollout(Resource):
         ge=10,
         le=86400,
         description=(
-            "A canary whose pods are not ready by then is rolled back. A step that has got no evidence for so long "
-            "goes on holding, with the condition Stalled: a healthy model is not rolled back for lack of traffic."
+            "A canary whose pods are not ready by then is rolled back. A step without evidence for this long "
+            "keeps holding, with the condition Stalled: a healthy model is not rolled back for lack of traffic."
         ),
     )
 

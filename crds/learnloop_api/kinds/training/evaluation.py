@@ -256,7 +256,7 @@ class EpisodeFilter(Resource):
     since: Time | None = Field(default=None, description="Received then or later.")
     until: Time | None = Field(default=None, description="Received before then.")
     max_age_seconds: int | None = Field(
-        default=None, ge=1, le=315_360_000, description="Received at most so long before the run read them."
+        default=None, ge=1, le=315_360_000, description="Maximum age of an episode when the run reads it."
     )
     tasks: list[TaskText] = Field(default_factory=list, max_length=MOST_CHOICES, description="Of one of these tasks.")
     model_revisions: list[ModelRevision] = Field(
@@ -277,7 +277,7 @@ class EpisodeFilter(Resource):
     opted_in: bool = Field(
         default=False,
         description='Only those whose metadata says `opted_in: "true"`: the person agreed to learning from them. '
-        "Episodes of who opted out are never read.",
+        "Episodes of people who opted out are never read.",
     )
 
 

@@ -15,18 +15,18 @@ export function memories(redraw, namespace, name) {
   const ask = () => { state.submitted = state.question.trim(); redraw(); };
   return [
     h("h2", null, "What would it recall, and why?"),
-    h("div", { class: "tools" }, h("label", { for: "question" }, "What goes on"),
+    h("div", { class: "tools" }, h("label", { for: "question" }, "Situation"),
       h("input", { id: "question", value: state.question, maxlength: "2000", size: "50", autocomplete: "off",
         oninput: (event) => { state.question = event.target.value; }, onkeydown: (event) => { if (event.key === "Enter") ask(); } }),
       h("button", { type: "button", id: "ask", onclick: ask }, "Recall")),
-    h("p", { class: "quiet" }, "Looking teaches nothing: the recall is not logged."),
+    h("p", { class: "quiet" }, "A preview is not logged and does not affect ranking."),
     state.submitted ? recalled(read("recall", { namespace, agent: name, context: state.submitted }, 3600)) : null,
     h("h2", null, "Memories"),
     table(answer.value.next ? `The first ${all.length} that were stored, of more` : `All ${all.length}`, [
       ["Stored", (item) => clock(item.created_at)], ["Kind", (item) => item.memory_type], ["What", (item) => what(item), "why"],
       ["Importance", (item) => figure(item.importance), "figure"], ["Recalled", (item) => item.access_count, "figure"],
       ["Helped / hurt", (item) => `${figure(item.helped)} / ${figure(item.hurt)}`, "figure"], ["From", (item) => from(item, namespace, name)], ["Kept", (item) => (item.pinned ? badge("pinned") : "")],
-    ], all, "It remembers nothing yet."),
+    ], all, "No memories yet."),
   ];
 }
 
@@ -35,7 +35,7 @@ function recalled(answer) {
   if (gone) return gone;
   return table("Recalled, best first", [
     ["What", (item) => what(item), "why"], ["Score", (item) => figure(item.score), "figure"], ["Why", (item) => item.why],
-  ], answer.value.memories || [], "Nothing comes to its mind.");
+  ], answer.value.memories || [], "No matching memories.");
 }
 
 const from = (item, namespace, name) => {
