@@ -80,10 +80,10 @@ class NewMemory:
 def row_of(memory: NewMemory, now: datetime, analyzer: stems.Analyzer) -> tuple[Any, ...]:
     """The values of $2 to $28, after redaction."""
     content, encoded = redacted_content(memory.content)
-    expires, ends = life(memory, now)
     speaker = privacy.redact_text(questions.speaker_of(content, memory.speaker))
     about = (memory.provenance or {}).get(USER, "")
     columns = questions.index(content, speaker, memory.session_id, analyzer)
+    expires, ends = life(memory, now, columns.kind)
     return (
         memory.id,
         memory.agent,
@@ -121,11 +121,13 @@ def redacted_content(content: dict[str, Any]) -> tuple[dict[str, Any], str]:
     return content, to_json(content, inf_nan_mode="null").decode()
 
 
-def life(memory: NewMemory, now: datetime) -> tuple[datetime | None, datetime]:
-    """When it expires, and until when it is recalled: a pinned memory's time to live waits until it is let go."""
-    ttl = (
-        memory.ttl_seconds if memory.ttl_seconds is not None else memory_types.POLICIES[memory.memory_type].ttl_seconds
-    )
+def life(memory: NewMemory, now: datetime, kind: int) -> tuple[datetime | None, datetime]:
+    """When it expires, and until when it is recalled: a pinned memory's time to live waits until it is let go.
+
+    What ends an instruction has no end of its own unless the writer gives one: the instruction would stand again.
+    """
+    usual = memory_types.POLICIES[memory.memory_type].ttl_seconds if kind < statements.Kind.WITHDRAWAL else None
+    ttl = memory.ttl_seconds if memory.ttl_seconds is not None else usual
     expires = memory.expires_at or (now + timedelta(seconds=ttl) if ttl is not None else None)
     ends = [end for end in (None if memory.pinned else expires, memory.valid_to) if end is not None]
     return expires, min(ends, default=FOREVER)

@@ -363,9 +363,9 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     about = np.split(stems, np.cumsum(sizes)[:-1])
     by_stem = np.argsort(stems[stated[owners]], kind="stable")
     holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
-    last: dict[int, int] = {}  # place of the last withdrawal of the same words
+    last: dict[tuple[int, bytes], int] = {}  # place of the last withdrawal of the same stems
     for place in withdrawals.tolist():
-        before, same = rows[:place], int(memories.same[rows[place]])
+        before, same = rows[:place], (int(memories.owners[rows[place]]), about[place].tobytes())
         own = (memories.owners[before] == memories.owners[rows[place]]) & (np.arange(place) >= last.get(same, 0))
         last[same] = place
         if memories.kinds[rows[place]] == Kind.RESET:

@@ -39,14 +39,12 @@ async def indexed(api: Api, agent: str, n: int) -> None:
     await eventually(all_in)
 
 
-async def listed(api: Api, agent: str) -> None:
-    """Returns when the agent is searched as a large one, and nothing of it waits."""
-
+async def listed_as_large(api: Api, agent: str) -> None:
     async def done() -> bool:
         async with api.db.tenant("team-a") as connection:
             left = "SELECT count(*) FROM memory_index WHERE agent_id = $1 AND NOT listed"
-            none_left = await connection.fetchval(left, agent) == 0
-        return bool(none_left and (await ask(api, agent, "x"))["plan"] == "chosen")
+            waits = await connection.fetchval(left, agent)
+        return not waits and (await ask(api, agent, "x"))["plan"] == "chosen"
 
     await eventually(done)
 
@@ -81,18 +79,19 @@ async def test_an_answer_next_to_the_question_is_found_and_says_why(api: Api) ->
 
 
 async def test_a_standing_instruction_has_a_place_until_it_is_withdrawn(api: Api) -> None:
-    entries = [f"The report about libraries number {number} is on the shelf." for number in range(30)]
-    [rule] = await store(api, "ruled", ["Always include version numbers when I ask about libraries."], speaker="user")
-    await store(api, "ruled", entries, speaker="user")
-    memories = (await ask(api, "ruled", "Which libraries are in the report on the shelf?"))["memories"]
-    assert [(hit["why"]) for hit in memories if hit["id"] == rule] == ["instruction"]
+    texts = [f"The report about libraries number {number} is on the shelf." for number in range(30)]
+    [rule, *_] = await store(api, "ruled", ["Always give versions when I ask about libraries.", *texts], speaker="user")
+    answer = await ask(api, "ruled", "Which libraries are in the report on the shelf?")
+    assert (rule, "instruction") in [(hit["id"], hit["why"]) for hit in answer["memories"]]
     [other] = await store(api, "ruled", ["Always include the version of the report."], speaker="user")
-    for memory_type in ("episodic", "semantic"):  # the second ends nothing more
-        ends = ["You no longer need to include version numbers for libraries."]
+    for memory_type in ("working", "semantic"):  # the second ends nothing more
+        ends = ["You no longer need to give versions for libraries."]
         await store(api, "ruled", ends, speaker="user", memory_type=memory_type)
         for types in (["semantic"], ["semantic", "episodic"]):
             answer = await ask(api, "ruled", "Which libraries are in the report on the shelf?", memory_types=types)
             assert [hit["id"] for hit in answer["memories"] if hit["why"] == "instruction"] == [other]
+    async with api.db.tenant("team-a") as connection:
+        assert not await connection.fetch("SELECT * FROM memory_index WHERE kind > 2 AND visible_to < 'infinity'")
 
 
 async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:
@@ -103,11 +102,12 @@ async def test_an_order_is_answered_as_it_was_said(api: Api) -> None:
     assert [text for text in contents if text in steps] == steps
     assert {hit["why"] for hit in answer["memories"]} == {"order"}
     days = ["I swim in the red lake.", "I swim in the old lake.", "I swim in the far lake.", "I swim in the dry lake."]
-    batch = [{"content": {"text": text}, "session_id": text[14], "agent_id": "lakes"} for text in days]
-    batch = [one | {"memory_type": "episodic", "speaker": "user"} for one in batch]
+    batch = [
+        {"agent_id": "lakes", "memory_type": "episodic", "session_id": d[14], "content": {"text": d}} for d in days
+    ]
     await api.call("POST", "/api/v1/memory/store/batch", 201, json={"memories": batch})
-    answer = await ask(api, "lakes", "In which order did I swim in the lakes?", k=4)
-    assert [hit["content"]["text"] for hit in answer["memories"]] == days
+    hits = (await ask(api, "lakes", "In which order did I swim in the lakes?", k=4))["memories"]
+    assert [hit["content"]["text"] for hit in hits] == days
 
 
 async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ async def test_a_large_agents_choice_answers_as_ranking_everything_does(dsn: str
         await store(api, "small", texts[:50])
 
         exact = [[hit["content"] for hit in (await ask(api, "large", text))["memories"]] for text in questions]
-        await listed(api, "large")
+        await listed_as_large(api, "large")
         assert (await ask(api, "small", "harbour"))["plan"] == "exact"
         for text, expected in zip(questions, exact, strict=True):
             answer = await ask(api, "large", text)
@@ -146,14 +146,14 @@ async def test_neither_copies_nor_what_it_may_not_see_take_a_large_agents_places
     async with running(**settings(dsn, tmp_path, exact_up_to=500, index_check_seconds=0.2)) as api:
         await store(api, "junky", ["kettle harbour"] * 600 + ["the kettle of the harbour"])
         await store(api, "junky", ["how the kettle of the harbour is descaled, step by step"], memory_type="procedural")
-        await listed(api, "junky")
+        await listed_as_large(api, "junky")
         assert len((await ask(api, "junky", "kettle harbour", memory_types=["procedural"]))["memories"]) == 1
         assert len((await ask(api, "junky", "kettle harbour"))["memories"]) == 3
         pots = ["Always name the pot.", "Always name the jug when I ask about kettles."]
         await store(api, "junky", pots, memory_type="procedural", speaker="user")
         pans = [f"Always name pan {number}." for number in range(520)]
         await store(api, "junky", ["You no longer need to name the jug.", *pans], speaker="user")
-        await listed(api, "junky")
+        await listed_as_large(api, "junky")
         typed = await ask(api, "junky", "kettle harbour", memory_types=["procedural"])
         assert sorted(hit["why"] for hit in typed["memories"]) == ["instruction", "words", "words"]
 
