@@ -152,7 +152,7 @@ METRIC_SERVER_STARTED = "learnloop_server_started_seconds"  # Unix time; tells o
 # Additional metrics of a gateway before a language model.
 METRIC_LANGUAGE_TURNS = "learnloop_language_turns_total"  # + recorded: tokens|text|nothing
 METRIC_LANGUAGE_ROWS = "learnloop_language_rows_total"  # + reason: why a row of tokens began
-METRIC_LANGUAGE_TOKENS = "learnloop_language_tokens_total"  # + direction: asked|said
+METRIC_LANGUAGE_TOKENS = "learnloop_language_tokens_total"  # + direction: input|output
 METRIC_LANGUAGE_FIRST = "learnloop_language_first_token_seconds"  # histogram
 METRIC_LANGUAGE_FALLBACKS = "learnloop_language_fallbacks_total"  # + outcome: answered|failed
 METRIC_LANGUAGE_THROTTLED = "learnloop_language_throttled_total"

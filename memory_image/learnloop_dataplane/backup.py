@@ -23,7 +23,7 @@ from learnloop_dataplane.erasure.erased_before_restore import FOLDER, OPTED_OUT
 from learnloop_dataplane.errors import ApiError
 from learnloop_dataplane.postgres.database import HEAD, Database
 
-FORMAT = 2
+FORMAT = 3
 CONTENTS = "contents.json"
 DUMP, ARTIFACTS = "database.dump", "artifacts.ndjson"
 

@@ -29,7 +29,7 @@ class Entry:
         actor: the caller's service account, or `system:learnloop` for what the data plane does by itself.
         action: e.g. memory.deleted.
         subject: its object, e.g. agent/walker, user/user:9f3a….
-        outcome: done; begun, before something that can be cut short; asked or refused, of a request.
+        outcome: done; begun, before something that can be cut short; requested or refused, of a request.
         detail: strings, integers, booleans, and lists and objects of them. No floating point: its text depends on the
             library that writes it.
     """

@@ -60,7 +60,7 @@ def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
         (lambda at: (at / ARTIFACTS).unlink(), "artifacts.ndjson is missing"),
         (lambda at: (at / "contents.json").write_text("{"), "cannot be read"),
         (lambda at: (at / "contents.json").write_text('{"no": 1}'), "cannot be read"),
-        (replaced(b'"format": 2', b'"format": 9'), "has format 9"),
+        (replaced(b'"format": 3', b'"format": 2'), "has format 2 .*: install the version that made it"),
         (replaced(b'"schema": "', b'"schema": "9'), "install the version that made it"),
     ],
 )
