@@ -17,7 +17,7 @@ from typing import Any
 MOST_TEXT = 4000  # characters of a memory or a question that are looked at
 MOST_SENTENCE = 600
 YEARS = range(1900, 2100)  # numbers that may be years
-LATIN = ("en", "de", "fr", "es", "it", "pt", "nl", "all")
+LATIN = ("en", "de", "fr", "es", "it", "pt", "nl")
 ASSISTANTS = frozenset("assistant ai bot chatbot agent model system developer tool function gpt llm".split())  # noqa: SIM905
 _UNSEEN = re.compile(r"[\u00ad\u0640\u064b-\u0652\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")  # and Arabic vowels
 _QUOTED = re.compile(
@@ -49,21 +49,30 @@ def kind_of(text: str, speaker: str = "") -> Kind:
     """The kind of a statement; an assistant's is always an ordinary one."""
     if not is_person(speaker):
         return Kind.STATEMENT
-    latin = text.isascii()
     parts = _sentences(text)
-    resets, withdrawals, conditions = (_rules(name, latin=latin) for name in ("resets", "withdrawals", "conditions"))
+    languages = LATIN if text.isascii() else ()
+    resets, withdrawals = (_rules(name, *languages) for name in ("resets", "withdrawals"))
     # After a colon at the end of a line, and in a long text, others may speak.
     own = takewhile(lambda part: not part.endswith(":"), parts if len(text) <= MOST_SENTENCE else ())
-    firm = [part for part in own if not part.endswith(("?", "？", "؟")) and not conditions.search(part)]
-    ends = [part for part in firm if withdrawals.search(part) or resets.search(part)]
+    firm = [part for part in own if not part.endswith(("?", "？", "؟"))]
+    ends = [part for part in firm if resets.search(part) or (withdrawals.search(part) and not _has_condition(part))]
     rest = [part for part in parts if part not in ends]
-    if any(_rules("instructions", latin=latin).search(part) for part in rest):
-        replaces = ends or any(_rules("prohibitions", latin=latin).search(part) for part in rest)
+    if any(_rules("instructions", *languages).search(part) for part in rest):
+        replaces = ends or any(_rules("prohibitions", *languages).search(part) for part in rest)
         return Kind.REPLACEMENT if replaces else Kind.INSTRUCTION
     if ends:
         return Kind.RESET if any(map(resets.search, ends)) else Kind.WITHDRAWAL
-    prefers = any(_rules("preferences", latin=latin).search(part) for part in rest)
+    prefers = any(_rules("preferences", *languages).search(part) for part in rest)
     return Kind.PREFERENCE if prefers else Kind.STATEMENT
+
+
+def _has_condition(withdrawal: str) -> bool:
+    """By the languages in which it is a withdrawal: "als" and "si" mean something else in others."""
+    return any(
+        _rules("conditions", language).search(withdrawal)
+        for language in _patterns()["conditions"]
+        if _rules("withdrawals", language).search(withdrawal)
+    )
 
 
 def is_person(speaker: str) -> bool:
@@ -114,12 +123,12 @@ def _patterns() -> dict[str, Any]:
 
 
 @cache
-def _rules(name: str, *, latin: bool = False) -> re.Pattern[str]:
+def _rules(name: str, *languages: str) -> re.Pattern[str]:
     acts, opens = (_patterns()["words"][words] for words in ("act", "open"))
     return _compiled(
         pattern.replace("<act>", acts.get(language, "")).replace("<open>", opens.get(language, ""))
         for language, patterns in _patterns()[name].items()
-        if not latin or language in LATIN
+        if not languages or language in languages
         for pattern in patterns
     )
 

@@ -74,12 +74,16 @@ class Artifacts:
         await self._blobs.put(key, upload.file)
         row = experience_tables.Artifact(namespace=namespace, sha256=upload.sha256, size_bytes=upload.size)
         async with self._db.session(namespace) as session:
-            if await session.insert(row) and quotas is not None:
+            if not await session.insert(row):
+                return
+            if quotas is not None:
                 try:
                     await quotas.room_for_bytes(namespace, upload.size, session.raw)
                 except errors.ApiError:
                     await self._blobs.delete(key)  # while the inserted key keeps another upload of it waiting
                     raise
+            if await self._blobs.open(key) is None:  # deleted so, while this upload's insertion waited
+                await self._blobs.put(key, upload.file)
 
     async def use(self, namespace: str, sha256: str) -> None:
         """Marks the artifact as used: its retention begins again."""

@@ -2,13 +2,17 @@
 
 import asyncio
 import hashlib
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from learnloop_dataplane.config import Quotas
+from learnloop_dataplane.blobs import Spooled
+from learnloop_dataplane.config import QuotaLimits, Quotas
+from learnloop_dataplane.registry.artifacts import Artifacts, StorageQuotas
 
-from ..conftest import running, settings, trajectory
+from ..conftest import eventually, running, settings, trajectory
 
 QUOTAS = Quotas.model_validate(
     {
@@ -16,6 +20,8 @@ QUOTAS = Quotas.model_validate(
         "namespaces": {"big": {"artifactBytes": 10_000}},
     }
 )
+WAITING = """SELECT count(*) > $1 FROM pg_locks WHERE NOT granted
+AND (locktype = 'transactionid' OR pg_backend_pid() = ANY(pg_blocking_pids(pid)))"""
 
 
 async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -28,10 +34,8 @@ async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog:
             return str(response.get("error", {}).get("message", ""))
 
         await upload(600, 201)
-        refused = await upload(500, 413)
-        assert (
-            "team-a have 600 of 1000 bytes (dataPlane.quotas.artifactBytes of the chart), and this has 500" in refused
-        )
+        message = "team-a have 600 of 1000 bytes (dataPlane.quotas.artifactBytes of the chart), and this has 500"
+        assert message in await upload(500, 413)
         await upload(500, 201, "team-b")
         await upload(5000, 201, "big")
 
@@ -75,3 +79,19 @@ async def test_uploads_at_the_same_moment_never_share_the_last_bytes(dsn: str, t
         statuses = await asyncio.gather(*map(upload, range(8)))
         assert statuses.count(413) == 7, statuses
         assert len([file for file in (tmp_path / "team-c").rglob("*") if file.is_file()]) == 1
+
+
+async def test_a_refused_upload_leaves_the_content_to_another_of_the_same(dsn: str, tmp_path: Path) -> None:
+    async with running(**settings(dsn, tmp_path)) as api:
+        artifacts, sha256 = Artifacts(api.db, api.plane.shared.blobs, 1000), hashlib.sha256(b"same").hexdigest()
+        quotas = StorageQuotas(api.db, Quotas(default=QuotaLimits(artifact_bytes=1)), api.plane.shared.metrics)
+
+        async with api.db.tenant("team-e") as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('bytes/team-d', 0))")
+            tasks = []
+            for number, limits in enumerate((quotas, None)):  # one waits for its quota, the other for that one
+                tasks.append(asyncio.create_task(artifacts.put("team-d", Spooled(BytesIO(b"same"), sha256, 4), limits)))
+                await eventually(partial(connection.fetchval, WAITING, number))
+        refused, stored = await asyncio.gather(*tasks, return_exceptions=True)
+        assert (getattr(refused, "status", refused), stored) == (413, None)
+        assert [chunk async for chunk in (await artifacts.get("team-d", sha256)).chunks] == [b"same"]

@@ -3,7 +3,6 @@
 import time
 import tomllib
 import tracemalloc
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,19 @@ from learnloop_dataplane.recall.statements import Form, Kind, asks, form_of, kin
 from .test_ranking import ANALYZER, memories
 
 STATEMENTS = tomllib.loads((Path(__file__).parent / "statements.toml").read_text(encoding="utf-8"))
-
-
 ORDERS = (Kind.INSTRUCTION, Kind.REPLACEMENT)
 EXPECTED = [
-    *(("instruction", ORDERS, 0.05), ("unseen", ORDERS, 0.1), ("preference", (Kind.PREFERENCE,), 0.0)),
-    *(("statement", (Kind.STATEMENT,), 0.0), ("kept", tuple(Kind)[:3], 0.0)),
-    *(("reset", (Kind.RESET,), 0.0), ("no_reset", tuple(Kind)[:-1], 0.0)),
+    *(("instruction", ORDERS, 1), ("unseen", ORDERS, 2), ("preference", (Kind.PREFERENCE,), 0)),
+    *(("statement", (Kind.STATEMENT,), 0), ("kept", tuple(Kind)[:3], 0)),
+    *(("withdraws", (Kind.WITHDRAWAL,), 0), ("reset", (Kind.RESET,), 0), ("no_reset", tuple(Kind)[:-1], 0)),
 ]
 
 
 @pytest.mark.parametrize(("section", "kinds", "most"), EXPECTED)
-def test_a_sentence_is_of_the_kind_that_a_reader_takes_it_for(section: str, kinds: tuple[Kind], most: float) -> None:
-    missed = [text for text in chain(*STATEMENTS[section].values()) if kind_of(text, "user") not in kinds]
-    assert len(missed) <= most * sum(map(len, STATEMENTS[section].values())), missed
+def test_a_sentence_is_of_the_kind_that_a_reader_takes_it_for(section: str, kinds: tuple[Kind], most: int) -> None:
+    for texts in STATEMENTS[section].values():
+        missed = [text for text in texts if kind_of(text, "user") not in kinds]
+        assert len(missed) <= most, missed
 
 
 @pytest.mark.parametrize(("rule", "withdrawal", "other"), STATEMENTS["withdrawal"]["all"])
@@ -69,22 +67,10 @@ def test_thousands_of_statements_are_compared_in_little_memory() -> None:
 
 
 def test_questions_have_a_form_and_ask_about_a_speaker_a_time_or_an_amount() -> None:
-    assert form_of("Can you summarize what we did?") == form_of("Fass bitte alles zusammen") == Form.SUMMARY
-    assert form_of("In which order did I visit them?") == form_of("我是按什么顺序做的?") == Form.ORDER
-    facts = (
-        "When does the train leave?",
-        "What is needed in order to apply?",
-        "Was ist daraus geworden?",
-        "कार्यक्रम कब है?",
-    )
-    assert {form_of(text) for text in (*facts, "Who has my resume?", "Qual foi a consequência?")} == {Form.FACT}
-    assert asks("first_person", "What is my job?")
-    assert not asks("first_person", "What is Ann's job?")
-    assert asks("assistant", "What did you recommend?")
-    assert not asks("assistant", "What would you recommend?")
-    questions = ("When did she leave?", "How many are there?", "Wann war das?", "你什么时候来的?", "Сколько их?")
-    assert all(asks("amount", text) for text in questions)
-    assert not any(asks("amount", text) for text in ("Where did she leave it?", "Wo war das?", "她在哪里?"))
+    for form, texts in STATEMENTS["form"].items():
+        assert {form_of(text) for text in texts} == {Form[form]}
+    for rules, (yes, no) in STATEMENTS["asks"].items():
+        assert ({asks(rules, text) for text in yes}, {asks(rules, text) for text in no}) == ({True}, {False})
 
 
 @pytest.mark.parametrize("words", ["how ", "hast du "])
