@@ -299,4 +299,11 @@ def memory() -> Dashboard:
             )
         )
         .with_panel(curves("Vector store", "1 while it keeps up.", {"{{pod}}": "learnloop_vector_store_up"}))
+        .with_panel(
+            curves(
+                "Texts without vector",
+                "Given up by the embedder.",
+                {"{{pod}}": "learnloop_embedder_texts_without_vector"},
+            )
+        )
     )

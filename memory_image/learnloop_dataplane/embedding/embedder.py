@@ -102,7 +102,7 @@ BATCH, SMALL = 64, 8  # texts of a request, and of one after a request that fail
 MOST_CHARACTERS = 16_384  # of a text: no model reads further
 SHORTER = (2000, 500)  # characters of a text that failed alone; servers refuse what is longer than their batch
 LONGEST_REST = 5.0  # seconds that a throttled text waits
-THROTTLED_SECONDS = 3600.0  # after which a text that the server throttles and no other has no vector
+THROTTLED_SECONDS, THROTTLED_TIMES = 3600.0, 10  # throttled for so long and so often: no vector
 MOST_BYTES_EACH = 32  # of a number in JSON
 AT_A_TIME = 4  # texts that run together in this process: a recall waits for one such run, not for all
 MAX_TOKENS = 256
@@ -134,7 +134,7 @@ class HttpEmbedder:
         self.name = f"http:{model}:{dimensions}:{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:8]}"
         self.dimensions = dimensions
         self.without_vector = 0  # texts that were given up
-        self._throttled: LRUCache[int, float] = LRUCache(10_000)  # since when, by hash
+        self._throttled: LRUCache[int, tuple[float, int]] = LRUCache(10_000)  # since when and how often, by hash
         self._model = model
         most = 2**16 + BATCH * dimensions * MOST_BYTES_EACH
         probe = ("embeddings", self._body([PROBE]), lambda answer: self._read(answer, 1))
@@ -151,6 +151,8 @@ class HttpEmbedder:
         places = [place for place, text in enumerate(texts) if text.strip()]
         for place, vector in zip(places, await self._ask([texts[place] for place in places], BATCH), strict=True):
             vectors[place] = vector
+            if vector is not None:
+                self._throttled.pop(hash(texts[place]), None)
         if places and all(vectors[place] is None for place in places):
             raise errors.Unavailable(f"the embedder {self._server.url} (it is busy)")
         return vectors
@@ -179,10 +181,12 @@ class HttpEmbedder:
                 return (await self._post([text[:most]]))[0]
             except model_servers.NotTaken as again:
                 problem = again
-        since = self._throttled.setdefault(hash(text), time.monotonic())
-        if problem.rest and time.monotonic() - since < THROTTLED_SECONDS:  # it takes it another time: no zeros yet
-            log.info("the embedder %s has no vector for a text now: %s", self.name, problem)
-            return None
+        if problem.rest:
+            since, times = self._throttled.get(hash(text), (time.monotonic(), 0))
+            self._throttled[hash(text)] = since, times + 1
+            if time.monotonic() - since < THROTTLED_SECONDS or times + 1 < THROTTLED_TIMES:  # no zeros yet
+                log.info("the embedder %s has no vector for a text now: %s", self.name, problem)
+                return None
         if problem.refused and not await self._server.works():
             raise errors.Unavailable(f"the embedder {self._server.url} ({problem}, whatever the text)") from problem
         self.without_vector += 1

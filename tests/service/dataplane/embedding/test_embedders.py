@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -229,13 +229,17 @@ async def test_a_text_that_stays_throttled_waits_for_another_time(
 ) -> None:
     monkeypatch.setattr("learnloop_dataplane.embedding.embedder.LONGEST_REST", 0.01)
     monkeypatch.setitem(POISON, "throttled", lambda text: httpx.Response(429, headers=headers))
-    embedder = embedder_that_fails_on(lambda text: len(text) > 100, "throttled", [])
+    throttles = [True]
+    embedder = embedder_that_fails_on(lambda text: throttles[0] and len(text) > 100, "throttled", [])
     short, long = await embedder.embed(["short", "long " * 1000])
     assert (short is not None, long) == (True, None)
     with pytest.raises(Unavailable, match="busy"):
         await embedder.embed(["long " * 1000])
     assert (await embedder.embed(["a question of another namespace"]))[0].any()
     monkeypatch.setattr("learnloop_dataplane.embedding.embedder.THROTTLED_SECONDS", 0.0)
+    for throttles[0] in [*[True] * 7, False, *[True] * 9]:  # ten times in a row, after one that it took
+        with suppress(Unavailable):
+            assert (await embedder.embed(["long " * 1000]))[0].any()
     [given_up] = await embedder.embed(["long " * 1000])
     assert (given_up.any(), embedder.without_vector) == (False, 1)
 
