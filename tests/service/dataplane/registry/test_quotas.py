@@ -14,12 +14,8 @@ from learnloop_dataplane.registry.artifacts import Artifacts, StorageQuotas
 
 from ..conftest import eventually, running, settings, trajectory
 
-QUOTAS = Quotas.model_validate(
-    {
-        "default": {"artifactBytes": 1000, "memories": 3, "episodesPerSecond": 0.1},
-        "namespaces": {"big": {"artifactBytes": 10_000}},
-    }
-)
+LIMITS = QuotaLimits(artifact_bytes=1000, memories=3, episodes_per_second=0.1)
+QUOTAS = Quotas(default=LIMITS, namespaces={"big": QuotaLimits(artifact_bytes=10_000)})
 WAITING = """SELECT count(*) > $1 FROM pg_locks WHERE NOT granted
 AND (locktype = 'transactionid' OR pg_backend_pid() = ANY(pg_blocking_pids(pid)))"""
 
@@ -38,7 +34,6 @@ async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog:
         assert message in await upload(500, 413)
         await upload(500, 201, "team-b")
         await upload(5000, 201, "big")
-
         memory = {"agent_id": "elder", "content": {"text": "the door is red"}, "memory_type": "semantic"}
         batch = [{**memory, "content": {"text": f"door {number} is red"}} for number in range(4)]
         answer = await api.call("POST", "/api/v1/memory/store/batch", 429, json={"memories": batch})
@@ -47,19 +42,14 @@ async def test_what_is_over_a_quota_is_refused(dsn: str, tmp_path: Path, caplog:
         answer = await api.call("POST", "/api/v1/memory/store", 429, json=memory)
         assert "has 3 of 3 memories (dataPlane.quotas.memories of the chart)" in answer["error"]["message"]
         await api.call("POST", "/api/v1/memory/store", 201, "team-b", json=memory)
-
         await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("first"))
         answer = await api.call("POST", "/api/v1/trajectories", 429, json=trajectory("second"))
         assert "more than 0.1 episodes a second" in answer["error"]["message"]
         await api.call("POST", "/api/v1/trajectories", 202, "team-b", json=trajectory("first"))
-
         for status, route in ((413, "PUT /api/v1/artifacts"), (429, "POST /api/v1/trajectories")):
             assert any(line.startswith(route) and f"refused with {status}: " in line for line in caplog.messages)
-        assert await api.call("GET", "/api/v1/quotas") == {
-            "artifact_bytes": {"used": 600, "limit": 1000},
-            "memories": {"used": 3, "limit": 3},
-            "episodes_per_second": {"limit": 0.1},
-        }
+        used = {"artifact_bytes": {"used": 600, "limit": 1000}, "memories": {"used": 3, "limit": 3}}
+        assert await api.call("GET", "/api/v1/quotas") == {**used, "episodes_per_second": {"limit": 0.1}}
         figures = (await api.call("GET", "/metrics")).text
         for quota in ("artifact_bytes", "memories", "episodes"):
             assert f'learnloop_quota_refusals_total{{namespace="team-a",quota="{quota}"}}' in figures
