@@ -230,6 +230,7 @@ class Shielded(wrappers.Seeing):
         """`trail`: where interventions are written; None: they are only counted."""
         super().__init__(inner)
         self._shield, self._trail, self._exploring = shield, trail, exploring
+        self._rewarded = wrappers.outermost(inner, Rewarded)
         self.worth: Callable[[Observations, NDArray[Any]], NDArray[np.float32]] | None = None  # of what the learner did
         self.preferences: Preferences | None = None  # of the learner; without them a forbidden action is the fallback
         self.interventions = np.zeros(len(inner.members), dtype=np.int64)
@@ -246,9 +247,8 @@ class Shielded(wrappers.Seeing):
         changed = broken.any(axis=0) | fallback
         per = agents(self.inner)
         count = changed.reshape(-1, per).sum(axis=1)
-        rewarded = wrappers.outermost(self.inner, Rewarded)
-        if rewarded is not None:
-            rewarded.besides = {"interventions": count.astype(np.float64)}
+        if self._rewarded is not None:
+            self._rewarded.besides = {"interventions": count.astype(np.float64)}
         step = self.inner.step(safe.reshape(actions.shape))
         self._observation = step.observation
         self.interventions += count

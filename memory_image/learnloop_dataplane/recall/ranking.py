@@ -365,8 +365,9 @@ def standing_kinds(memories: Memories, withdrawing: NDArray[np.uint32]) -> NDArr
     holders, index = owners[stated[owners]][by_stem], stems[stated[owners]][by_stem]
     last: dict[tuple[int, bytes], int] = {}  # place of the last withdrawal of the same stems
     for place in withdrawals.tolist():
-        before, same = rows[:place], (int(memories.owners[rows[place]]), about[place].tobytes())
-        own = (memories.owners[before] == memories.owners[rows[place]]) & (np.arange(place) >= last.get(same, 0))
+        before, owner = rows[:place], int(memories.owners[rows[place]])
+        same = owner, about[place].tobytes()
+        own = (memories.owners[before] == owner) & (np.arange(place) >= last.get(same, 0))
         last[same] = place
         if memories.kinds[rows[place]] == Kind.RESET:
             kinds[before[own & (kinds[before] == Kind.INSTRUCTION)]] = Kind.STATEMENT

@@ -116,21 +116,12 @@ def learner_figures(learner: Any, total_steps: int, losses: Mapping[str, float])
         figures["gradient_norm"] = float(norm)
     if hasattr(getattr(learner, "replay", None), "filled"):
         figures["replay_transitions"] = float(learner.replay.filled * len(learner.environment.members))
-    stopped = interventions(learner.environment)
-    if stopped is not None:
-        figures["invalid_actions"] = float(stopped)
+    shield = wrappers.outermost(learner.environment, safety.Shielded)
+    if shield is not None:
+        figures["invalid_actions"] = float(shield.interventions.sum())
     named = {("loss" if name == _TOTAL else name): value for name, value in losses.items()}
     figures |= {name: float(value) for name, value in named.items() if name in FIGURES}
     return {name: value for name, value in figures.items() if np.isfinite(value)}
-
-
-def interventions(environment: Any) -> int | None:
-    """How many actions a safety shield replaced; None where there is none."""
-    while isinstance(environment, wrappers.Wrapper):
-        if hasattr(environment, "interventions"):
-            return int(np.sum(environment.interventions))
-        environment = environment.inner
-    return None
 
 
 SPACES = "spec.data.spaces"
@@ -356,10 +347,8 @@ class PolicyTraining:
 
     def _climb(self, curriculum: CurriculumProgress, run: Run) -> None:
         """Collective: the same level on all ranks, from what ended on all of them."""
-        counted = self.environment
-        while isinstance(counted, wrappers.Wrapper) and not isinstance(counted, wrappers.Counted):
-            counted = counted.inner
-        assert isinstance(counted, wrappers.Counted)  # training_world has put it there
+        counted = wrappers.outermost(self.environment, wrappers.Counted)
+        assert counted is not None  # training_world has put it there
         episodes, successes, total = run.group.sum([float(count) for count in counted.take()])
         moved = curriculum.note(int(episodes), int(successes), total)
         if moved:
