@@ -154,7 +154,7 @@ class Lane:
         before: dict[str, Any] = {}
         while before != (now := await self.steady()):
             before = now
-            await asyncio.sleep(LATE_SECONDS)
+            await asyncio.sleep(LATE_SECONDS * slowness())
         return before
 
     async def becomes(self, wanted: dict[str, Any]) -> None:
@@ -217,8 +217,12 @@ class Lane:
 
 
 def patience() -> float:
-    """PATIENCE, and as much longer as processes wait for this machine's cores."""
-    return PATIENCE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return PATIENCE * slowness()
+
+
+def slowness() -> float:
+    """How many processes share a core of this machine, one at least."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 async def until(holds: Callable[[], bool]) -> None:
