@@ -47,9 +47,7 @@ def test_argo_cd_finds_the_health_that_the_case_names(overrides: Overrides, fold
 
 
 @pytest.mark.parametrize(("folder", "case"), cases("actions/action_test.yaml", "discoveryTests"))
-def test_argo_cd_offers_the_actions_that_the_case_names(
-    overrides: Overrides, folder: Path, case: dict[str, Any]
-) -> None:
+def test_argo_cd_offers_the_actions_that_the_case_names(overrides, folder, case):
     head, *lines = overrides("list-actions", str(folder / case["inputPath"])).splitlines()
     assert head.split() == ["NAME", "DISABLED"]
     wanted = sorted([item["name"], str(item.get("disabled", False)).lower()] for item in case["result"])

@@ -52,9 +52,7 @@ def namespace(api: Api) -> Iterator[str]:
     yield from own_namespace(api, NAMESPACE)
 
 
-def test_each_bad_object_is_explained_by_a_condition_and_a_good_one_beside_them_serves(
-    rig: Rig, namespace: str
-) -> None:
+def test_each_bad_object_is_explained_by_a_condition_and_a_good_one_beside_them_serves(rig, namespace):
     restarts = rig.operator_restarts()
     bad = {case: f"bad-{number}" for number, case in enumerate(CASES)}
     objects = [learnloop(CASES[case][0], name, CASES[case][2]) for case, name in bad.items()]

@@ -5,17 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from demo.api import Api
-from demo.learning import Learned
-from demo.settings import AGENT, SYSTEM_NAMESPACE, Settings
+from demo.settings import AGENT, SYSTEM_NAMESPACE
 from testing.real_cluster.cluster_actions import Json, Rig
 
 pytestmark = pytest.mark.disturbs
 
 
-def test_a_canary_holds_without_prometheus_and_a_killed_operator_finishes_its_rollout(
-    rig: Rig, api: Api, learned: tuple[Settings, Learned]
-) -> None:
+def test_a_canary_holds_without_prometheus_and_a_killed_operator_finishes_its_rollout(rig, api, learned):
     namespace = learned[0].namespace
     never = {"triggers": {"episodes": 1_000_000}}  # no other training takes the cores that this rollout needs
     rig.patch(namespace, "learningagent", AGENT, {"spec": {"suspend": False, "training": never}})

@@ -1,11 +1,8 @@
 """The main job: the quickstart learns, and a bad model is rolled back."""
 
 from demo import bad_model
-from demo.api import Api
 from demo.learning import Learned
-from demo.narrator import Narrator
 from demo.settings import AGENT, Settings
-from testing.real_cluster.cluster_actions import Rig
 
 
 def test_the_quickstart_learns_and_its_policy_reaches_every_user(learned: tuple[Settings, Learned]) -> None:
@@ -15,9 +12,7 @@ def test_the_quickstart_learns_and_its_policy_reaches_every_user(learned: tuple[
     assert result.training_workers == 2
 
 
-def test_a_sabotaged_model_is_rolled_back_at_its_first_step(
-    api: Api, rig: Rig, learned: tuple[Settings, Learned], narrator: Narrator
-) -> None:
+def test_a_sabotaged_model_is_rolled_back_at_its_first_step(api, rig, learned, narrator):
     settings, result = learned
     back = bad_model.watch_it_come_back(api, settings, narrator, result.model_uri, result.model_sha256)
     bad_model.restore(api, settings)

@@ -109,9 +109,7 @@ class Canary:
 
 @pytest.mark.disturbs
 @pytest.mark.gateway
-def test_a_canary_by_service_or_gateway_keeps_its_share_and_without_the_operator_everybody_is_stables(
-    rig: Rig, doors: dict[str, Door]
-) -> None:
+def test_a_canary_by_service_or_gateway_keeps_its_share_and_without_the_operator_everybody_is_stables(rig, doors):
     canaries = [Canary(rig, namespace, door) for namespace, door in doors.items()]
     with ThreadPoolExecutor(len(canaries)) as side_by_side:
         list(side_by_side.map(Canary.gets_its_share, canaries))
@@ -126,9 +124,7 @@ def test_a_canary_by_service_or_gateway_keeps_its_share_and_without_the_operator
 
 
 @pytest.mark.gateway
-def test_a_failing_canary_by_gateway_meets_nobody_in_shadow_and_is_taken_from_its_users_within_seconds(
-    rig: Rig, namespace: str
-) -> None:
+def test_a_failing_canary_by_gateway_meets_nobody_in_shadow_and_is_taken_from_its_users_within_seconds(rig, namespace):
     door = gateway_door(namespace)
     stable, pod = _first(rig, namespace, door)
     broken = _upload(rig, namespace, pod, "broken")

@@ -110,9 +110,7 @@ class Run:
     "backends",
     [pytest.param(BACKENDS, id="-".join(BACKENDS), marks=[pytest.mark.trainer] if "trainjob" in BACKENDS else [])],
 )
-def test_training_outlives_a_drained_node_kill_9_of_everything_and_another_number_of_ranks(
-    rig: Rig, namespace: str, backends: list[str]
-) -> None:
+def test_training_outlives_a_drained_node_kill_9_of_everything_and_another_number_of_ranks(rig, namespace, backends):
     rig.apply(namespace, *map(quickstart, backends))
     runs = [Run(rig, namespace, backend) for backend in backends]
     with ThreadPoolExecutor(len(runs)) as side_by_side:

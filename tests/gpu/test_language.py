@@ -61,22 +61,17 @@ def test_no_algorithm_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("case", PLAYED)
-def test_it_learns_by_playing_on_the_device_and_exports_what_it_learned(
-    launch: Launch, base: Path, tmp_path: Path, device: str, case: str
-) -> None:
+def test_it_learns_by_playing_on_the_device_and_exports_what_it_learned(launch, base, tmp_path, device, case):
     algorithm, block = PLAYED[case]
     proof = finished(launch, ordered(base, algorithm, block, ROUNDS * 128), tmp_path, device)
     assert proof.parity.passed, proof.parity
     facts = proof.language
-    assert facts is not None
     assert facts.precision == block.get("precision", "float32")
     assert facts.success - facts.baseline_success >= LEAST_GAIN, facts
 
 
 @pytest.mark.parametrize("algorithm", RECORDED)
-def test_it_learns_from_a_recording_on_the_device(
-    launch: Launch, base: Path, tmp_path: Path, device: str, algorithm: str
-) -> None:
+def test_it_learns_from_a_recording_on_the_device(launch, base, tmp_path, device, algorithm):
     words = AutoTokenizer.from_pretrained(base)
     made = turns(words, tmp_path, 16) if algorithm == "sft" else preferences(words, tmp_path, 40)
     pairs = {"batchPairs": 4}

@@ -61,7 +61,6 @@ def finished(store: Path) -> Proof:
 
 def weights(store: Path) -> dict[str, Any]:
     saved = DirectoryStore(store, "small-1").checkpoint()
-    assert saved is not None
     return part(unpack(saved.body)[0], "shared")
 
 
@@ -76,9 +75,7 @@ def test_no_algorithm_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("algorithm", PLAYED)
-def test_it_learns_on_the_device_and_what_it_exports_acts_like_its_network(
-    launch: Launch, small: Small, tmp_path: Path, device: str, algorithm: str
-) -> None:
+def test_it_learns_on_the_device_and_what_it_exports_acts_like_its_network(launch, small, tmp_path, device, algorithm):
     environment, parameters, steps, least = PLAYED[algorithm]
     drawn = {"randomise": GOALS} if algorithm == "maml" else {}
     rank = launch(order_of(small, algorithm, environment, steps, parameters, **drawn))
@@ -91,9 +88,7 @@ def test_it_learns_on_the_device_and_what_it_exports_acts_like_its_network(
 
 
 @pytest.mark.parametrize("algorithm", LOGGED)
-def test_one_that_learns_from_a_log_does_so_on_the_device(
-    launch: Launch, small: Small, tmp_path: Path, device: str, algorithm: str
-) -> None:
+def test_one_that_learns_from_a_log_does_so_on_the_device(launch, small, tmp_path, device, algorithm):
     (tmp_path / "store" / "trajectories").mkdir(parents=True)
     recorded("CartPole-v1", tmp_path / "store" / "trajectories" / "la.jsonl")
     logged = {"learningAgentRef": {"name": "la"}}
@@ -103,9 +98,7 @@ def test_one_that_learns_from_a_log_does_so_on_the_device(
     assert finished(tmp_path / "store").parity.passed
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_weights_of_one_undisturbed(
-    launch: Launch, small: Small, tmp_path: Path
-) -> None:
+def test_a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_weights_of_one_undisturbed(launch, small, tmp_path):
     order = small(steps=STEPS)
     calm, rough = f"file://{tmp_path}/calm", f"file://{tmp_path}/rough"
     peaceful = launch(order, LEARNLOOP_STORE=calm)

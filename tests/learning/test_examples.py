@@ -4,7 +4,6 @@ The one that searches (study) is trained by its trials (test_study.py), those of
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,9 +23,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize("item", JOBS)
-def test_the_jobs_result_passes_its_own_gates(
-    item: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_result_passes_its_own_gates(item, tmp_path, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     order = Order.model_validate({"job": item["metadata"]["name"], "spec": item["spec"]})
     run(order, Place(), 1)

@@ -23,7 +23,6 @@ def test_a_runs_torchscript_passes_parity_and_loads_anywhere(tmp_path: Path, mon
     run(order, Place(), 1)
     store = DirectoryStore(tmp_path, order.job)
     proof = store.proof()
-    assert proof is not None
     assert [item.format for item in proof.exports] == ["torchscript"]
     assert all(item.parity.passed and item.parity.observations >= 10_000 for item in proof.exports)
     script = torch.jit.load(io.BytesIO(store.artifact(f"learnloop://default/{proof.exports[0].sha256}")))

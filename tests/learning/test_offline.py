@@ -52,9 +52,7 @@ def record(file: Path, episodes: int, controller: Callable[[NDArray[np.float32]]
     return sum(line.count('"reward"') for line in lines) / episodes
 
 
-def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_as_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_as_long(tmp_path, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = record(tmp_path / "log.jsonl", 20, lambda observation: int(observation[2] + 0.25 * observation[3] > 0))
     spec = {
@@ -66,7 +64,6 @@ def test_from_twenty_episodes_of_a_controller_bc_learns_to_balance_nine_tenths_a
     order = Order.model_validate({"job": "log-2", "spec": spec})
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    assert proof is not None
     assert behaviour > 450
     assert proof.evaluation.ci_low > 0.9 * behaviour, "at random it falls after 22 steps"
 
@@ -91,9 +88,7 @@ def draw(file: Path, episodes: int) -> float:
 
 
 @pytest.mark.parametrize("algorithm", ["cql", "iql-offline"])
-def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
-) -> None:
+def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(tmp_path, monkeypatch, algorithm):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = record(tmp_path / "log.jsonl", 1000)
     spec = {
@@ -106,14 +101,11 @@ def test_from_a_random_agents_log_offline_q_learning_learns_to_balance(
     order = Order.model_validate({"job": "log-4", "spec": spec})
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    assert proof is not None
     assert behaviour < 30
     assert proof.evaluation.ci_low > 4 * behaviour
 
 
-def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(tmp_path, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     behaviour = draw(tmp_path / "log.jsonl", 500)
     spec = {
@@ -125,6 +117,5 @@ def test_from_numbers_drawn_blindly_offline_q_learning_learns_where_the_goal_is(
     order = Order.model_validate({"job": "log-5", "spec": spec})
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    assert proof is not None
     assert behaviour < -14, "as who stands still, 0.7 from the goal"
     assert proof.evaluation.ci_low > 0.7 * behaviour

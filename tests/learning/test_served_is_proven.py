@@ -97,22 +97,14 @@ def trained(case: Case, make_order: Callable[..., Order], tmp_path: Path) -> tup
     order = make_order(algorithm, steps=512, seed=3, evaluation=evaluation, **changes)
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    assert proof is not None
     return order, proof, Path(urlsplit(proof.artifact_uri).path).read_bytes()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_served_return_is_the_proven_one(
-    name: str,
-    make_order: Callable[..., Order],
-    serve: Callable[[bytes], ServedPolicy],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_served_return_is_the_proven_one(name, make_order, serve, tmp_path, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}/store")
     order, proof, body = trained(CASES[name], make_order, tmp_path)
     options = CASES[name][3]
-    assert proof.behaviour is not None
     assert options is None or proof.behaviour.kind == options["kind"]
     assert (proof.greedy is None) == (proof.behaviour.kind == "greedy")
     returns, _ = play(held_out(order), alike(order, serve(body)), order.spec.seed, EPISODES, lambda done: None)
@@ -186,9 +178,7 @@ def way_to_the_key_and_the_door() -> dict[str, Any]:
     return {"q.0.weight": weight, "q.0.bias": bias}
 
 
-def test_a_policy_that_draws_for_itself_is_served_within_five_percent_of_its_proof(
-    make_order: Callable[..., Order], serve: Callable[[bytes], ServedPolicy]
-) -> None:
+def test_a_policy_that_draws_for_itself_is_served_within_five_percent_of_its_proof(make_order, serve):
     """With random numbers of its own: the perfect policy of values, whose softmax is nearly uniform, stumbling."""
     order = make_order("dqn", data={"environment": "grids:KeyDoor"})
     stumbling = Behaviour(kind="epsilon-greedy", epsilon=0.1)
@@ -198,7 +188,6 @@ def test_a_policy_that_draws_for_itself_is_served_within_five_percent_of_its_pro
     own.server.arm.episodes._random.seed(5)
     served, _ = play(held_out(order), own, 0, 200, lambda done: None)
     gap = difference(served, proven, 0)
-    assert gap is not None
     assert gap.low <= 0 <= gap.high
     assert abs(gap.value) <= 0.05 * proven.mean()
     assert proven.mean() > 0.8

@@ -93,9 +93,7 @@ def test_a_central_critic_sees_what_the_others_do_and_an_own_one_does_not() -> N
 
 
 @pytest.mark.parametrize(("algorithm", "name"), TEAMS)
-def test_an_interrupted_team_ends_with_the_same_weights_to_the_last_bit(
-    make_order: Callable[..., Order], algorithm: str, name: str
-) -> None:
+def test_an_interrupted_team_ends_with_the_same_weights_to_the_last_bit(make_order, algorithm, name):
     order = order_of(make_order, algorithm, name)
 
     def advance(training: Any, count: int) -> Any:
@@ -131,9 +129,7 @@ def test_an_interrupted_team_ends_with_the_same_weights_to_the_last_bit(
         ),
     ],
 )
-def test_team_algorithms_and_environments_that_do_not_fit_are_refused(
-    make_order: Callable[..., Order], algorithm: str, name: str, problem: str
-) -> None:
+def test_team_algorithms_and_environments_that_do_not_fit_are_refused(make_order, algorithm, name, problem):
     order = make_order(algorithm, hyperparameters={}, data={"environment": name})
     with pytest.raises(ConfigError, match=rf"spec.data.environment: '{name}' {problem}"):
         begin(order, Alone(), CPU)

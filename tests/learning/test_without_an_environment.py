@@ -31,7 +31,6 @@ def trained(store: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch, **chan
     run(order, Place(), 1)
     saved = DirectoryStore(store, order.job)
     proof = saved.proof()
-    assert proof is not None
     return proof, Path(urlsplit(proof.artifact_uri).path).read_bytes()
 
 

@@ -51,9 +51,7 @@ def listed(run: Path) -> list[dict[str, Any]]:
         ("Absent", NEVER, "module faulty_environments has no Absent"),
     ],
 )
-def test_an_environment_on_a_bad_day_ends_the_run_with_its_reason(
-    launch: Launch, small: Small, tmp_path: Path, world: str, code: int, words: str
-) -> None:
+def test_an_environment_on_a_bad_day_ends_the_run_with_its_reason(launch, small, tmp_path, world, code, words):
     order = small(data={"environment": f"faulty_environments:{world}"}, steps=STEPS)
     ended, output = launch(order, LEARNLOOP_ENVIRONMENT_SECONDS="1", **WORLDS).ended()
     assert ended == code, output
@@ -76,7 +74,6 @@ def test_an_environment_that_raises_costs_an_attempt_and_no_work(launch: Launch,
         assert f"resuming at step {saved.step}" in output
         assert "raised PermissionError: the licence has expired" in last_words(tmp_path)
         checkpoint = DirectoryStore(tmp_path / "store", "small-1").checkpoint()
-        assert checkpoint is not None
         assert checkpoint.step >= saved.step
         saved = checkpoint
     # Another module of the same name: the environment's code was changed, what was learned belongs to another world.
@@ -102,9 +99,7 @@ def test_an_unknown_algorithm_is_refused_by_name(launch: Launch, small: Small, t
     assert (tmp_path / "termination-0").read_text().startswith("spec.algorithm: 'a3c' is refused: input should be")
 
 
-def test_a_full_disk_is_said_while_training_goes_on_and_the_good_checkpoint_stays(
-    launch: Launch, small: Small, tmp_path: Path
-) -> None:
+def test_a_full_disk_is_said_while_training_goes_on_and_the_good_checkpoint_stays(launch, small, tmp_path):
     # Ten times as long: on a fast machine the run would end before the next heartbeat.
     rank = launch(small("dqn", 10 * STEPS, **OFTEN))
     pointer = tmp_path / "store/runs/small-1/checkpoint.json"
@@ -124,9 +119,7 @@ def test_a_full_disk_is_said_while_training_goes_on_and_the_good_checkpoint_stay
 
 
 @pytest.mark.parametrize("damage", ["truncated", "tampered", "missing"])
-def test_of_a_damaged_checkpoint_the_run_goes_back_to_the_one_before(
-    launch: Launch, small: Small, tmp_path: Path, damage: str
-) -> None:
+def test_of_a_damaged_checkpoint_the_run_goes_back_to_the_one_before(launch, small, tmp_path, damage):
     order, run = small(steps=STEPS, **OFTEN), tmp_path / "store/runs/small-1"
     rank = launch(order)
     rank.wait_until(lambda: len(listed(run)) == 2)
@@ -147,9 +140,7 @@ def test_of_a_damaged_checkpoint_the_run_goes_back_to_the_one_before(
     second.ended()
 
 
-def test_when_every_checkpoint_is_damaged_nothing_is_trained_over_them(
-    launch: Launch, small: Small, tmp_path: Path
-) -> None:
+def test_when_every_checkpoint_is_damaged_nothing_is_trained_over_them(launch, small, tmp_path):
     order, run = small(steps=STEPS, **OFTEN), tmp_path / "store/runs/small-1"
     rank = launch(order)
     rank.wait_until(lambda: len(listed(run)) == 2)

@@ -39,8 +39,6 @@ def ended(changes: dict[str, Any], launch: Callable[..., Any], tmp_path: Path, s
     assert [code for code, _ in ends] == [0] * size, ends
     store_ = DirectoryStore(store, "lm-1")
     proof, saved = store_.proof(), store_.checkpoint()
-    assert proof is not None
-    assert saved is not None
     assert proof.parity.passed
     return proof, part(unpack(saved.body)[0], "shared")["vector"]
 
@@ -54,7 +52,6 @@ def test_two_ranks_hold_their_validation_together(launch: Callable[..., Any], tm
         "export": {"policy": "best"},
     }
     proof, _ = ended(changes, launch, tmp_path)
-    assert proof.while_training is not None
     assert [point.step for point in proof.while_training.points] == [0, 12, 24]
     assert (proof.while_training.episodes, proof.while_training.exported) == (5, "best")
 
@@ -74,9 +71,7 @@ def test_trl_holds_its_conversations_on_two_ranks(launch: Callable[..., Any], tm
         ("trl", "sft", {"batchEpisodes": 8}),
     ],
 )
-def test_two_ranks_learn_what_one_learns(
-    engine: str, algorithm: str, block: dict[str, Any], launch: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_two_ranks_learn_what_one_learns(engine, algorithm, block, launch, tmp_path):
     recording = (turns if algorithm == "sft" else preferences)(tokeniser(ToolLookup(), seed=0), tmp_path, 40)
     block = block | {"recording": recording, "learningRate": 0.005}
     changes = {"algorithm": algorithm, "engine": engine, "hyperparameters": block, "totalSteps": 80}

@@ -45,7 +45,6 @@ def run(launch: Callable[..., Any], tmp_path: Path) -> Callable[..., dict[str, n
                 if index:
                     assert f"it was saved by {sizes[index - 1]} ranks, {size} continue" in ends[0][1]
         saved = DirectoryStore(store, "small-1").checkpoint()
-        assert saved is not None
         return part(unpack(saved.body)[0], "shared")
 
     return played
@@ -58,18 +57,14 @@ def furthest(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
 
 
 @pytest.mark.parametrize("algorithm", CASES)
-def test_two_ranks_reach_the_weights_of_one_on_the_same_global_batches(
-    run: Callable[..., dict[str, np.ndarray]], small: Callable[..., dict[str, Any]], algorithm: str
-) -> None:
+def test_two_ranks_reach_the_weights_of_one_on_the_same_global_batches(run, small, algorithm):
     order = small(algorithm, 1024, **CASES[algorithm])
     difference = furthest(run(order, 1), run(order, 2))
     print(f"{algorithm}: {difference:.2e}")
     assert difference < TOLERANCE
 
 
-def test_a_run_may_go_on_with_more_ranks_and_with_fewer(
-    run: Callable[..., dict[str, np.ndarray]], small: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_run_may_go_on_with_more_ranks_and_with_fewer(run, small):
     order = small(steps=64 * 300)
     difference = furthest(run(order, 1), run(order, 1, 3, 2))
     print(f"1, 3, 2 ranks: {difference:.2e}")

@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ GRACE_SECONDS = 30.0  # what Kubernetes gives a pod between SIGTERM and SIGKILL;
 Launch = Callable[..., Any]
 
 
-def test_sigterm_saves_a_checkpoint_exits_143_and_a_restart_finishes_the_run_once(
-    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_sigterm_saves_a_checkpoint_exits_143_and_a_restart_finishes_the_run_once(launch, small, tmp_path):
     order = small(steps=STEPS, checkpoint={"everySeconds": 3600})
     first = launch(order)
     first.wait_for("training")
@@ -50,9 +47,7 @@ def test_sigterm_saves_a_checkpoint_exits_143_and_a_restart_finishes_the_run_onc
         ),
     ],
 )
-def test_a_configuration_error_exits_2_with_one_sentence_in_the_termination_log(
-    launch: Launch, tmp_path: Path, order: str, words: str
-) -> None:
+def test_a_configuration_error_exits_2_with_one_sentence_in_the_termination_log(launch, tmp_path, order, words):
     code, output = launch(order).ended()
     assert code == 2, output
     sentence = (tmp_path / "termination-0").read_text()

@@ -1,27 +1,19 @@
 """The proof of a whole run of one rank."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from learnloop_api.wire.training import Proof
 
 
-def test_a_run_with_validation_episodes_reports_them_beside_the_proof(
-    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_run_with_validation_episodes_reports_them_beside_the_proof(launch, small, tmp_path):
     code, output = launch(small(steps=512, evaluation={"episodes": 8, "validationEpisodes": 16})).ended()
     assert code == 0, output
     proof = Proof.model_validate_json((tmp_path / "store/runs/small-1/proof.json").read_text())
-    assert proof.validation is not None
     assert (proof.evaluation.episodes, proof.validation.episodes) == (8, 16)
     assert proof.validation.mean != proof.evaluation.mean
 
 
-def test_a_run_that_asks_for_the_suite_has_it_in_its_proof(
-    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_run_that_asks_for_the_suite_has_it_in_its_proof(launch, small, tmp_path):
     suite = {"episodes": 8, "adaptationSteps": 256}
     code, output = launch(small(steps=6400, evaluation={"episodes": 8, "suite": suite})).ended()
     assert code == 0, output

@@ -1,9 +1,5 @@
 """Team, hierarchical and climbing runs on two ranks: both see the same updates, and one proof comes out."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from learnloop_trainer.store.run_store import DirectoryStore
@@ -21,9 +17,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("algorithm", CASES)
-def test_two_ranks_stay_equal_and_prove_one_result(
-    launch: Callable[..., Any], small: Callable[..., dict[str, Any]], tmp_path: Path, algorithm: str
-) -> None:
+def test_two_ranks_stay_equal_and_prove_one_result(launch, small, tmp_path, algorithm):
     order = small(algorithm, 4096, **CASES[algorithm])
     with held_port() as port:
         shared = {"WORLD_SIZE": "2", "MASTER_PORT": str(port), "MASTER_ADDR": "127.0.0.1"}
@@ -31,7 +25,6 @@ def test_two_ranks_stay_equal_and_prove_one_result(
         ends = [rank.ended() for rank in both]
     assert [code for code, _ in ends] == [0, 0], ends  # a checkpoint of unequal weights would have ended the group
     proof = DirectoryStore(tmp_path / "s", "small-1").proof()
-    assert proof is not None
     assert (proof.world_size, proof.algorithm, proof.parity.passed) == (2, algorithm, True)
     if "curriculum" in CASES[algorithm]:
         assert all("up to level intermediate" in output for _, output in ends)

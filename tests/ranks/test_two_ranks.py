@@ -42,14 +42,11 @@ def ports() -> Iterator[tuple[int, int]]:
 
 def weights(store: Path) -> dict[str, np.ndarray]:
     saved = DirectoryStore(store, "small-1").checkpoint()
-    assert saved is not None
     shared = part(unpack(saved.body)[0], "shared")
     return {name: array for name, array in shared.items() if name.startswith("policy.")}
 
 
-def test_two_ranks_end_with_the_weights_of_one_and_lost_workers_change_nothing(
-    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path, ports: tuple[int, int]
-) -> None:
+def test_two_ranks_end_with_the_weights_of_one_and_lost_workers_change_nothing(launch, small, tmp_path, ports):
     order = small(steps=STEPS)
     calm, rough = tmp_path / "calm", tmp_path / "rough"
     peaceful = [start() for start in ranks(launch, order, calm, ports[0])]
@@ -83,9 +80,7 @@ def test_two_ranks_end_with_the_weights_of_one_and_lost_workers_change_nothing(
     assert (beat.phase, beat.step) == ("done", STEPS)
 
 
-def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
-    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path, ports: tuple[int, int]
-) -> None:
+def test_two_ranks_share_a_batch_of_played_and_logged_transitions(launch, small, tmp_path, ports):
     store = tmp_path / "store"
     (store / "trajectories").mkdir(parents=True)
     recorded("CartPole-v1", store / "trajectories" / "la.jsonl")
@@ -96,7 +91,6 @@ def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
     assert [code for code, _ in results] == [0, 0], results
     assert "mixes its own steps with 300 that la logged in 1 episodes" in results[0][1]
     saved = DirectoryStore(store, "small-1").checkpoint()
-    assert saved is not None
     together = part(unpack(saved.body)[0], "shared")
     alone = begin(Order.model_validate(order), Alone(), torch.device("cpu"), DirectoryStore(store, "another"))
     while alone.learner.step < 2048:
@@ -104,15 +98,12 @@ def test_two_ranks_share_a_batch_of_played_and_logged_transitions(
     for name, array in alone.learner.network.arrays().items():
         assert np.allclose(array, together[name], atol=2e-2), name
     proof = Proof.model_validate_json((store / "runs/small-1/proof.json").read_text())
-    assert proof.experience is not None
     assert (proof.experience.agent, proof.experience.episodes) == ("la", 1)
     assert proof.experience.trajectory_ids == ["t"]
 
 
 @pytest.mark.parametrize("algorithm", ["cql", "iql-offline"])
-def test_two_ranks_that_share_a_log_end_with_the_weights_of_one(
-    launch: Launch, small: Callable[..., dict[str, Any]], tmp_path: Path, ports: tuple[int, int], algorithm: str
-) -> None:
+def test_two_ranks_that_share_a_log_end_with_the_weights_of_one(launch, small, tmp_path, ports, algorithm):
     store = tmp_path / "store"
     (store / "trajectories").mkdir(parents=True)
     recorded("CartPole-v1", store / "trajectories" / "la.jsonl")
@@ -124,7 +115,6 @@ def test_two_ranks_that_share_a_log_end_with_the_weights_of_one(
     results = [rank.ended() for rank in both]
     assert [code for code, _ in results] == [0, 0], results
     saved = DirectoryStore(store, "small-1").checkpoint()
-    assert saved is not None
     together = part(unpack(saved.body)[0], "shared")
     alone = begin(Order.model_validate(order), Alone(), torch.device("cpu"), DirectoryStore(store, "another"))
     while alone.learner.step < 4096:

@@ -104,9 +104,7 @@ def test_it_is_obeyed_while_suspended_and_the_rollout_goes_on_beneath_it() -> No
 
 
 @pytest.mark.parametrize("ahead", [-300.0, 0.0, 300.0])
-def test_its_end_is_the_api_servers_and_a_leader_with_another_clock_does_not_move_it(
-    serving: Cluster, ahead: float
-) -> None:
+def test_its_end_is_the_api_servers_and_a_leader_with_another_clock_does_not_move_it(serving, ahead):
     serving.ahead = ahead
     start = serving.now
     order_for(serving, 90)

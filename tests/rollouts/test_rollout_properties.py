@@ -71,7 +71,6 @@ class Chaos(Fate):
     @rule(verb=st.sampled_from(["skip", "promote"]))
     def end_the_guard(self, verb: str) -> None:
         model = self.cluster.snapshot().desired.model
-        assert model is not None
         self.cluster.annotations[names.verb_annotation(verb)] = f"{model.revision} at {self.cluster.now}"
         self.cluster.reconcile()
         del self.cluster.annotations[names.verb_annotation(verb)]

@@ -30,7 +30,6 @@ def test_a_good_model_passes_its_shadow_step_and_climbs(serving: ShadowCluster) 
     serving.wish(1, BETTER)
     serving.run(12)
     table = read(serving.config_map).table
-    assert table is not None
     assert table.mirror is not None
     assert (serving.status["stepText"], serving.weight(uri(1))) == ("1/5 shadow", 0)
     condition = next(item for item in serving.status["conditions"] if item["type"] == "Shadowing")
@@ -53,9 +52,7 @@ def test_a_good_model_passes_its_shadow_step_and_climbs(serving: ShadowCluster) 
         ({"agreement": 0.2}, "agreement "),
     ],
 )
-def test_a_gross_breach_in_shadow_takes_the_canary_back_before_its_first_episode(
-    serving: ShadowCluster, trouble: dict[str, float], sentence: str
-) -> None:
+def test_a_gross_breach_in_shadow_takes_the_canary_back_before_its_first_episode(serving, trouble, sentence):
     for name, value in trouble.items():
         setattr(serving, name, value)
     serving.wish(1, BETTER)
@@ -64,7 +61,6 @@ def test_a_gross_breach_in_shadow_takes_the_canary_back_before_its_first_episode
     assert message.startswith(f"RolledBack before its first episode: {sentence}")
     assert not [arm for _, arm, _ in serving.episodes if arm == serving.status["blockedRevision"]["revision"]]
     table = read(serving.config_map).table
-    assert table is not None
     assert table.mirror is None
 
 
@@ -132,12 +128,10 @@ def test_prometheus_answer_becomes_evidence() -> None:
 
     samples = [sample("compared", 10), sample("agreed", 9), sample("errors", 1)]
     evidence = shadow_evidence([*samples, sample("within", 8, le="0.02"), sample("within", 10, le="+Inf")])
-    assert evidence is not None
     assert (evidence.compared, evidence.agreed, evidence.errors) == (10, 9, 1)
     assert evidence.within == {0.02: 8, math.inf: 10}
     assert evidence.episodes is None
     again = shadow_evidence([*samples, sample("episodes", 3)])
-    assert again is not None
     assert again.episodes == 3
     assert shadow_evidence([]) is None
     query = shadow_query(Arms("ns", "md", ["aaaaaaaa"]), 60)

@@ -129,9 +129,7 @@ def test_a_promoted_model_that_turns_bad_is_swapped_back_by_one_routing_write() 
 @pytest.mark.parametrize(
     ("observed", "sentence"), [(True, " held, for 30 s"), (False, " was not seen to break a check, no evidence:")]
 )
-def test_only_a_guard_that_saw_nothing_is_an_event_and_it_does_not_say_that_the_model_held(
-    observed: bool, sentence: str
-) -> None:
+def test_only_a_guard_that_saw_nothing_is_an_event_and_it_does_not_say_that_the_model_held(observed, sentence):
     cluster = Cluster(keep=30)
     cluster.run(10)
     cluster.promote(1, BETTER)
@@ -174,8 +172,6 @@ def test_suspend_raises_no_weight_and_renews_the_dead_mans_switch_sparingly(serv
     before = read(serving.config_map).table
     serving.run(700)
     after = read(serving.config_map).table
-    assert before is not None
-    assert after is not None
     assert before.expires_at is not None
     assert after.expires_at is not None
     assert after.expires_at > serving.now
@@ -301,7 +297,6 @@ def test_in_gateway_mode_table_and_route_drop_an_arm_with_its_deployment() -> No
     cluster.run(20)
     new, routing = cluster.status["stable"]["revision"], cluster.routing()
     assert routing.table is not None
-    assert routing.route is not None
     assert [arm.revision for arm in routing.table.arms] == [new]
     assert (set(routing.route.weights), set(cluster.deployments)) == ({new}, {f"md-{new}"})
 

@@ -118,9 +118,7 @@ def place(api_server: Path, kube: Any, kubectl: Any, namespace: str, tmp_path: P
         yield Place(namespace, service, url, dsn, caller, token)
 
 
-def test_the_chain_is_verified_exported_and_a_person_erased_with_a_receipt(
-    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_chain_is_verified_exported_and_a_person_erased_with_a_receipt(place, tmp_path, capsys):
     place.remember("likes tea", "likes rum", user_id="anna")
     place.remember("opens at nine")
     place.sealed(3)
@@ -162,9 +160,7 @@ def test_a_changed_record_is_named(place: Place, capsys: pytest.CaptureFixture[s
     assert "first bad record 2, changed; 1 records before it are good" in capsys.readouterr().err
 
 
-def test_a_caller_without_the_rights_is_told_which_one_is_missing(
-    place: Place, api_server: Path, kubectl: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_caller_without_the_rights_is_told_which_one_is_missing(place, api_server, kubectl, tmp_path, capsys):
     token = kubectl("create", "token", "visitor", "-n", place.namespace).strip()
     visitor = kubeconfig(api_server, tmp_path / "visitor.yaml", token)
     assert place.audit("verify", who=visitor) == 1

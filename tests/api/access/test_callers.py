@@ -103,9 +103,7 @@ async def training(
         yield client
 
 
-async def test_a_job_is_started_once_stopped_resumed_and_seen(
-    training: httpx.AsyncClient, kube: Any, kubectl: Any, trainer: str
-) -> None:
+async def test_a_job_is_started_once_stopped_resumed_and_seen(training, kube, kubectl, trainer):
     headers = bearer(kubectl, "trainer", trainer)
     keyed = headers | {"Idempotency-Key": "first-try"}
     first = await training.post("/api/v1/training/start", json={"spec": SPEC}, headers=keyed)
@@ -134,9 +132,7 @@ async def test_a_job_is_started_once_stopped_resumed_and_seen(
     assert all(record["actor"] == requested for record in records)
 
 
-async def test_jobs_are_listed_page_by_page_and_of_one_namespace(
-    training: httpx.AsyncClient, kubectl: Any, trainer: str
-) -> None:
+async def test_jobs_are_listed_page_by_page_and_of_one_namespace(training, kubectl, trainer):
     headers = bearer(kubectl, "trainer", trainer)
     for number in range(3):
         body = {"name": f"job-{number}", "spec": SPEC}
@@ -148,9 +144,7 @@ async def test_jobs_are_listed_page_by_page_and_of_one_namespace(
     assert second["next"] is None
 
 
-async def test_what_the_caller_may_not_do_is_not_done_for_him(
-    training: httpx.AsyncClient, kubectl: Any, trainer: str
-) -> None:
+async def test_what_the_caller_may_not_do_is_not_done_for_him(training, kubectl, trainer):
     headers = bearer(kubectl, "visitor", trainer)
     for method, path, body in (
         ("POST", "/api/v1/training/start", {"spec": SPEC}),
@@ -164,9 +158,7 @@ async def test_what_the_caller_may_not_do_is_not_done_for_him(
     assert (await training.get("/api/v1/training/status", headers=elsewhere)).status_code == 403
 
 
-async def test_the_api_servers_own_rules_hold_and_are_told(
-    training: httpx.AsyncClient, kubectl: Any, trainer: str
-) -> None:
+async def test_the_api_servers_own_rules_hold_and_are_told(training, kubectl, trainer):
     headers = bearer(kubectl, "trainer", trainer)
     bad = {"spec": {**SPEC, "hyperparameters": {"embedding": 8}}}
     answer = await training.post("/api/v1/training/start", json=bad, headers=headers)

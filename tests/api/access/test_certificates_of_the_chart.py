@@ -36,9 +36,7 @@ def text(secret: Made, key: str) -> str:
     return base64.b64decode(secret["data"][key]).decode()
 
 
-def test_an_upgrade_makes_no_certificate_anew_but_those_of_other_names(
-    kube: Any, namespace: str, rendered: Callable[..., dict[str, Made]]
-) -> None:
+def test_an_upgrade_makes_no_certificate_anew_but_those_of_other_names(kube, namespace, rendered):
     first = rendered()
     for secret in first.values():
         kube.apply(secret)
@@ -59,9 +57,7 @@ def test_an_upgrade_makes_no_certificate_anew_but_those_of_other_names(
     assert read(text(renewed, "tls.crt")).signer_id == authority.key_id, "by the authority that is there"
 
 
-def test_an_upgrade_renews_everything_in_the_last_third_of_its_life(
-    kube: Any, rendered: Callable[..., dict[str, Made]]
-) -> None:
+def test_an_upgrade_renews_everything_in_the_last_third_of_its_life(kube, rendered):
     first = rendered("--set", "tls.selfSigned.days=30")
     for secret in first.values():
         kube.apply(secret)

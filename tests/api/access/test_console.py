@@ -88,9 +88,7 @@ def opened(namespace: str) -> Iterator[Callable[..., Opened]]:
         yield start
 
 
-def test_changes_of_all_namespaces_are_told(
-    api_server: Path, kube: Any, namespace: str, opened: Callable[..., Opened]
-) -> None:
+def test_changes_of_all_namespaces_are_told(api_server, kube, namespace, opened):
     kube.create(rollout(namespace))
     browser, about = opened(api_server)
     assert (about["namespaces"], about["problems"]) == (None, {})
@@ -160,9 +158,7 @@ def test_with_the_api_server_away_pages_are_told_so_and_afterwards_what_changed_
     assert objects["r002"] is None
 
 
-def test_a_user_of_one_namespace_sees_that_one_without_errors(
-    kube: Any, namespace: str, as_account: Callable[..., Path], opened: Callable[..., Opened]
-) -> None:
+def test_a_user_of_one_namespace_sees_that_one_without_errors(kube, namespace, as_account, opened):
     kube.create(rollout(namespace))
     browser, about = opened(as_account(["get", "list", "watch"]))
     assert (about["namespaces"], about["problems"]) == ([namespace], {})
@@ -174,9 +170,7 @@ def test_a_user_of_one_namespace_sees_that_one_without_errors(
     assert not any(rights.values()), "who may read only gets no buttons"
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_shown(
-    kube: Any, namespace: str, as_account: Callable[..., Path], opened: Callable[..., Opened]
-) -> None:
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(kube, namespace, as_account, opened):
     kube.create(rollout(namespace))
     browser, about = opened(as_account(["get", "list", "watch"], ["modeldeployments"]))
     assert sorted(about["problems"]) == sorted(f"{kind} in {namespace}" for kind in KINDS if kind != "modeldeployments")
@@ -184,9 +178,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(
     assert [item["plural"] for item in next(browser.stream())[1]] == ["modeldeployments"]
 
 
-def test_an_order_is_written_with_the_callers_own_rights_and_name(
-    kube: Any, namespace: str, as_account: Callable[..., Path], opened: Callable[..., Opened]
-) -> None:
+def test_an_order_is_written_with_the_callers_own_rights_and_name(kube, namespace, as_account, opened):
     kube.create(rollout(namespace))
     canary = {"revision": "3f9a2c81", "uri": "learnloop://x/1"}
     kube.merge(rollout(namespace), {"status": {"phase": "Progressing", "canary": canary}}, "status")
@@ -204,9 +196,7 @@ def test_an_order_is_written_with_the_callers_own_rights_and_name(
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_prints_an_address_that_works_once_and_ends_quietly(
-    api_server: Path, namespace: str, ending: signal.Signals
-) -> None:
+def test_the_command_prints_an_address_that_works_once_and_ends_quietly(api_server, namespace, ending):
     arguments = ["--kubeconfig", str(api_server), "-n", namespace, "console", "--namespaces", namespace]
     program = [sys.executable, "-m", "learnloop_operator.cli.main", *arguments]
     # As a shell starts it in the background, with Ctrl-C ignored.
@@ -215,7 +205,6 @@ def test_the_command_prints_an_address_that_works_once_and_ends_quietly(
         program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=ignored
     ) as process:
         try:
-            assert process.stdout is not None
             address = process.stdout.readline().strip()
             port, token = int(address.split(":")[2].split("/")[0]), address.partition("token=")[2]
             browser = Browser(port)

@@ -27,9 +27,7 @@ def arm(revision: str) -> dict[str, Any]:
     return {"revision": revision, "uri": f"learnloop://x/{revision}", "replicas": 1, "readyReplicas": 1}
 
 
-def test_a_rollout_and_its_roll_back_are_followed_on_one_page(
-    kube: Any, namespace: str, page: ConsoleInBrowser
-) -> None:
+def test_a_rollout_and_its_roll_back_are_followed_on_one_page(kube, namespace, page):
     """The test writes what an operator would."""
     kube.create(rollout(namespace))
 

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,9 +21,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("text", ["a word", "- a list", "clusters: 3", "{", None])
-def test_a_file_that_is_no_kubeconfig_is_one_sentence(
-    text: str | None, api_server: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_kubeconfig_is_one_sentence(text, api_server, tmp_path, capsys):
     file = tmp_path / "config"
     if text is not None:
         file.write_text(text)
@@ -34,12 +31,9 @@ def test_a_file_that_is_no_kubeconfig_is_one_sentence(
 
 
 @pytest.mark.parametrize("ending", [None, signal.SIGTERM, signal.SIGKILL])
-def test_only_the_caller_can_open_the_socket_and_kubectl_ends_with_the_command(
-    api_server: Path, ending: signal.Signals | None
-) -> None:
+def test_only_the_caller_can_open_the_socket_and_kubectl_ends_with_the_command(api_server, ending):
     command = [sys.executable, "-c", PROGRAM, str(api_server)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         user, path = process.stdout.readline().split()
         mode = os.stat(os.path.dirname(path)).st_mode & 0o777
         if ending is not None:

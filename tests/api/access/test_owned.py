@@ -133,9 +133,7 @@ def test_the_controller_of_a_gang_makes_its_pods(writer: Writer) -> None:
         ("apps/v1/replicasets", workload("ReplicaSet", {}, owner("Deployment", "m-0badc0de", "apps/v1"))),
     ],
 )
-def test_no_author_has_an_arm_a_suite_or_a_gang_made_in_an_owners_name(
-    writer: Writer, path: str, made: dict[str, Any]
-) -> None:
+def test_no_author_has_an_arm_a_suite_or_a_gang_made_in_an_owners_name(writer, path, made):
     assert "metadata.ownerReferences: only the controller of" in writer.refusal("tenant", path, made)
     del made["metadata"]["ownerReferences"]
     assert not writer.refusal("tenant", path, made)

@@ -1,7 +1,6 @@
 """The plugin as it is installed: a wheel with few dependencies, against a real API server."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,9 +10,7 @@ from testing.clean_venv import CleanVenv
 MOST_PACKAGES = 15
 
 
-def test_the_plugin_has_few_dependencies_and_works_on_an_api_server(
-    api_server: Path, kube: Any, namespace: str, tmp_path: Path
-) -> None:
+def test_the_plugin_has_few_dependencies_and_works_on_an_api_server(api_server, kube, namespace, tmp_path):
     venv = CleanVenv.of("kubectl-learnloop", tmp_path)
     packages = venv.packages() - {"kubectl-learnloop"}
     assert len(packages) <= MOST_PACKAGES, sorted(packages)

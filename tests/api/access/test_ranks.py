@@ -81,9 +81,7 @@ async def save(client: httpx.AsyncClient, job: str, token: dict[str, str]) -> in
     return (await client.put(path, content=BODY, headers=headers)).status_code
 
 
-async def test_a_rank_reports_its_own_run_and_its_token_opens_nothing_else(
-    client: httpx.AsyncClient, kube: Any, kubectl: Any, namespace: str
-) -> None:
+async def test_a_rank_reports_its_own_run_and_its_token_opens_nothing_else(client, kube, kubectl, namespace):
     own, other = Gang(kube, kubectl, namespace, "own"), Gang(kube, kubectl, namespace, "other")
     own.make()
     other.make()
@@ -98,9 +96,7 @@ async def test_a_rank_reports_its_own_run_and_its_token_opens_nothing_else(
     assert (await client.get("/api/v1/audit/records", headers=token)).status_code == 403
 
 
-async def test_a_token_ends_with_its_very_pod_though_another_one_has_its_name(
-    client: httpx.AsyncClient, kube: Any, kubectl: Any, namespace: str
-) -> None:
+async def test_a_token_ends_with_its_very_pod_though_another_one_has_its_name(client, kube, kubectl, namespace):
     gang = Gang(kube, kubectl, namespace, "again")
     gang.make()
     before = gang.token()

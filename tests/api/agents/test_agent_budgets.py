@@ -57,9 +57,7 @@ async def written(operator: Operator) -> dict[str, Any]:
     return dict(read["agents"])
 
 
-async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts(
-    operator: Operator, controller: MemoryServiceController
-) -> None:
+async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts(operator, controller):
     await agent(operator, "first", memories=100)
     await agent(operator, "second", size="2Mi")
     await agent(operator, "unlimited")
@@ -88,9 +86,7 @@ async def test_every_change_of_an_agents_budget_is_one_write_and_no_pod_restarts
     assert after["metadata"]["generation"] == pods["metadata"]["generation"], "the pods' template is as it was"
 
 
-async def test_a_group_reaches_the_pods_as_a_budget_does(
-    operator: Operator, controller: MemoryServiceController
-) -> None:
+async def test_a_group_reaches_the_pods_as_a_budget_does(operator, controller):
     await operator.create("MemoryService", "mem", {"storage": {}})
     await agent(operator, "first", memories=100)
     await agent(operator, "second")
@@ -109,9 +105,7 @@ async def test_a_group_reaches_the_pods_as_a_budget_does(
     assert after["metadata"]["generation"] == pods["metadata"]["generation"], "the pods' template is as it was"
 
 
-async def test_an_agent_that_leaves_for_the_installation_takes_its_line_along(
-    operator: Operator, controller: MemoryServiceController
-) -> None:
+async def test_an_agent_that_leaves_for_the_installation_takes_its_line_along(operator, controller):
     await operator.create("MemoryService", "mem", {"storage": {}})
     await agent(operator, "mover", memories=100)
     await operator.settle(controller, "mem")
@@ -121,9 +115,7 @@ async def test_an_agent_that_leaves_for_the_installation_takes_its_line_along(
     assert await written(operator) == {}
 
 
-async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
-    operator: Operator, controller: MemoryServiceController
-) -> None:
+async def test_a_config_map_of_somebody_else_is_left_alone_and_named(operator, controller):
     metadata = {"name": "mem-budgets", "namespace": operator.namespace}
     await operator.kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
     await operator.create("MemoryService", "mem", {"storage": {}})
@@ -133,9 +125,7 @@ async def test_a_config_map_of_somebody_else_is_left_alone_and_named(
     assert config_map["data"] == {"a": "b"}
 
 
-async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(
-    api_server: Path, tmp_path: Path
-) -> None:
+async def test_a_config_map_that_somebody_deletes_or_edits_is_put_right_at_once(api_server, tmp_path):
     async with live_rig(api_server, tmp_path) as rig:
         await rig.operator()
         await put(rig, "MemoryService", "mem", {"storage": {}, "suspend": True})

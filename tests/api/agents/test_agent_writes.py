@@ -83,9 +83,7 @@ async def test_an_agent_registers_trains_at_its_threshold_and_serves_the_proof(o
     assert (await operator.kube.get(LEARNING_AGENT, operator.namespace, "la"))["status"]["trainings"] == 2
 
 
-async def test_the_run_after_a_rollback_begins_from_what_serves(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_run_after_a_rollback_begins_from_what_serves(operator, monkeypatch):
     async def nothing_yet(namespace: str, job: str) -> None:
         return None
 
@@ -106,9 +104,7 @@ async def test_the_run_after_a_rollback_begins_from_what_serves(
     assert (order["baselineUri"], order["baselineSha256"]) == (model(1)["uri"], model(1)["sha256"])
 
 
-async def test_an_edited_environment_config_map_wakes_a_saturated_agent_and_replaces_its_actors(
-    operator: Operator,
-) -> None:
+async def test_an_edited_environment_config_map_wakes_a_saturated_agent_and_replaces_its_actors(operator):
     reward = {"components": [{"name": "solved", "type": "success", "weight": 1}]}
     await operator.create("RewardPolicy", "solving", reward)
     await operator.status(REWARD_POLICY, "solving", {"revision": "r1"})

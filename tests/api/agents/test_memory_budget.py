@@ -61,9 +61,7 @@ async def use(operator: Operator, url: str, wanted: Callable[[httpx.Response], b
             await asyncio.sleep(0.2)
 
 
-async def test_a_budget_of_the_spec_holds_at_the_data_plane_until_it_leaves_the_spec(
-    operator: Operator, data_url: str
-) -> None:
+async def test_a_budget_of_the_spec_holds_at_the_data_plane_until_it_leaves_the_spec(operator, data_url):
     spec = {
         "rewardPolicyRef": {"name": "solving"},
         "task": {"observations": 4, "actions": 2, "external": {}},
@@ -97,9 +95,7 @@ async def recalled(operator: Operator, url: str, agent: str, status: int = 200) 
     return {memory["agent_id"] for memory in answer.json().get("memories", ())}
 
 
-async def test_agents_that_declare_a_group_recall_together_and_no_more_when_they_leave_it(
-    operator: Operator, data_url: str
-) -> None:
+async def test_agents_that_declare_a_group_recall_together_and_no_more_when_they_leave_it(operator, data_url):
     spec = {"rewardPolicyRef": {"name": "solving"}, "task": {"observations": 4, "actions": 2, "external": {}}}
     for name in ("la", "lb"):
         await operator.create("LearningAgent", name, spec | {"memory": {"group": "support"}})

@@ -56,9 +56,7 @@ async def until(url: str, away: bool) -> str:
         await asyncio.sleep(0.2)
 
 
-async def test_the_service_follows_the_weaviate_it_names_and_says_when_that_is_away(
-    operator: Operator, tmp_path: Path
-) -> None:
+async def test_the_service_follows_the_weaviate_it_names_and_says_when_that_is_away(operator, tmp_path):
     controller = MemoryServiceController(operator.services)
     with own_weaviate(tmp_path / "weaviate") as weaviate:
         key = {"name": "vectors", "key": "api-key"}

@@ -103,9 +103,7 @@ async def test_rewards_of_a_published_policy_and_the_suspicion_they_raise_with_t
     assert not operator.writes, "a suspicion that stays costs no write"
 
 
-async def test_a_dry_run_tells_in_the_status_what_a_change_would_do_and_publishes_nothing(
-    operator: Operator, data_url: str
-) -> None:
+async def test_a_dry_run_tells_in_the_status_what_a_change_would_do_and_publishes_nothing(operator, data_url):
     published = await pay(operator)
     await play(operator, data_url, 20)
     for _ in range(int(SECONDS / 0.2)):
@@ -121,9 +119,7 @@ async def test_a_dry_run_tells_in_the_status_what_a_change_would_do_and_publishe
     assert status["revision"] == published["revision"]
 
 
-async def test_bias_between_groups_reaches_the_status_and_holds_a_biased_revision_back(
-    operator: Operator, data_url: str
-) -> None:
+async def test_bias_between_groups_reaches_the_status_and_holds_a_biased_revision_back(operator, data_url):
     published = await pay(operator)
     async with Learnloop("mover", data_url=data_url, namespace=operator.namespace) as loop:
         for number in range(2 * 15):

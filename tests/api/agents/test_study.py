@@ -1,7 +1,7 @@
 """A study with a real API server and a real data plane; the trials' own progress is played."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -124,9 +124,7 @@ def ready(status: dict[str, Any]) -> dict[str, Any]:
     return next(item for item in status["conditions"] if item["type"] == "Ready")
 
 
-async def test_a_study_makes_trials_prunes_one_and_becomes_what_the_best_one_proved(
-    searcher: Searcher, kubectl: Callable[..., str]
-) -> None:
+async def test_a_study_makes_trials_prunes_one_and_becomes_what_the_best_one_proved(searcher, kubectl):
     await searcher.begin("s")
     await searcher.look("s", 4)
     trials = await searcher.trials("s")
@@ -164,9 +162,7 @@ async def test_a_study_makes_trials_prunes_one_and_becomes_what_the_best_one_pro
     )  # the job, 3 trials, 1 stop
 
 
-async def test_a_data_plane_and_an_operator_that_die_in_mid_study_double_no_trial(
-    api_server: Path, namespace: str, dsn: str, tmp_path: Path
-) -> None:
+async def test_a_data_plane_and_an_operator_that_die_in_mid_study_double_no_trial(api_server, namespace, dsn, tmp_path):
     with listening(dsn, tmp_path) as url:
         first = Searcher(api_server, namespace, url)
         await first.begin("s")
@@ -192,9 +188,7 @@ async def test_a_data_plane_and_an_operator_that_die_in_mid_study_double_no_tria
     await first.kube.close()
 
 
-async def test_a_combination_the_api_server_refuses_is_a_failed_trial_and_too_many_of_them_end_the_study(
-    searcher: Searcher,
-) -> None:
+async def test_a_combination_the_api_server_refuses_is_a_failed_trial_and_too_many_of_them_end_the_study(searcher):
     wide = {"parameter": "minibatches", "int": {"low": 1000, "high": 1024}}
     few = {"environments": 4, "horizon": 4}
     study = {**SPEC["study"], "trials": 9, "parallelism": 1, "maxFailedTrials": 2, "space": [wide]}  # type: ignore[dict-item]

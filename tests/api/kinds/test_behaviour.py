@@ -111,9 +111,7 @@ def test_two_managers_share_a_keyed_list(kube: Any, namespace: str) -> None:
         ({"algorithm": "ppo", "hyperparameters": {}}, "spec.algorithm"),
     ],
 )
-def test_the_recipe_of_a_training_job_never_changes(
-    change: dict[str, Any], field: str, kube: Any, namespace: str
-) -> None:
+def test_the_recipe_of_a_training_job_never_changes(change, field, kube, namespace):
     item = kube.apply(placed("TrainingJob", namespace))
     message = kube.refusal(lambda: kube.merge(item, {"spec": change}))
     assert f"{field}: Invalid value" in message

@@ -88,9 +88,7 @@ def pods_of(items: list[dict[str, Any]], namespace: str) -> Iterator[dict[str, A
             }
 
 
-def test_every_pod_of_the_chart_is_admitted_where_only_restricted_ones_are(
-    kube: Any, install: Callable[[], object], rendered: Path
-) -> None:
+def test_every_pod_of_the_chart_is_admitted_where_only_restricted_ones_are(kube, install, rendered):
     install()
     pods = list(pods_of([item for item in yaml.load_all(rendered.read_text(), yaml.CSafeLoader) if item], SYSTEM))
     assert len(pods) == 5
@@ -98,9 +96,7 @@ def test_every_pod_of_the_chart_is_admitted_where_only_restricted_ones_are(
         kube.create(pod, dry=True)
 
 
-async def test_passwords_are_made_once_and_survive_the_next_apply(
-    as_operator: KubeHttp, kube: Any, install: Callable[[], object]
-) -> None:
+async def test_passwords_are_made_once_and_survive_the_next_apply(as_operator, kube, install):
     secret = {"apiVersion": "v1", "kind": "Secret"}
     secret["metadata"] = {"name": "learnloop-credentials", "namespace": SYSTEM}  # type: ignore[assignment]
     assert await bootstrap.fill(as_operator, SYSTEM, "learnloop-credentials") is True
@@ -112,9 +108,7 @@ async def test_passwords_are_made_once_and_survive_the_next_apply(
     assert kube.get(secret)["data"] == made
 
 
-async def test_a_missing_password_is_added_beside_the_old_one(
-    as_operator: KubeHttp, kube: Any, install: Callable[[], object]
-) -> None:
+async def test_a_missing_password_is_added_beside_the_old_one(as_operator, kube, install):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "learnloop-credentials", "namespace": SYSTEM}}
     old = base64.b64encode(b"the-old-one").decode()
     kube.merge(secret, {"data": {"postgres-password": old, "nats-password": None}})
@@ -136,9 +130,7 @@ async def test_the_operator_may_hold_its_own_lease_only(as_operator: KubeHttp) -
         await as_operator.request("GET", f"{leases}/somebody-elses")
 
 
-async def test_the_operator_may_let_a_policy_server_watch_its_table_and_no_more(
-    as_operator: KubeHttp, namespace: str
-) -> None:
+async def test_the_operator_may_let_a_policy_server_watch_its_table_and_no_more(as_operator, namespace):
     def role(name: str, resource: str) -> dict[str, Any]:
         rule = {"apiGroups": [""], "resources": [resource], "resourceNames": ["x"], "verbs": ["get", "watch"]}
         metadata = {"name": name, "namespace": namespace}

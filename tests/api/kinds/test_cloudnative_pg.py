@@ -73,9 +73,7 @@ def cluster(helm: Path, values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("values", [AVAILABLE, EVERYTHING], ids=["defaults", "everything"])
-def test_cloudnativepg_takes_the_cluster_and_leaves_its_spec_as_it_is(
-    server: Any, helm: Path, values: dict[str, Any]
-) -> None:
+def test_cloudnativepg_takes_the_cluster_and_leaves_its_spec_as_it_is(server, helm, values):
     manifest = cluster(helm, values)
     stored = server.apply(manifest, manager="strict", force=True, dry=True)
     for name, value in manifest["spec"].items():

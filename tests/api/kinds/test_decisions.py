@@ -109,9 +109,7 @@ def test_nobody_decides_in_anothers_name(kube: Any, team: dict[str, Any], as_use
     bob.merge(team, noted("promote", f"{REVISION} by bob"))
 
 
-def test_a_refusal_has_the_command_that_is_taken(
-    kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]
-) -> None:
+def test_a_refusal_has_the_command_that_is_taken(kube, team, as_user):
     in_force(kube, team)
     bob = as_user("bob")
     for value in ("all", "all by alice", "all by alice by bob"):
@@ -124,9 +122,7 @@ def test_a_refusal_has_the_command_that_is_taken(
     assert (word.everything, word.by) == (True, "bob")
 
 
-def test_a_program_that_acts_for_others_signs_with_its_own_name(
-    kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]
-) -> None:
+def test_a_program_that_acts_for_others_signs_with_its_own_name(kube, team, as_user):
     in_force(kube, team)
     button = as_user(ARGOCD)
     button.merge(team, noted("approve", f"{REVISION}/2 by Argo CD"))
@@ -145,9 +141,7 @@ def test_what_is_no_decision_needs_no_name(kube: Any, team: dict[str, Any], as_u
     kube.merge(team, {"status": {"phase": "Healthy"}}, "status")
 
 
-def test_an_object_is_not_born_with_a_forged_decision(
-    kube: Any, team: dict[str, Any], as_user: Callable[[str], Any]
-) -> None:
+def test_an_object_is_not_born_with_a_forged_decision(kube, team, as_user):
     in_force(kube, team)
     bob = as_user("bob")
     born = {
@@ -157,9 +151,7 @@ def test_an_object_is_not_born_with_a_forged_decision(
     assert "is not signed by who writes it" in bob.refusal(lambda: bob.create(born))
 
 
-def test_the_command_signs_with_the_name_the_api_server_knows(
-    kube: Any, team: dict[str, Any], api_server: Path, namespace: str
-) -> None:
+def test_the_command_signs_with_the_name_the_api_server_knows(kube, team, api_server, namespace):
     in_force(kube, team)
     cluster = KubernetesCluster(str(api_server), None, namespace)
     review_api = client.AuthenticationV1Api(config.new_client_from_config(str(api_server)))
@@ -213,9 +205,7 @@ def signed_by(name: str | None) -> dict[str, Any]:
     return {"metadata": {"annotations": {ANNOTATION_AUTHOR: name}}}
 
 
-def test_who_writes_a_spec_signs_it_and_somebody_else_lets_it_on(
-    kube: Any, team: dict[str, Any], as_user: Callable[[str], Any], four_eyes: str
-) -> None:
+def test_who_writes_a_spec_signs_it_and_somebody_else_lets_it_on(kube, team, as_user, four_eyes):
     alice, bob = as_user("alice"), as_user("bob")
     in_force(kube, {**team, "metadata": {**team["metadata"], "annotations": {ANNOTATION_AUTHOR: kube_user(kube)}}})
     for attempt in range(300):

@@ -99,9 +99,7 @@ def test_the_category_finds_every_kind(kube: Any, kubectl: Any, namespace: str) 
 @pytest.mark.parametrize(
     ("kind", "path"), [("ModelDeployment", ("serving", "replicas")), ("MemoryService", ("replicas",))]
 )
-def test_the_scale_subresource_sets_and_tells_replicas(
-    kind: str, path: tuple[str, ...], kube: Any, kubectl: Any, namespace: str
-) -> None:
+def test_the_scale_subresource_sets_and_tells_replicas(kind, path, kube, kubectl, namespace):
     item = kube.apply(placed(kind, namespace))
     kube.apply({**named(item), "status": {"replicas": 2, "selector": "app=walker"}}, subresource="status")
     kubectl("scale", kind.lower(), item["metadata"]["name"], "--replicas=3", "-n", namespace)

@@ -1,6 +1,5 @@
 """A watch of the command line before a real API server: a version that is gone is listed again."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +21,7 @@ def rollout(kube: Any, namespace: str) -> dict[str, Any]:
     return body
 
 
-def test_a_watch_from_a_version_that_is_gone_ends_so_that_the_caller_lists_again(
-    api_server: Path, namespace: str, rollout: dict[str, Any]
-) -> None:
+def test_a_watch_from_a_version_that_is_gone_ends_so_that_the_caller_lists_again(api_server, namespace, rollout):
     cluster = KubernetesCluster(str(api_server), None, namespace)
     with pytest.raises(VersionGoneError):
         list(cluster.changes("modeldeployments", namespace, "1"))

@@ -1,7 +1,6 @@
 """Operator processes that die by SIGKILL at writes of a rollout; `make crash-sweep KILLS=12` takes more of them."""
 
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ KILLS = 3
 
 
 @pytest.mark.parametrize("mode", ["service", "gateway"])
-async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(
-    api_server: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rollout_survives_processes_that_are_killed_at_its_writes(api_server, tmp_path, mode, monkeypatch):
     receiver = Receiver().begin()
     monkeypatch.setenv("LEARNLOOP_TRACES_ENDPOINT", receiver.url)
     result, different = await compare(api_server, tmp_path, KILLS, every=4, mode=mode)

@@ -1,15 +1,11 @@
 """Leading processes that are stopped (SIGSTOP) in the middle of a rollout and go on when another one leads."""
 
-from pathlib import Path
-
 from testing.operators.stopped_leaders import stopped_rollout
 
 STOPS = 4
 
 
-async def test_a_leader_that_was_stopped_writes_nothing_after_another_one_wrote(
-    api_server: Path, tmp_path: Path
-) -> None:
+async def test_a_leader_that_was_stopped_writes_nothing_after_another_one_wrote(api_server, tmp_path):
     result = await stopped_rollout(api_server, tmp_path, STOPS, every=2, mode="service")
     if result.returned:
         # Rarely one is stopped between the guard and the system calls that send, with a write to an object that the

@@ -22,9 +22,7 @@ def statuses(proxy: StreamProxy) -> list[dict[str, Any]]:
     return [json.loads(body)["status"] for write, body in pairs if re.match(r"PATCH modeldeployments/.*/status", write)]
 
 
-async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_end(
-    api_server: Path, tmp_path: Path
-) -> None:
+async def test_lost_late_doubled_and_cut_watches_change_neither_the_way_nor_the_end(api_server, tmp_path):
     async with live_rig(api_server, tmp_path) as rig:
         operator = await rig.operator(seed=5)
         proxy = operator.proxy

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,7 @@ DECISIONS = {"status": f"modeldeployments/{NAME}/status", "routing table": f"con
 
 
 @pytest.mark.parametrize("overtaken", DECISIONS)
-async def test_a_spec_edited_in_mid_pass_is_kept_and_the_next_pass_decides_on_it(
-    api_server: Path, tmp_path: Path, overtaken: str
-) -> None:
+async def test_a_spec_edited_in_mid_pass_is_kept_and_the_next_pass_decides_on_it(api_server, tmp_path, overtaken):
     async with live_rig(api_server, tmp_path) as rig:
         operator = await rig.operator()
         proxy, held = operator.proxy, asyncio.Event()

@@ -219,9 +219,7 @@ def failing(server: LiveServer, look: Callable[[], bool]) -> Callable[[], bool]:
     return fail_and_look
 
 
-def test_with_prometheus_gone_a_failing_model_is_rolled_back_within_seconds(
-    canary: tuple[Cluster, LiveServer], prometheus: ThreadingHTTPServer
-) -> None:
+def test_with_prometheus_gone_a_failing_model_is_rolled_back_within_seconds(canary, prometheus):
     cluster, server = canary
     until("the lane", lambda: cluster.condition("FastLane") == ("True", "Reading"))
     prometheus.shutdown()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,9 +49,7 @@ def routes(api_server: Path) -> None:
 
 @pytest.mark.usefixtures("routes")
 @pytest.mark.parametrize("made", TABLES.values(), ids=TABLES)
-def test_the_live_route_is_the_manifest_and_applying_it_again_changes_nothing(
-    made: Callable[[], RoutingTable], kube: Any, namespace: str
-) -> None:
+def test_the_live_route_is_the_manifest_and_applying_it_again_changes_nothing(made, kube, namespace):
     owner = kube.create(
         {
             "apiVersion": names.API_VERSION,
@@ -77,7 +74,6 @@ def test_the_live_route_is_the_manifest_and_applying_it_again_changes_nothing(
         defaults=Defaults("image", "http://data"),
     )
     manifest = http_route(snapshot, made())
-    assert manifest is not None
     live = kube.apply(manifest)
     assert live["spec"] == manifest["spec"]
     assert kube.apply(manifest)["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]

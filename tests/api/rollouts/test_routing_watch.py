@@ -47,9 +47,7 @@ def service_account(kube: Any, kubectl: Any, api_server: Path, namespace: str, t
     return tmp_path
 
 
-async def test_the_table_is_followed_with_the_rights_of_an_arm(
-    kube: Any, namespace: str, service_account: Path
-) -> None:
+async def test_the_table_is_followed_with_the_rights_of_an_arm(kube, namespace, service_account):
     metrics = Metrics("cart", STABLE)
     state = RoutingState("cart", metrics)
     server = (service_account / "server").read_text()

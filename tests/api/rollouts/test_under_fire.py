@@ -36,9 +36,7 @@ def connection(api_server: Path) -> Configuration:
     ("name", "seed"),
     [("promoted", 1), ("rolled back", 2), ("by a gateway, promoted", 2), ("by a gateway, rolled back", 1)],
 )
-async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(
-    connection: Configuration, provider: Provider, name: str, seed: int
-) -> None:
+async def test_a_server_that_fails_in_each_way_changes_nothing_about_the_end(connection, provider, name, seed):
     story = scenario(name)
     undisturbed = await run(connection, provider, story)
     proxy = FaultProxy(connection, seed)
@@ -71,9 +69,7 @@ async def meddle(rig: Rig, turn: int) -> None:
         await rig.user.http.request("PATCH", path, body={"status": {"verdict": "mine"}}, content_type=MERGE)
 
 
-async def test_a_user_who_edits_children_metadata_and_status_loses_and_the_rollout_ends(
-    connection: Configuration, provider: Provider
-) -> None:
+async def test_a_user_who_edits_children_metadata_and_status_loses_and_the_rollout_ends(connection, provider):
     rig = Rig(connection, provider, full_spec())
     await rig.begin()
     for chapter, done in enumerate((phase("Healthy"), serves(1))):

@@ -114,9 +114,7 @@ def training(name: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("kinds")
 @pytest.mark.parametrize("pod", [{}, OPTIONS, WHOLE_PODS], ids=["plain", "options", "whole pods"])
 @pytest.mark.parametrize("name", BY_NAME)
-def test_the_kinds_own_definition_takes_all_that_is_rendered(
-    kube: Any, namespace: str, name: str, pod: dict[str, Any]
-) -> None:
+def test_the_kinds_own_definition_takes_all_that_is_rendered(kube, namespace, name, pod):
     if name == "pytorchjob":  # the definition of v1.8 knows claims of devices by an older name
         pod = {key: value for key, value in pod.items() if key != "resourceClaims"}
     backend, wanted = BY_NAME[name], spec(**{**training(name), "pod": pod})
@@ -144,9 +142,7 @@ def test_trainers_own_definition_takes_the_charts_runtime(kube: Any) -> None:
 
 @pytest.mark.usefixtures("kinds")
 @pytest.mark.parametrize("name", BY_NAME)
-async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(
-    api_server: Path, namespace: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_waits_trains_is_preempted_fails_and_is_proven(api_server, namespace, name, monkeypatch):
     data = Plane()
     operator = Written(api_server, namespace, data)
     (backend,) = candidates(name)

@@ -52,9 +52,7 @@ async def test_a_trainjob_whose_job_may_not_make_pods_says_why(operator: Written
 
 @pytest.mark.usefixtures("kinds")
 @pytest.mark.parametrize("name", ["pytorchjob", "trainjob"])
-async def test_a_backend_whose_controller_does_not_run_is_named_and_ends_with_the_deadline(
-    operator: Written, name: str
-) -> None:
+async def test_a_backend_whose_controller_does_not_run_is_named_and_ends_with_the_deadline(operator, name):
     await operator.create("TrainingJob", "t", {**TRAINING, "backend": name, "deadlineSeconds": 300})
     await operator.settle(operator.training, "t")
     operator.shift = timedelta(seconds=70)
@@ -68,9 +66,7 @@ async def test_a_backend_whose_controller_does_not_run_is_named_and_ends_with_th
 
 
 @pytest.mark.usefixtures("kinds")
-async def test_a_backend_whose_webhook_is_down_is_named_and_the_run_begins_when_it_is_back(
-    operator: Written, namespace: str
-) -> None:
+async def test_a_backend_whose_webhook_is_down_is_named_and_the_run_begins_when_it_is_back(operator, namespace):
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     name = f"down-{namespace}"
     await operator.kube.http.request("POST", path, body=webhook(name, namespace))

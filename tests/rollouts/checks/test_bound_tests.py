@@ -36,9 +36,7 @@ def episodes_until_breach(source: np.random.Generator, share: float) -> int:
 
 
 @pytest.mark.parametrize(("share", "median", "nearly_all"), [(1.0, 5, 5), (0.5, 10, 24)])
-def test_a_gross_breach_of_the_default_bound_takes_a_handful_of_episodes(
-    share: float, median: int, nearly_all: int
-) -> None:
+def test_a_gross_breach_of_the_default_bound_takes_a_handful_of_episodes(share, median, nearly_all):
     source = np.random.default_rng(1)
     needed = [episodes_until_breach(source, share) for _ in range(300)]
     assert np.quantile(needed, 0.5) <= median
@@ -89,9 +87,7 @@ BETTER_IS_MORE: list[tuple[dict[str, Any], Callable[[float], ArmEvidence]]] = [
 
 
 @pytest.mark.parametrize(("body", "arm"), BETTER_IS_MORE, ids=[str(body)[:60] for body, _ in BETTER_IS_MORE])
-def test_every_counted_metric_tells_a_bad_arm_from_a_good_one(
-    body: dict[str, Any], arm: Callable[[float], ArmEvidence]
-) -> None:
+def test_every_counted_metric_tells_a_bad_arm_from_a_good_one(body, arm):
     threshold, stable = metric(**body), arm(0.0)
     assert check(threshold, stable, stable, ALPHA, at_the_same_time(threshold, stable, stable)).verdict is Verdict.PASS
     result = check(threshold, arm(0.7), stable, ALPHA, at_the_same_time(threshold, arm(0.7), stable))

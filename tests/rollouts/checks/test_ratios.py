@@ -29,9 +29,7 @@ def episodes(comparisons: tuple[Comparison, ...]) -> float:
 
 
 @pytest.mark.parametrize(("concurrent", "gap"), [(False, 0), (True, 1)])
-def test_nothing_is_compared_while_one_arm_gets_no_episodes_or_its_beginning_is_lost(
-    concurrent: bool, gap: int
-) -> None:
+def test_nothing_is_compared_while_one_arm_gets_no_episodes_or_its_beginning_is_lost(concurrent, gap):
     before = look(look(look((), 4, 40), 6, 60), 10, 100)
     assert episodes(before) == 4
     after = look(before, 40, 110, gap, concurrent=concurrent)

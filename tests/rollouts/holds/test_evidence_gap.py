@@ -31,9 +31,7 @@ class Forgetful(Rig):
 
 
 @pytest.mark.parametrize("metric", [SUCCESS, RETURN, {"name": "ratio", "type": "success", "minRatio": 0.5}])
-def test_a_rollout_whose_beginning_is_lost_holds_with_the_reason_and_goes_on_when_it_is_not(
-    metric: dict[str, Any],
-) -> None:
+def test_a_rollout_whose_beginning_is_lost_holds_with_the_reason_and_goes_on_when_it_is_not(metric):
     rig = Forgetful(1, 0.9, metric)
     rig.run(8)
     rig.gaps = {"stable": 2}
@@ -64,9 +62,7 @@ def test_a_hard_bound_needs_no_beginning() -> None:
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(5, 99), st.floats(-99, 99), st.floats(-99, 99))
-def test_nothing_passes_and_no_ratio_is_broken_across_a_gap(
-    canary: int, stable: int, n: int, one: float, other: float
-) -> None:
+def test_nothing_passes_and_no_ratio_is_broken_across_a_gap(canary, stable, n, one, other):
     whole = at_the_same_time(RATIO, ArmEvidence(n, one), ArmEvidence(n, other))
     result = check(RATIO, ArmEvidence(n, one, gap=canary), ArmEvidence(n, other, gap=stable), 0.01, whole)
     undecided = "undecided: P(worse at the same time)" in result.sentence
@@ -93,5 +89,4 @@ def test_pods_with_a_gap_are_counted_by_arm() -> None:
     evidence = arm_evidence([of("ended", 6.0, outcome="success"), of("gap", 2.0)])["aaaaaaaa"]
     assert (evidence.episodes, evidence.gap) == (6, 2)
     shadow = shadow_evidence([of("compared", 6.0), of("gap", 1.0)])
-    assert shadow is not None
     assert shadow.gap == 1

@@ -23,7 +23,6 @@ def canary_with(**changes: Any) -> Change:
     """The canary's evidence with some fields changed."""
 
     def change(evidence: Evidence, snapshot: Snapshot) -> Evidence:
-        assert snapshot.before.canary is not None
         revision = snapshot.before.canary.revision
         return replace(evidence, arms={**evidence.arms, revision: replace(evidence.arms[revision], **changes)})
 
@@ -202,9 +201,7 @@ def test_at_the_last_step_without_stables_episodes_what_was_compared_before_coun
 @pytest.mark.parametrize(
     ("metric", "changed"), [(SUCCESS, {**SUCCESS, "maxDrop": 0.04}), (RATIO, {**RATIO, "minRatio": 0.95})]
 )
-def test_a_comparison_that_is_changed_at_the_last_step_holds_until_it_is_restarted(
-    metric: dict[str, Any], changed: dict[str, Any]
-) -> None:
+def test_a_comparison_that_is_changed_at_the_last_step_holds_until_it_is_restarted(metric, changed):
     rig = Rig(1, 0.95, metric)
     rig.spec["rollout"]["progressDeadlineSeconds"] = 20
     rig.spec["rollout"]["steps"] = [{"weight": 50}, {"weight": 100, "minSeconds": 10}]

@@ -86,9 +86,7 @@ def test_a_shadow_step_holds_with_the_reason(change: Change, reason: str, senten
 
 
 @pytest.mark.parametrize("in_shadow", [True, False])
-def test_a_provider_that_is_away_before_the_first_weight_stalls_the_rollout_and_takes_nothing_back(
-    in_shadow: bool,
-) -> None:
+def test_a_provider_that_is_away_before_the_first_weight_stalls_the_rollout_and_takes_nothing_back(in_shadow):
     cluster = ShadowCluster() if in_shadow else Cluster()
     cluster.run(10)
     cluster.wish(1, BETTER)
@@ -114,7 +112,6 @@ def running(**more: Any) -> ExperimentCluster:
 
 def changed(role: int, **changes: Any) -> Change:
     def change(evidence: Evidence, snapshot: Snapshot) -> Evidence:
-        assert snapshot.before.experiment is not None
         revision = snapshot.before.experiment.arms[role].revision
         return replace(evidence, arms={**evidence.arms, revision: replace(evidence.arms[revision], **changes)})
 
@@ -123,7 +120,6 @@ def changed(role: int, **changes: Any) -> Change:
 
 def without(role: int) -> Change:
     def change(evidence: Evidence, snapshot: Snapshot) -> Evidence:
-        assert snapshot.before.experiment is not None
         gone = snapshot.before.experiment.arms[role].revision
         return replace(evidence, arms={name: arm for name, arm in evidence.arms.items() if name != gone})
 

@@ -14,7 +14,6 @@ KEEP = 120
 def revision(cluster: Cluster) -> str:
     """Of the model that is asked for."""
     model = cluster.snapshot().desired.model
-    assert model is not None
     return model.revision
 
 
@@ -67,9 +66,7 @@ def test_it_begins_when_the_guard_is_over(guarded: Cluster) -> None:
     assert (guarded.promotions[1:], guarded.status["stable"]["uri"]) == ([revision(guarded)], uri(2))
 
 
-def test_a_promoted_model_that_turns_bad_is_still_rolled_back_and_the_new_one_is_compared_with_the_proven_one(
-    guarded: Cluster,
-) -> None:
+def test_a_promoted_model_that_turns_bad_is_still_rolled_back_and_the_new_one_is_compared_with_the_proven_one(guarded):
     bad, proven = guarded.status["stable"]["revision"], guarded.status["previous"]["revision"]
     guarded.quality[uri(1)] = guarded.quality[uri(2)] = BAD
     while guarded.status["stable"]["revision"] == bad:
@@ -83,9 +80,7 @@ def test_a_promoted_model_that_turns_bad_is_still_rolled_back_and_the_new_one_is
 
 
 @pytest.mark.parametrize("verb", ["skip", "promote"])
-def test_a_person_who_names_it_ends_the_guard_and_it_begins_as_a_canary_without_episodes(
-    guarded: Cluster, verb: str
-) -> None:
+def test_a_person_who_names_it_ends_the_guard_and_it_begins_as_a_canary_without_episodes(guarded, verb):
     wanted, events = revision(guarded), list[str]()
     guarded.annotations[verb_annotation(verb)] = f"{wanted} at {guarded.now.isoformat()} by alice"
     events += [event.message for event in guarded.reconcile().events if event.reason == "GuardOver"]
@@ -130,9 +125,7 @@ def test_while_suspended_it_waits_longer_and_the_guard_still_rolls_back(guarded:
     assert guarded.status["canary"]["uri"] == uri(2)
 
 
-def test_the_old_model_that_is_wanted_again_while_it_has_no_ready_pod_returns_when_it_has_one(
-    guarded: Cluster,
-) -> None:
+def test_the_old_model_that_is_wanted_again_while_it_has_no_ready_pod_returns_when_it_has_one(guarded):
     guarded.broken = {guarded.status["previous"]["revision"]}
     guarded.tick(1)
     guarded.wish(0, GOOD)

@@ -208,9 +208,7 @@ def test_kill_minus_nine_at_any_moment_loses_no_turn_whose_answer_ended(rig: Rig
     rig.servers[STABLE].pause = 0.0
 
 
-def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_learned_from_or_evidence(
-    rig: Rig,
-) -> None:
+def test_with_both_arms_dead_the_fallback_answers_everything_and_none_of_it_is_learned_from_or_evidence(rig):
     gateway = rig.gateways[STABLE]
     rig.weigh(50, 3)
     _until(lambda: _generation(gateway.url) == 3)

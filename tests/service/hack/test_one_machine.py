@@ -64,9 +64,7 @@ def test_a_policy_is_trained_and_promoted_and_a_bad_one_rolled_back(machine: One
         ("learnloop.local/serving", VOLUMES, 'configmap "gone" not found'),
     ],
 )
-def test_a_pod_that_needs_a_cluster_waits_and_says_for_what(
-    machine: OneMachine, image: str, resources: str, reason: str
-) -> None:
+def test_a_pod_that_needs_a_cluster_waits_and_says_for_what(machine, image, resources, reason):
     text = STRANGE.replace("IMAGE", image).replace("RESOURCES", resources)
     machine.api.run("apply", "-n", "default", "-f", "-", stdin=text)
     until(lambda: reason in str(machine.containers("name=strange")))

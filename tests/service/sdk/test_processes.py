@@ -169,7 +169,6 @@ run(main())
 
 
 def until(process: "subprocess.Popen[str]", enough: Callable[[str], bool]) -> int:
-    assert process.stdout is not None
     for line in process.stdout:
         if enough(line):
             return int(line)

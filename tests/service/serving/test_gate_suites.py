@@ -42,9 +42,7 @@ def suite(command: str, folder: Path, **env: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize(("fault", "failed"), [("", 0), ("leaking", 15)])
-def test_a_suite_asks_a_candidate_over_the_network_and_writes_its_report(
-    fault: str, failed: int, tmp_path: Path
-) -> None:
+def test_a_suite_asks_a_candidate_over_the_network_and_writes_its_report(fault, failed, tmp_path):
     with served(Candidate(fault)) as url:
         done = suite("run", tmp_path, LEARNLOOP_GATE_BUILTIN="leak", LEARNLOOP_GATE_CANDIDATE_URL=url)
     assert done.returncode == 0, done.stderr
@@ -115,9 +113,7 @@ def receiver() -> Iterator[Any]:
         server.server_close()
 
 
-def test_a_report_is_handed_in_with_the_pods_own_token_once_the_data_plane_answers(
-    receiver: Any, tmp_path: Path
-) -> None:
+def test_a_report_is_handed_in_with_the_pods_own_token_once_the_data_plane_answers(receiver, tmp_path):
     (tmp_path / "report.json").write_text("{}")
     (tmp_path / "token").write_text("secret\n")
     plane = receiver(503, 201)
@@ -164,9 +160,7 @@ def wrong_policy(folder: Path) -> OnnxPolicy:
 
 
 @pytest.mark.parametrize(("wrong", "verdict"), [(False, "passed"), (True, "failed")])
-def test_a_policy_of_numbers_is_judged_at_weight_0_by_what_was_recorded(
-    wrong: bool, verdict: str, tmp_path: Path
-) -> None:
+def test_a_policy_of_numbers_is_judged_at_weight_0_by_what_was_recorded(wrong, verdict, tmp_path):
     good = linear_policy(tmp_path)
     canary = LiveServer(CANARY, policy=wrong_policy(tmp_path) if wrong else good).start()
     stable = LiveServer(STABLE, policy=good).start()

@@ -142,9 +142,7 @@ async def ready(parts: Parts, client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rollover_of_everything_under_load_loses_and_refuses_nothing(parts, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_TLS_CA", str(parts.hub.bundle))
     over, requests, opened, recorded = asyncio.Event(), 0, 0, 0
     async with fresh_connections(parts) as client:

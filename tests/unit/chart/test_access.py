@@ -100,9 +100,7 @@ def test_no_rule_has_a_wildcard(cluster_wide: Release, namespaced: Release) -> N
                 assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
 
 
-def test_a_namespaced_install_has_the_same_rules_and_nothing_cluster_wide(
-    cluster_wide: Release, namespaced: Release
-) -> None:
+def test_a_namespaced_install_has_the_same_rules_and_nothing_cluster_wide(cluster_wide, namespaced):
     assert not namespaced.of("ClusterRole", "ClusterRoleBinding")
     everywhere = cluster_wide.one("ClusterRole", "learnloop-system-learnloop-operator")["rules"]
     for namespace in ("team-a", "team-b"):

@@ -31,9 +31,7 @@ def test_nothing_scales_unless_it_is_asked_for(render: Render) -> None:
 
 
 @pytest.mark.parametrize("wish", [{"by": "hpa"}, {"by": "keda", "prometheus": PROMETHEUS}])
-def test_an_upgrade_does_not_roll_back_the_replicas_that_an_autoscaler_has_set(
-    render: Render, wish: dict[str, Any]
-) -> None:
+def test_an_upgrade_does_not_roll_back_the_replicas_that_an_autoscaler_has_set(render, wish):
     release = scaled(render, **wish)
     assert "replicas" not in release.one("Deployment", "learnloop-data")["spec"]
     [scaler] = release.of("HorizontalPodAutoscaler", "ScaledObject")
@@ -52,7 +50,6 @@ def test_both_look_at_a_metric_that_the_data_plane_tells_of_the_stream_of_episod
         r'max\((\w+)\{stream="(\w+)",namespace="learnloop-system"\}\)',
         query(scaled(render, by="keda", prometheus=PROMETHEUS)),
     )
-    assert match is not None
     assert match.groups() == (metric["name"], TRAJECTORIES)
 
 

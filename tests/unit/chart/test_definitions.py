@@ -23,7 +23,6 @@ def test_a_packaged_chart_carries_the_definitions_and_no_code(helm: str, tmp_pat
         names = packaged.getnames()
         for path in (ROOT / "crds").glob("*.yaml"):
             member = packaged.extractfile(f"learnloop/definitions/{path.name}")
-            assert member is not None
             assert member.read() == path.read_bytes()
     assert not [name for name in names if name.endswith(".py")]
 

@@ -124,9 +124,7 @@ def test_names_are_looked_up_by_whoever_calls_by_name(release: Release, network:
         ({}, False),
     ],
 )
-def test_a_store_outside_is_reached_unless_somebody_says_where_it_is(
-    render: Render, values: dict[str, Any], reached: bool
-) -> None:
+def test_a_store_outside_is_reached_unless_somebody_says_where_it_is(render, values, reached):
     release = render(values)
     assert Network(release.of("NetworkPolicy")).allows(parties(release)["data"], OUTSIDE, 4222) is reached
     narrow = {"networkPolicy": {"egress": {"dataPlaneTo": [{"ports": [{"port": 443, "protocol": "TCP"}]}]}}}

@@ -270,9 +270,7 @@ def test_a_week_of_rollouts_can_be_replayed_and_fits_the_volume(render: Render) 
 
 
 @pytest.mark.parametrize(("size", "room"), [("500Mi", "375MB"), ("1Gi", "768MB"), ("2Ti", "1572864MB")])
-def test_samples_leave_a_quarter_of_their_volume_free_or_of_their_pods_disk(
-    render: Render, size: str, room: str
-) -> None:
+def test_samples_leave_a_quarter_of_their_volume_free_or_of_their_pods_disk(render, size, room):
     options, volume = prometheus(render({"prometheus": {"persistence": {"enabled": False, "size": size}}}))
     assert options["storage.tsdb.retention.size"] == room
     assert volume["emptyDir"] == {"sizeLimit": size}
@@ -323,9 +321,7 @@ def test_quotas_reach_the_data_plane_as_it_reads_them(render: Render) -> None:
         ({"keysSecret": {"name": "own", "key": "keys"}}, {"name": "own", "key": "keys"}),
     ],
 )
-def test_encryption_takes_its_keys_from_a_secret_and_is_off_by_default(
-    render: Render, named: dict[str, object], expected: dict[str, str]
-) -> None:
+def test_encryption_takes_its_keys_from_a_secret_and_is_off_by_default(render, named, expected):
     def keys(values: dict[str, object]) -> list[object]:
         pod = render(values).one("Deployment", "learnloop-data")["spec"]["template"]["spec"]
         env = pod["containers"][0]["env"]

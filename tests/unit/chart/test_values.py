@@ -138,7 +138,6 @@ def test_the_webhook_reaches_the_data_plane_which_alone_mounts_its_key(render: R
     setting = {"url": "https://hooks.example.org", "keySecret": {"name": "learnloop-hook"}, "escalateAfter": "30m"}
     release = render({"dataPlane": {"notifications": setting}})
     webhook = Webhook.parse(release.environment("learnloop-data")["LEARNLOOP_NOTIFICATIONS"])
-    assert webhook is not None
     assert (webhook.url, webhook.escalation) == ("https://hooks.example.org", 1800.0)
     mounting = [
         item["metadata"]["name"]

@@ -25,9 +25,7 @@ def best(logits: list[float]) -> Advice:
 
 
 @given(behaviour=EXPLORING | SOFTMAX | st.just(GREEDY), logits=LOGITS)
-def test_the_probabilities_of_all_choices_add_up_and_forbidden_ones_have_none(
-    behaviour: Behaviour, logits: list[float]
-) -> None:
+def test_the_probabilities_of_all_choices_add_up_and_forbidden_ones_have_none(behaviour, logits):
     advice = best(logits)
     densities = [log_probability(behaviour, None, advice, action) for action in range(len(logits))]
     assert sum(math.exp(one) for one in densities if one is not None) == pytest.approx(1.0)
@@ -36,9 +34,7 @@ def test_the_probabilities_of_all_choices_add_up_and_forbidden_ones_have_none(
 
 
 @given(behaviour=EXPLORING | SOFTMAX | st.just(GREEDY), logits=LOGITS, seed=st.integers(0, 99))
-def test_a_choice_is_told_with_its_own_probability_and_is_never_a_forbidden_one(
-    behaviour: Behaviour, logits: list[float], seed: int
-) -> None:
+def test_a_choice_is_told_with_its_own_probability_and_is_never_a_forbidden_one(behaviour, logits, seed):
     advice = best(logits)
     decision = decide(behaviour, None, advice, random.Random(seed).random)
     assert isinstance(decision.action, int)
@@ -100,9 +96,7 @@ def test_numbers_are_drawn_by_their_density() -> None:
 
 
 @given(mean=st.floats(-300, 300), deviation=st.floats(1e-9, 1e4), low=st.floats(-1e6, 1e6), reach=st.floats(0.01, 1e6))
-def test_every_number_drawn_lies_within_its_bounds_and_fits_the_wire(
-    mean: float, deviation: float, low: float, reach: float
-) -> None:
+def test_every_number_drawn_lies_within_its_bounds_and_fits_the_wire(mean, deviation, low, reach):
     numbers = Numbers((low,), (low + reach,), choices=2)
     advice = Advice([0.0, low], [0.0, 1.0], [mean], [deviation])
     decision = decide(SAMPLED, numbers, advice, random.Random(1).random)

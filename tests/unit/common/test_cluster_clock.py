@@ -37,9 +37,7 @@ def test_it_is_the_machines_own_until_an_answer_has_a_date() -> None:
     samples=st.lists(st.tuples(st.floats(0, 0.2), st.floats(0, 0.2), st.floats(0, 90)), min_size=1, max_size=12),
     stepped=st.floats(-400, 400),
 )
-def test_it_is_never_further_off_than_half_an_answer_and_half_a_second(
-    ahead: float, samples: list[tuple[float, float, float]], stepped: float
-) -> None:
+def test_it_is_never_further_off_than_half_an_answer_and_half_a_second(ahead, samples, stepped):
     machine = Machine(ahead)
     for there, back, later in samples:
         machine.ask(there, back)

@@ -1,9 +1,7 @@
 """A process that ends names the exception behind it, in one line, and its pod says the same."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
@@ -47,9 +45,7 @@ def test_our_own_sentence_stands_alone_and_foreign_text_is_one_plain_line() -> N
     assert termination_message.sentence(type("No", (ValueError,), {"__str__": None})()) == "No: its text cannot be read"
 
 
-async def test_the_cause_is_the_last_line_of_the_log_and_the_termination_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_cause_is_the_last_line_of_the_log_and_the_termination_message(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv(termination_message.ENV_TERMINATION_LOG, str(tmp_path / "message"))
     termination_message.end(await grouped(KeyError("thermometer")), "the actor stops: ")
     line = "the actor stops: KeyError: 'thermometer'"
@@ -71,9 +67,7 @@ async def returns() -> None:
 
 
 @pytest.mark.parametrize(("work", "line"), [(raises, "watch: AttributeError"), (returns, "watch ended")])
-async def test_the_end_of_a_background_task_ends_its_server(
-    work: Callable[[], Coroutine[Any, Any, None]], line: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_end_of_a_background_task_ends_its_server(work, line, caplog):
     with held_port() as port:
         server = uvicorn.Server(uvicorn.Config(nothing, host="127.0.0.1", port=port, lifespan="off"))
         async with asyncio.timeout(60):

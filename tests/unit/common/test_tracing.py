@@ -41,9 +41,7 @@ def test_spans_arrive_with_resource_headers_attributes_and_derived_ids(receiver:
     assert receiver.headers[0]["authorization"] == "Bearer t"
 
 
-def test_headers_come_from_the_environment_of_opentelemetry(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_come_from_the_environment_of_opentelemetry(receiver, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20a,x-team=1")
     provider = tracer_provider("x", receiver.url)
     with provider.get_tracer("learnloop").start_as_current_span("s"):

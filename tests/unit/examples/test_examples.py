@@ -65,7 +65,6 @@ def test_the_quickstart_fits_a_screen_and_a_small_machine() -> None:
     assert len(text.splitlines()) <= 40
     agent = next(item for item in yaml.safe_load_all(text) if item["kind"] == "LearningAgent")
     spec = LearningAgentSpec.model_validate(agent["spec"])
-    assert spec.training is not None
     assert spec.training.template.workers == 2
     assert spec.training.template.gates.min_return == 400
     assert [step.weight for step in spec.deployment.template.rollout.steps] == [10, 25, 50, 100]

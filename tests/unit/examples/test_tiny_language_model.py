@@ -46,14 +46,11 @@ def test_a_job_runs_a_program_that_knows_its_options(name: str) -> None:
 def test_the_agent_is_served_from_the_file_that_the_job_makes() -> None:
     made = next(option for option in job("model.yaml")["args"] if option.startswith("--gguf="))
     language = SPEC.deployment.template.serving.language
-    assert language is not None
     assert language.server.file == made.partition("=")[2]
-    assert SPEC.task.language_model is not None
     assert SPEC.task.language_model.base.uri == "pvc://models/tiny"
 
 
 def test_the_tools_are_those_of_the_world() -> None:
-    assert SPEC.task.environment is not None
     assert SPEC.task.language_model is not None
     world = make_world(SPEC.task.environment.name)
     ours = [tool.to_openai()["function"] for tool in SPEC.task.language_model.tools]
@@ -73,7 +70,6 @@ def test_the_gates_ask_for_private_keys_alone_and_for_others_alone_as_the_world_
 
 def test_each_suite_has_as_many_different_cases_as_it_samples(tmp_path: Path) -> None:
     gates = SPEC.deployment.template.gates
-    assert gates is not None
     for suite in gates.suites:
         assert suite.data is not None
         folder = tmp_path / suite.name

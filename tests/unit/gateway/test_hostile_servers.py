@@ -27,9 +27,7 @@ STAND_IN = {"choices": [{"index": 0, "message": {"role": "assistant", "content":
         {"error": {"message": "over quota"}},
     ],
 )
-async def test_an_answer_without_a_message_is_none_and_the_fallback_gives_one(
-    tmp_path: Path, piece: dict[str, Any], stream: bool
-) -> None:
+async def test_an_answer_without_a_message_is_none_and_the_fallback_gives_one(tmp_path, piece, stream):
     bench = build(tmp_path, chat=Chat(piece), fallback=Chat(STAND_IN))
     answer = await bench.ask(USER, stream=stream)
     assert (answer.status_code, answer.headers["x-learnloop-revision"]) == (200, "fallback"), answer.text
@@ -41,9 +39,7 @@ CALL = {"index": 0, "id": "c", "function": {"name": "lookup", "arguments": '{"ke
 
 
 @pytest.mark.parametrize("delta", [{"content": "hel"}, {"tool_calls": [CALL]}, {"role": "assistant"}])
-async def test_a_stream_that_ends_without_a_reason_is_half_an_answer_a_failure_and_no_turn(
-    tmp_path: Path, delta: dict[str, Any]
-) -> None:
+async def test_a_stream_that_ends_without_a_reason_is_half_an_answer_a_failure_and_no_turn(tmp_path, delta):
     bench = build(tmp_path, chat=Chat({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}))
     answer = await bench.ask(USER, stream=True)
     assert "[DONE]" not in answer.text

@@ -22,7 +22,6 @@ async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> A
     requests: list[Any] = []
 
     async def serve(request: web.Request) -> web.Response:
-        assert request.transport is not None
         requests.append(request.transport.get_extra_info("peername"))
         return await answer(request)
 
@@ -37,7 +36,6 @@ async def answering(_: web.Request) -> web.Response:
 
 
 async def closing(request: web.Request) -> web.Response:
-    assert request.transport is not None
     request.transport.abort()
     return web.Response()
 

@@ -90,9 +90,7 @@ async def test_a_history_may_have_every_field_of_a_streamed_answer(bench: Bench)
         ({"messages": [USER], "temperature": "hot"}, "temperature: 'hot': "),
     ],
 )
-async def test_a_refusal_begins_with_the_field_and_never_with_the_body(
-    bench: Bench, body: dict[str, Any], begin: str
-) -> None:
+async def test_a_refusal_begins_with_the_field_and_never_with_the_body(bench, body, begin):
     answer = await bench.client.post("/v1/chat/completions", json={"model": "cart"} | body)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith(begin), answer.text

@@ -127,9 +127,7 @@ def test_remove_leaves_what_another_package_has_come_to_need(machine: Fakes) -> 
         ({"LEARNLOOP_APT_PATIENCE_SECONDS": "0"}, True, "hack/apt: another program has held apt's lock for 0 s"),
     ],
 )
-def test_the_reason_is_seen_by_who_throws_the_rest_of_the_output_away(
-    machine: Fakes, environment: dict[str, str], busy: bool, reason: str
-) -> None:
+def test_the_reason_is_seen_by_who_throws_the_rest_of_the_output_away(machine, environment, busy, reason):
     if busy:
         (machine.folder.parent / "busy").mkdir()
     quiet = machine.folder.parent / "quiet"

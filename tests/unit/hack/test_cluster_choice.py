@@ -63,9 +63,7 @@ def test_a_context_of_the_user_comes_first(machine: Fakes) -> None:
     assert "production" in choice.why
 
 
-def test_a_cluster_that_cannot_be_had_is_refused_with_what_is_missing(
-    machine: Fakes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_cannot_be_had_is_refused_with_what_is_missing(machine, monkeypatch):
     with pytest.raises(Refusal, match="CLUSTER=kind needs kind on PATH"):
         choose(replace(SETTINGS, cluster="kind"))
     monkeypatch.setenv("CLUSTER", "minikube")

@@ -70,7 +70,6 @@ def test_the_operators_own_query_counts_what_a_policy_server_counted(monkeypatch
 
 def test_a_killed_process_takes_a_program_along_that_ignores_sigterm() -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         assert parent.stdout.readline() == "runs\n"
         parent.kill()
         parent.communicate(timeout=60)  # until no process holds the output

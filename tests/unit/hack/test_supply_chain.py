@@ -45,9 +45,7 @@ def test_every_locked_package_is_in_the_bill(image: str, lock: str) -> None:
     assert len(allowed) == text.count("--hash=sha256:")
 
 
-def test_provenance_names_the_image_its_inputs_and_their_digests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_provenance_names_the_image_its_inputs_and_their_digests(tmp_path, monkeypatch):
     monkeypatch.setattr(supply_chain, "FOLDER", tmp_path)
     _, written = supply_chain.write(DEFINITIONS["memory"], "inputs", BASE, IMAGE, "c" * 40)
     statement = json.loads(written.read_text())

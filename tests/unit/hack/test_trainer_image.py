@@ -43,9 +43,7 @@ def run(tmp_path: Path, accelerator: str, **environment: str) -> tuple[subproces
 @pytest.mark.parametrize(
     ("accelerator", "lock"), [("cuda", "trainer"), ("cpu", "trainer-cpu"), ("rocm", "trainer-cpu")]
 )
-def test_each_accelerator_installs_the_lock_that_leaves_out_what_it_has(
-    tmp_path: Path, accelerator: str, lock: str
-) -> None:
+def test_each_accelerator_installs_the_lock_that_leaves_out_what_it_has(tmp_path, accelerator, lock):
     done, calls = run(tmp_path, accelerator)
     assert done.returncode == 0, done.stderr
     (install,) = [call for call in calls if call.startswith("pip install")]

@@ -29,9 +29,7 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **environment: str) 
     return commands
 
 
-def test_a_trainer_for_amd_gets_an_image_of_its_own_that_has_rocm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_for_amd_gets_an_image_of_its_own_that_has_rocm(tmp_path, monkeypatch):
     chosen = {"BASE_IMAGE": "mirror.example.com/python:3.13", "TRAINER_BASE_IMAGE": ROCM, "ACCELERATOR": "rocm"}
     others = builds(tmp_path, monkeypatch, **chosen)
     trainer = others.pop("trainer")

@@ -71,9 +71,7 @@ async def test_a_withdrawn_arm_hands_the_episode_to_stable(learn: Make, arms: An
     assert arms.canary.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
 
 
-async def test_an_arm_that_does_not_know_its_episode_hands_it_to_stable(
-    learn: Make, arms: Any, data_plane: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_arm_that_does_not_know_its_episode_hands_it_to_stable(learn, arms, data_plane, monkeypatch):
     monkeypatch.setattr(arms.canary.arm.episodes, "ids", EpisodeIds("cart", Seal()))  # its key was replaced
     arms.weigh(100)
     loop = learn(data_url=data_plane.url)
@@ -238,9 +236,7 @@ async def test_what_a_person_decides_is_neither_recorded_nor_reported(learn: Mak
     assert arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
 
 
-async def test_the_agents_own_fallback_decides_where_a_person_orders_it(
-    learn: Make, arms: Any, data_plane: Any
-) -> None:
+async def test_the_agents_own_fallback_decides_where_a_person_orders_it(learn, arms, data_plane):
     loop = learn(data_url=data_plane.url, fallback=lambda observation: 0)
     arms.stable.route(table((STABLE, "stable", 100, arms.stable.url), overrides=[ordered("fallback")]))
     async with loop.episode("t") as episode:
@@ -270,9 +266,7 @@ async def test_a_stop_ends_the_episode_and_no_fallback_takes_its_place(learn: Ma
     assert arms.stable.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
 
 
-async def test_a_throttled_agent_waits_and_one_that_gives_up_is_no_arms_error(
-    learn: Make, arms: Any, data_plane: Any
-) -> None:
+async def test_a_throttled_agent_waits_and_one_that_gives_up_is_no_arms_error(learn, arms, data_plane):
     loop = learn(data_url=data_plane.url, retry_seconds=5)
     arm = {"revision": STABLE, "role": "stable", "weight": 100, "url": arms.stable.url, "share": 1.0}
     arms.stable.route(table(arms=[arm], limits={"per_second": 1}))

@@ -60,9 +60,7 @@ async def test_a_recall_goes_with_the_trajectory(learn: Make, data_plane: Any) -
 
 
 @pytest.mark.parametrize(("status", "body"), [(500, b"oops"), (200, b"not json"), (200, b"[]"), (404, b"{}")])
-async def test_a_confused_memory_service_costs_memories_only(
-    learn: Make, data_plane: Any, status: int, body: bytes
-) -> None:
+async def test_a_confused_memory_service_costs_memories_only(learn, data_plane, status, body):
     data_plane.answers["/api/v1/memory/retrieve"] = (status, body)
     loop = learn(data_url=data_plane.url)
     assert await loop.memory.retrieve({}) == Recall(degraded=["unavailable"])
@@ -70,9 +68,7 @@ async def test_a_confused_memory_service_costs_memories_only(
 
 
 @pytest.mark.parametrize(("status", "open_for_others"), [(500, True), (503, False)])
-async def test_a_service_that_fails_on_one_request_is_open_for_others(
-    learn: Make, data_plane: Any, status: int, open_for_others: bool
-) -> None:
+async def test_a_service_that_fails_on_one_request_is_open_for_others(learn, data_plane, status, open_for_others):
     data_plane.answers["/api/v1/memory/store"] = (status, b"{}")
     loop = learn(data_url=data_plane.url)
     assert not await loop.memory.store({"text": "x"})
@@ -94,9 +90,7 @@ async def test_a_dead_memory_service_is_not_waited_for_at_every_call(learn: Make
     assert loop.counters.memory_failures == 1
 
 
-async def test_what_is_stored_while_the_service_is_away_comes_later_and_once(
-    learn: Make, free_port: int, tmp_path: Path
-) -> None:
+async def test_what_is_stored_while_the_service_is_away_comes_later_and_once(learn, free_port, tmp_path):
     loop = learn(data_url=f"http://127.0.0.1:{free_port}", spool_directory=tmp_path)
     assert not await loop.memory.store({"text": "mail anna@example.org"}, user_id="anna@example.org")
     assert await loop.flush(0) == 1

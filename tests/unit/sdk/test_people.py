@@ -32,9 +32,7 @@ async def test_people_judge_an_episode_by_the_id_it_is_recorded_under(learn: Mak
     assert "anna" not in opinions[1]["user_id"]
 
 
-async def test_an_opinion_waits_for_the_data_plane_and_the_last_one_counts(
-    learn: Make, free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_opinion_waits_for_the_data_plane_and_the_last_one_counts(learn, free_port, monkeypatch):
     monkeypatch.setattr(outbox, "Breaker", lambda **_: Breaker(first_rest=0.05))
     loop = learn(data_url=f"http://127.0.0.1:{free_port}")
     for thumbs in ("up", "down"):
@@ -82,9 +80,7 @@ async def judged(port: int, learn: Make, opinions: list[str], monkeypatch: pytes
     return verdicts
 
 
-async def test_an_opinion_that_changes_while_the_former_one_is_sent_is_not_lost(
-    learn: Make, free_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_opinion_that_changes_while_the_former_one_is_sent_is_not_lost(learn, free_port, monkeypatch):
     assert await judged(free_port, learn, ["up", "down"], monkeypatch) == ["up", "down"]
     several = await judged(free_port, learn, ["up", "down", "up", "down"], monkeypatch)
     assert several[-1] == "down", "the last of several changes arrives last"

@@ -92,9 +92,7 @@ async def test_a_full_disk_costs_a_trajectory_and_not_the_agent(learn: Make, dat
     assert loop.counters.trajectories_dropped == 1
 
 
-async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording_them(
-    learn: Make, data_plane: Any
-) -> None:
+async def test_an_agent_may_write_into_its_own_lists_and_objects_after_recording_them(learn, data_plane):
     loop = learn(data_url=data_plane.url)
     observation, done = [0.0, 1.0], [0.5]
     async with loop.episode("t", external=True) as episode:
@@ -141,9 +139,7 @@ def test_what_took_the_place_of_a_dropped_parcel_in_flight_stays() -> None:
     assert [parcel.identity for parcel in spool.head(9)] == ["t1"]
 
 
-def test_a_spool_is_for_one_user_and_leaves_room_on_a_small_volume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spool_is_for_one_user_and_leaves_room_on_a_small_volume(tmp_path, monkeypatch):
     """A deletion writes what it overwrites first: on a volume that is full, nothing delivered could ever leave."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=4 * 30 * PAGE_BYTES))
     file = tmp_path / "spool.sqlite"
@@ -162,9 +158,7 @@ def test_a_spool_that_cannot_be_read_is_put_aside(tmp_path: Path, caplog: pytest
     assert f"{file} cannot be read" in caplog.text
 
 
-async def test_a_spool_that_fails_does_not_end_delivery(
-    learn: Make, data_plane: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_spool_that_fails_does_not_end_delivery(learn, data_plane, monkeypatch):
     loop = learn(data_url=data_plane.url)
     with monkeypatch.context() as patched:
         patched.setattr(Spool, "head", lambda *_: 1 / 0)

@@ -7,9 +7,7 @@ from learnloop_sdk.errors import LearnloopError
 from learnloop_sdk.trajectory import default_redactor
 
 
-def test_an_agent_makes_pseudonyms_by_the_key_that_is_in_use_as_the_data_plane_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_agent_makes_pseudonyms_by_the_key_that_is_in_use_as_the_data_plane_does(monkeypatch):
     lines, clock = KeyLines.parse(f"{'n' * 32} from=1000\n{'o' * 32}"), [999.0]
     monkeypatch.setattr("learnloop_common.key_rotation.time.time", lambda: clock[0])
     monkeypatch.setenv("LEARNLOOP_PSEUDONYM_KEY", "\n".join((f"{'n' * 32} from=1000", "o" * 32)))

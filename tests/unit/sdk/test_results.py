@@ -26,7 +26,6 @@ async def recorded(output: Any, **more: Any) -> Trajectory:
 async def test_output_and_participants_arrive_as_they_were_said() -> None:
     agents = ["asker", {"agent": "helper", "without": 0.25}]
     trajectory = await recorded({"city": "Rome"}, expected="Rome", task_type="geo", metadata={"k": 1}, agents=agents)
-    assert trajectory.result is not None
     assert (trajectory.result.output, trajectory.result.expected) == ({"city": "Rome"}, "Rome")
     assert (trajectory.result.task_type, trajectory.result.metadata) == ("geo", {"k": 1})
     assert trajectory.result.participants() == {"asker": None, "helper": 0.25}
@@ -34,7 +33,6 @@ async def test_output_and_participants_arrive_as_they_were_said() -> None:
 
 async def test_secrets_and_addresses_do_not_leave_the_process() -> None:
     trajectory = await recorded("write to ann@example.org", expected={"password": "hunter2"})
-    assert trajectory.result is not None
     assert "ann@example.org" not in trajectory.result.model_dump_json()
     assert "hunter2" not in trajectory.result.model_dump_json()
 

@@ -99,9 +99,7 @@ def test_an_abandoned_episode_is_followed_by_a_new_one_and_a_finished_one_too() 
     assert np.asarray(world.reset()).shape == first.shape
 
 
-async def test_a_teams_counts_are_outcome_values_of_its_recorded_episode(
-    beginning: Callable[[str], str], learn: Make, data_plane: Any
-) -> None:
+async def test_a_teams_counts_are_outcome_values_of_its_recorded_episode(beginning, learn, data_plane):
     loop = learn(endpoint=beginning("teams:Cooperative"), data_url=data_plane.url)
     result = await play(loop, World(setting("teams:Cooperative"), {}))
     await loop.flush(60)

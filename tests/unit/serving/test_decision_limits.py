@@ -43,9 +43,7 @@ def given(limits: DecisionBuckets, decisions: int, tag: str = "") -> tuple[int, 
     return count, wait
 
 
-def test_a_server_gives_its_part_of_a_second_and_then_as_many_as_come_back(
-    limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
-) -> None:
+def test_a_server_gives_its_part_of_a_second_and_then_as_many_as_come_back(limits, clock):
     routing, agent_limits = limits
     assert routing.offer(limited(0.25, per_second=40), "test")
     assert given(agent_limits, 100) == (10, 1)
@@ -56,9 +54,7 @@ def test_a_server_gives_its_part_of_a_second_and_then_as_many_as_come_back(
     assert total == pytest.approx(100, abs=1), "10 s of a quarter of 40 a second"
 
 
-def test_each_agent_has_its_own_part_and_all_share_the_whole(
-    limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
-) -> None:
+def test_each_agent_has_its_own_part_and_all_share_the_whole(limits, clock):
     routing, agent_limits = limits
     assert routing.offer(limited(per_second=12, per_agent_per_second=5), "test")
     assert [given(agent_limits, 20, tag)[0] for tag in ("a", "b", "c")] == [5, 5, 2]
@@ -71,9 +67,7 @@ def test_each_agent_has_its_own_part_and_all_share_the_whole(
 
 
 @pytest.mark.parametrize("bound", ["per_second", "per_agent_per_second"])
-def test_a_part_that_changes_again_and_again_gives_no_second_worth_anew(
-    limits: tuple[RoutingState, DecisionBuckets], clock: list[float], bound: str
-) -> None:
+def test_a_part_that_changes_again_and_again_gives_no_second_worth_anew(limits, clock, bound):
     routing, agent_limits = limits
     total = 0
     for step in range(40):  # four seconds in which pods come and go
@@ -83,9 +77,7 @@ def test_a_part_that_changes_again_and_again_gives_no_second_worth_anew(
     assert total <= 20 + 4 * 20 * (0.5 + 0.25 + 1.0) / 3
 
 
-def test_a_small_part_is_one_decision_in_a_while(
-    limits: tuple[RoutingState, DecisionBuckets], clock: list[float]
-) -> None:
+def test_a_small_part_is_one_decision_in_a_while(limits, clock):
     routing, agent_limits = limits
     assert routing.offer(limited(0.5, per_second=0.1), "test")
     assert given(agent_limits, 3) == (1, 20)

@@ -89,9 +89,7 @@ def test_a_withdrawn_arm_refuses_to_act_but_counts_the_end(server: LiveServer) -
     assert server.metric("learnloop_episodes_ended_total", outcome="withdrawn") == before + 1
 
 
-def test_a_request_for_another_arm_is_misdirected_while_that_arm_is_there_and_gone_when_it_is_withdrawn(
-    server: LiveServer,
-) -> None:
+def test_a_request_for_another_arm_is_misdirected_while_that_arm_is_there_and_gone_when_it_is_withdrawn(server):
     server.route(table((STABLE, "stable", 90), (CANARY, "canary", 10)))
     body, at = {"observation": LEFT}, f"/v1/episodes/{server.opened(CANARY)}"
     named = {"x-learnloop-arm": CANARY}
@@ -203,9 +201,7 @@ def test_what_a_caller_sends_wrong_says_nothing_of_the_arm(start: Callable[..., 
         assert server.metric("learnloop_requests_uncounted_total", verb=verb, reason="invalid") == sent
 
 
-def test_an_episode_fails_once_however_often_its_caller_repeats_what_the_policy_cannot_stand(
-    start: Callable[..., LiveServer],
-) -> None:
+def test_an_episode_fails_once_however_often_its_caller_repeats_what_the_policy_cannot_stand(start):
     class Brittle(UniformPolicy):
         def run(self, observation: np.ndarray) -> object:  # type: ignore[override]
             if observation.max() > 1:
@@ -252,12 +248,9 @@ def test_series_of_the_own_revision_exist_from_the_start(start: Callable[..., Li
 
 
 @pytest.mark.parametrize(("seconds", "revision"), [(-1, STABLE), (60, CANARY)])
-def test_a_table_past_its_expiry_sends_every_new_episode_to_stable(
-    server: LiveServer, seconds: int, revision: str
-) -> None:
+def test_a_table_past_its_expiry_sends_every_new_episode_to_stable(server, seconds, revision):
     expires = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
     server.route(table((STABLE, "stable", 0), (CANARY, "canary", 100), expires_at=expires))
-    assert server.routing.table is not None
     server.arm.episodes.reach.answered(server.routing.table.arms[1])
     assert {server.post("/v1/episodes", {}).json()["revision"] for _ in range(20)} == {revision}
 

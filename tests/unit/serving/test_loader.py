@@ -82,9 +82,7 @@ async def test_a_store_that_is_away_for_a_moment_is_waited_for(store: Store) -> 
     assert store.paths[0][1] is None
 
 
-async def test_a_server_that_is_killed_while_it_loads_leaves_nothing_on_its_disk(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_killed_while_it_loads_leaves_nothing_on_its_disk(store, tmp_path, monkeypatch):
     left = list[list[str]]()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("learnloop_serving.policy_loader.OnnxPolicy", lambda _: left.append(os.listdir(tmp_path)))
@@ -128,9 +126,7 @@ async def test_a_model_beyond_the_bound_is_not_downloaded_to_its_end(store: Stor
         ({"weights": [[float("nan")] * 2] * 4}, "does not run on zeros"),
     ],
 )
-async def test_a_model_that_breaks_the_contract_is_refused_in_one_sentence(
-    tmp_path: Path, changes: dict[str, object], says: str
-) -> None:
+async def test_a_model_that_breaks_the_contract_is_refused_in_one_sentence(tmp_path, changes, says):
     path = tmp_path / "m.onnx"
     digest = write_policy(path, **changes)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=says) as refused:
@@ -191,9 +187,7 @@ def test_a_uniform_policy_of_numbers_draws_within_its_bounds_and_says_the_densit
 
 
 @pytest.mark.parametrize("location", ["weights", "deep/../weights", "../weights", "/{folder}/weights", "link"])
-def test_a_policy_reads_no_file_beside_it_or_below_where_it_runs(
-    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_reads_no_file_beside_it_or_below_where_it_runs(location, tmp_path, monkeypatch):
     """ONNX lets a model name files that hold its weights: its answers would tell what is in them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").mkdir()

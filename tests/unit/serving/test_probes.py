@@ -30,7 +30,6 @@ async def test_probes_have_a_port_of_their_own_and_no_header_changes_who_asks() 
         await everything(scope, receive, send)
 
     probes = probes_config(callers, "127.0.0.1", settings(LEARNLOOP_PROBES_PORT="8081").probes_port, None)
-    assert probes is not None
     probes.load()
     transport = httpx.ASGITransport(probes.loaded_app, client=("127.0.0.1", 9))
     forged = {"x-forwarded-for": "10.9.9.9", "x-forwarded-proto": "https"}

@@ -94,9 +94,7 @@ def test_what_one_server_opened_every_server_of_the_arm_counts(start: Callable[.
     assert canary.metric(names.METRIC_EPISODES_ENDED, outcome="failure") == 1
 
 
-def test_an_ending_a_day_after_the_opening_and_a_second_one_are_not_counted(
-    proving: LiveServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ending_a_day_after_the_opening_and_a_second_one_are_not_counted(proving, monkeypatch):
     in_time, late = proving.opened(), proving.opened()
     now = time.time()
     assert proving.post(f"/v1/episodes/{in_time}/end", FAILED).json() == {"counted": True}
@@ -109,9 +107,7 @@ def test_an_ending_a_day_after_the_opening_and_a_second_one_are_not_counted(
         assert proving.metric(names.METRIC_ENDINGS_UNCOUNTED, reason=reason) == 1
 
 
-def test_a_key_made_anew_is_taken_over_while_ids_of_the_one_before_it_still_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_made_anew_is_taken_over_while_ids_of_the_one_before_it_still_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "POLL_SECONDS", 0.001)
     file = tmp_path / "key"
     file.write_bytes(KEY)

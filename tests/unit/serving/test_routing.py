@@ -96,9 +96,7 @@ async def watching(
     task.cancel()  # type: ignore[attr-defined]
 
 
-async def test_a_watch_that_ends_is_followed_by_another_with_a_fresh_token(
-    watching: ApiServer, tmp_path: Path, state: RoutingState, metrics: Metrics
-) -> None:
+async def test_a_watch_that_ends_is_followed_by_another_with_a_fresh_token(watching, tmp_path, state, metrics):
     (tmp_path / "token").write_text("second")
     watching.text = WITH_CANARY
     watching.lines.put_nowait(None)
@@ -128,9 +126,7 @@ async def test_an_expired_version_and_a_deleted_map_are_survived(watching: ApiSe
         b'{"type":"ERROR","object":"gone"}',
     ],
 )
-async def test_nonsense_from_the_watch_is_counted_and_read_afresh(
-    watching: ApiServer, state: RoutingState, metrics: Metrics, line: bytes
-) -> None:
+async def test_nonsense_from_the_watch_is_counted_and_read_afresh(watching, state, metrics, line):
     watching.text = WITH_CANARY
     watching.lines.put_nowait(line + b"\n")
     await until_true(lambda: state.lists(CANARY))
@@ -156,9 +152,7 @@ async def test_a_connection_that_breaks_inside_the_event_loop_is_opened_again(
     task.cancel()
 
 
-async def test_a_table_that_is_broken_in_the_cluster_does_not_end_the_watch(
-    watching: ApiServer, state: RoutingState, metrics: Metrics
-) -> None:
+async def test_a_table_that_is_broken_in_the_cluster_does_not_end_the_watch(watching, state, metrics):
     watching.text = None
     watching.lines.put_nowait(watching.event("MODIFIED"))
     await until_true(lambda: broken(metrics, "table") == 1)

@@ -133,9 +133,7 @@ def black_hole() -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_a_receiver_that_never_answers_costs_copies_and_no_answer(
-    start: Start, tmp_path: Path, black_hole: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receiver_that_never_answers_costs_copies_and_no_answer(start, tmp_path, black_hole, monkeypatch):
     monkeypatch.setattr("learnloop_serving.shadow.QUEUE_ITEMS", 8)
     stable = start(policy=linear_policy(tmp_path))
     stable.route(mirroring(stable, black_hole))
@@ -158,9 +156,7 @@ def test_a_receiver_that_refuses_or_is_gone_is_counted_and_users_are_served(star
     until(lambda: shadow(stable, names.METRIC_SHADOW_LOST, reason="unreachable") == 4)
 
 
-def test_mirroring_ends_with_the_table_that_names_it_and_with_its_dead_mans_switch(
-    start: Start, tmp_path: Path
-) -> None:
+def test_mirroring_ends_with_the_table_that_names_it_and_with_its_dead_mans_switch(start, tmp_path):
     stable, canary = pair(start, tmp_path)
     past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
     expired = json.loads(mirroring(stable, canary.url)) | {"expires_at": past}
@@ -213,9 +209,7 @@ def send(server: LiveServer, batch: dict[str, object], key: bytes = KEY) -> http
     return server.post("/v1/shadow", body, **{names.HEADER_MARK: Seal(key).mark(PURPOSE, body)})
 
 
-def test_copies_that_no_server_of_the_deployment_sent_are_refused_and_counted_apart(
-    start: Start, tmp_path: Path
-) -> None:
+def test_copies_that_no_server_of_the_deployment_sent_are_refused_and_counted_apart(start, tmp_path):
     _, canary = pair(start, tmp_path)
     canary.route(mirroring(canary, canary.url))
     batch = {"revision": CANARY, "decisions": [{"observation": OBSERVATIONS[0], "greedy": 1}]}

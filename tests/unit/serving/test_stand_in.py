@@ -56,9 +56,7 @@ def test_a_withdrawn_arm_and_one_in_shadow_hand_inference_on(start: Callable[...
     assert canary.post(INFER, BODY).json()["model_version"] == STABLE
 
 
-def test_in_service_mode_an_arm_of_weight_0_hands_inference_on_and_counts_none_of_it(
-    start: Callable[..., LiveServer],
-) -> None:
+def test_in_service_mode_an_arm_of_weight_0_hands_inference_on_and_counts_none_of_it(start):
     one, other = start(), start(revision=CANARY)
     hold = table((STABLE, "stable", 100, one.url), (CANARY, "canary", 0, other.url))
     guard = table((CANARY, "stable", 100, other.url), (STABLE, "canary", 0, one.url))
@@ -72,9 +70,7 @@ def test_in_service_mode_an_arm_of_weight_0_hands_inference_on_and_counts_none_o
         assert (stable.metric(count, verb="infer"), idle.metric(count, verb="infer")) == (before[0] + 2, before[1])
 
 
-def test_a_canary_answers_as_soon_as_it_has_weight_and_hands_on_again_without_it(
-    start: Callable[..., LiveServer],
-) -> None:
+def test_a_canary_answers_as_soon_as_it_has_weight_and_hands_on_again_without_it(start):
     stable, canary = start(), start(revision=CANARY)
     for weight, answers in ((0, STABLE), (1, CANARY), (100, CANARY), (0, STABLE)):
         for server in (stable, canary):
@@ -82,9 +78,7 @@ def test_a_canary_answers_as_soon_as_it_has_weight_and_hands_on_again_without_it
         assert canary.post(INFER, BODY).json()["model_version"] == answers
 
 
-def test_in_gateway_mode_the_route_has_the_weights_and_a_canary_of_weight_0_in_the_table_answers(
-    start: Callable[..., LiveServer],
-) -> None:
+def test_in_gateway_mode_the_route_has_the_weights_and_a_canary_of_weight_0_in_the_table_answers(start):
     stable, canary = start(mode="gateway"), start(mode="gateway", revision=CANARY)
     both = ((STABLE, "stable", 100, stable.url), (CANARY, "canary", 0, canary.url))
     canary.route(table(*both, mode="gateway"))

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from pathlib import Path
 
 import httpx
 
@@ -14,9 +13,7 @@ from ..conftest import eventually
 from .test_probes_port import ready
 
 
-async def test_a_data_plane_that_is_told_to_end_is_not_ready_and_serves_on_for_a_while(
-    dsn: str, tmp_path: Path
-) -> None:
+async def test_a_data_plane_that_is_told_to_end_is_not_ready_and_serves_on_for_a_while(dsn, tmp_path):
     with held_port() as port, held_port() as probes:
         settings = {
             "DSN": dsn, "ARTIFACTS": f"file://{tmp_path}", "AUTH": "none", "HOST": "127.0.0.1", "PORT": str(port),

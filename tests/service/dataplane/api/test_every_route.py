@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi.routing import APIRoute
 
 from learnloop_dataplane.api.app import ROUTERS
-from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api
 
@@ -44,9 +43,7 @@ async def status(api: Api, route: Route, path: str, headers: dict[str, str]) -> 
     return answer.status_code
 
 
-async def test_no_route_answers_a_caller_who_proves_nothing_and_none_reads_their_body_first(
-    guarded: Api, cluster: Cluster
-) -> None:
+async def test_no_route_answers_a_caller_who_proves_nothing_and_none_reads_their_body_first(guarded, cluster):
     callers = {
         "nobody": ({}, 401),
         "expired": ({"Authorization": f"Bearer {cluster.token(exp=int(time.time()) - 600)}"}, 401),

@@ -3,13 +3,13 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ..conftest import NOW, Api, running, settings, trajectory
+from ..conftest import NOW, running, settings, trajectory
 
 WORDS = "write to jane.doe@example.org or call +49 170 1234567, card 4111 1111 1111 1111, from 10.0.0.1; " * 1000
 
@@ -38,9 +38,7 @@ def _preference() -> dict[str, Any]:
         ("/api/v1/preferences", 201, _preference),
     ],
 )
-async def test_a_large_body_of_one_tenant_does_not_hold_up_the_others(
-    api: Api, path: str, status: int, body: Callable[[], Any]
-) -> None:
+async def test_a_large_body_of_one_tenant_does_not_hold_up_the_others(api, path, status, body):
     content = json.dumps(body()).encode()
     await api.call("GET", "/api/v1/quotas", namespace="neighbour")  # its connection is open
     large = asyncio.create_task(

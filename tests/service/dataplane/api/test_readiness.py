@@ -43,9 +43,7 @@ async def test_a_stream_that_somebody_deleted_is_missed(tmp_path: Path, nats: Na
     await bus.close()
 
 
-async def test_the_service_puts_a_stream_back_that_nobody_reads(
-    dsn: str, tmp_path: Path, nats: Nats, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_service_puts_a_stream_back_that_nobody_reads(dsn, tmp_path, nats, monkeypatch):
     monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.STORES_SECONDS", 0.1)
     async with running(**settings(dsn, tmp_path, nats_url=nats.url)) as api:
         await api.bus.js.delete_stream("RL_REWARDS")
@@ -57,9 +55,7 @@ async def test_the_service_puts_a_stream_back_that_nobody_reads(
         assert await api.bus.js.stream_info("RL_REWARDS")
 
 
-async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_artifact_store_that_is_away_is_said_and_stops_nothing_else(dsn, tmp_path, monkeypatch):
     monkeypatch.setattr("learnloop_dataplane.assembly.experience_parts.STORES_SECONDS", 0.1)
     blobs = tmp_path / f"blobs-{getpid()}"
     async with running(**settings(dsn, blobs)) as api:

@@ -118,9 +118,7 @@ def test_every_route_that_changes_something_is_written_down_once() -> None:
     assert not AGENTS & (RIGHTS.keys() | OPERATORS)
 
 
-async def test_an_agent_is_refused_what_is_not_an_agents_with_the_right_that_is_missing(
-    guarded: Api, cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_agent_is_refused_what_is_not_an_agents_with_the_right_that_is_missing(guarded, cluster, caplog):
     wrong = {}
     for route in routes():
         if route in FOR_ANYBODY:

@@ -1,7 +1,6 @@
 """Namespaces do not see one another, whatever a query forgets; and callers prove which one is theirs."""
 
 import time
-from pathlib import Path
 
 import asyncpg
 import jwt
@@ -73,9 +72,7 @@ async def test_the_token_decides_the_namespace(guarded: Api, cluster: Cluster) -
     assert await _status(guarded, cluster.token("red"), **{"x-learnloop-namespace": "blue"}) == 403
 
 
-async def test_a_token_behind_a_proxy_that_takes_authorization_away_counts_the_same(
-    guarded: Api, cluster: Cluster
-) -> None:
+async def test_a_token_behind_a_proxy_that_takes_authorization_away_counts_the_same(guarded, cluster):
     for path, status in (("/api/v1/training/runs/none", 404), ("/api/v1/memory/retrieve", 405)):
         answer = await guarded.client.get(path, headers={"x-learnloop-token": cluster.token("red")})
         assert answer.status_code == status
@@ -99,9 +96,7 @@ async def test_only_the_operator_acts_for_other_namespaces(guarded: Api, cluster
     assert await _status(guarded, pretender, **{"x-learnloop-namespace": "red"}) == 401
 
 
-async def test_a_token_for_one_memory_service_is_good_for_no_other_and_not_for_the_data_plane(
-    guarded: Api, cluster: Cluster
-) -> None:
+async def test_a_token_for_one_memory_service_is_good_for_no_other_and_not_for_the_data_plane(guarded, cluster):
     notes, other, foreign = (memory_audience(*own) for own in (("red", "notes"), ("red", "other"), ("blue", "notes")))
     config = guarded.plane.shared.config.model_copy(update={"audience": notes})
     service = Authenticator(config)
@@ -115,9 +110,7 @@ async def test_a_token_for_one_memory_service_is_good_for_no_other_and_not_for_t
     assert await _status(guarded, cluster.token("red", aud=[notes])) == 401
 
 
-async def test_bad_tokens_are_refused_and_logged(
-    guarded: Api, cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_bad_tokens_are_refused_and_logged(guarded, cluster, caplog):
     forged = Cluster()
     bad = [
         None,
@@ -147,9 +140,7 @@ async def test_unknown_keys_are_looked_up_but_not_at_the_callers_pace(guarded: A
     assert cluster.requests == before + 1
 
 
-async def test_without_the_api_server_the_answer_is_try_again(
-    dsn: str, tmp_path: Path, cluster: Cluster, port: int
-) -> None:
+async def test_without_the_api_server_the_answer_is_try_again(dsn, tmp_path, cluster, port):
     values = settings(dsn, tmp_path, auth="jwks", jwks_url=f"http://127.0.0.1:{port}/jwks", issuer=ISSUER)
     async with running(**values) as api:
         assert await _status(api, cluster.token()) == 503

@@ -61,9 +61,7 @@ async def _story(api: Api) -> list[dict[str, Any]]:
     return list(await eventually(records))
 
 
-async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(
-    dsn: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_each_record_is_a_line_on_standard_output_once_it_is_in_the_chain(dsn, tmp_path, capfd):
     async with running(**settings(dsn, tmp_path)) as api:
         records = await _story(api)
         lines: dict[str, dict[str, Any]] = {}

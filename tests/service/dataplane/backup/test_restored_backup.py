@@ -154,9 +154,7 @@ def get_artifact(installation: Installation) -> bytes:
         return bytes(answer.read())
 
 
-async def test_an_empty_installation_has_all_again_verifies_it_and_the_erased_stay_erased(
-    first: Installation, empty: Installation
-) -> None:
+async def test_an_empty_installation_has_all_again_verifies_it_and_the_erased_stay_erased(first, empty):
     await lived(first)
     made = first.back_up()
     backup = first.backups / made["backup"]
@@ -191,9 +189,7 @@ async def test_an_empty_installation_has_all_again_verifies_it_and_the_erased_st
     assert "this installation is not empty: default has trajectories" in refused.stderr
 
 
-async def test_what_was_checked_is_restored_and_no_newer_folder_beside_it(
-    first: Installation, empty: Installation
-) -> None:
+async def test_what_was_checked_is_restored_and_no_newer_folder_beside_it(first, empty):
     made = first.back_up()
     planted = first.backups / "learnloop-99991231T000000000000Z"
     planted.mkdir()

@@ -5,8 +5,6 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from learnloop_api.wire.memory import MemoryBudget
 from learnloop_dataplane.lifecycle import forgetting
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode
@@ -35,9 +33,7 @@ class Slow:
         return []
 
 
-async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third_joins_in(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_recalls_are_answered_while_memories_are_consolidated_and_no_third_joins_in(api, monkeypatch):
     for agent in ("one", "two", "three"):
         await store(api, agent, ["the lamp of the depot is broken"])
     slow = Slow()

@@ -224,9 +224,7 @@ async def test_a_text_that_is_throttled_is_sent_again_whole_after_the_rest() -> 
 
 
 @pytest.mark.parametrize("headers", [{}, {"retry-after": "30"}])
-async def test_a_text_that_stays_throttled_waits_for_another_time(
-    headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_text_that_stays_throttled_waits_for_another_time(headers, monkeypatch):
     monkeypatch.setattr("learnloop_dataplane.embedding.embedder.LONGEST_REST", 0.01)
     monkeypatch.setitem(POISON, "throttled", lambda text: httpx.Response(429, headers=headers))
     throttles = [True]
@@ -297,9 +295,7 @@ def pseudonyms() -> Iterator[str]:
     use_keys(None)
 
 
-async def test_a_question_is_redacted_as_memories_are(
-    migrated: Callable[[str], str], tmp_path: Path, pseudonyms: str
-) -> None:
+async def test_a_question_is_redacted_as_memories_are(migrated, tmp_path, pseudonyms):
     dsn = migrated(f"redacted_{os.getpid()}")  # a namespace keeps the embedder that another test put in use
     with serving() as url:
         values = settings(dsn, tmp_path, embedder=f"{url}#m", embedder_dimensions=8, pseudonym_key=pseudonyms)

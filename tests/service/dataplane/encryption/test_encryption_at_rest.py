@@ -127,9 +127,7 @@ async def test_what_lay_there_in_the_open_is_still_read_and_a_changed_blob_is_no
             _ = [chunk async for chunk in chunks]
 
 
-async def test_episodes_read_the_same_whether_they_are_sealed_or_not(
-    dsn: str, tmp_path: Path, migrated: Callable[[str], str], sealing: Api
-) -> None:
+async def test_episodes_read_the_same_whether_they_are_sealed_or_not(dsn, tmp_path, migrated, sealing):
     episodes = [spoken(f"e-{number}", (ANNA, BEN, None)[number % 3]) for number in range(6)]
     moves = [{"observation": [0.5, n], "action": [n % 2], "log_prob": -0.7, "reward": 1.0} for n in range(5)]
     episodes += [trajectory("numbers", "helper", steps=moves, last_observation=[0.5, 6])]

@@ -1,13 +1,9 @@
 """The audit chain says that something was erased even where the erasure could not be brought to its end."""
 
-from pathlib import Path
-
-from ..conftest import Api, Nats, running, settings
+from ..conftest import Api, running, settings
 
 
-async def test_rows_that_are_gone_are_on_record_where_the_rest_could_not_be_erased(
-    dsn: str, nats: Nats, tmp_path: Path
-) -> None:
+async def test_rows_that_are_gone_are_on_record_where_the_rest_could_not_be_erased(dsn, nats, tmp_path):
     values = settings(dsn, tmp_path, nats_url=nats.url)
 
     async def recorded(api: Api) -> list[tuple[str, str, int]]:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,7 @@ def restore(dump_file: Path, server: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
-async def test_what_was_erased_after_the_dump_is_erased_again_when_it_is_restored(
-    postgres: Any, migrated: Callable[[str], str], tmp_path: Path, sealed: bool
-) -> None:
+async def test_what_was_erased_after_the_dump_is_erased_again_when_it_is_restored(postgres, migrated, tmp_path, sealed):
     name = f"later_{os.getpid()}_{sealed}".lower()
     dsn, artifacts, dumps = migrated(name), tmp_path / "artifacts", tmp_path / "dumps"
     dumps.mkdir()

@@ -59,9 +59,7 @@ async def _stored(dsn: str, namespace: str) -> Counter[str]:
     return Counter(row["trajectory_id"] for row in rows)
 
 
-async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_between_arrive_once(
-    api: Api, nats: Nats, dsn: str, log: pytest.LogCaptureFixture
-) -> None:
+async def test_two_thousand_fuzzed_events_are_explained_and_the_good_ones_between_arrive_once(api, nats, dsn, log):
     rng, messages = random.Random(7), []
     for number in range(FUZZED):
         messages.append((f"{SUBJECT}.team-f.fuzzed", fuzzed(rng, number)))
@@ -102,9 +100,7 @@ async def test_what_is_wrong_with_the_database_is_no_episodes_fault_and_it_is_st
         assert _codes(log) == []
 
 
-async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(
-    api: Api, nats: Nats, log: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_says_why_and_nothing_of_a_refused_message_stays(api, nats, log):
     leaky = {**trajectory("l1", "liar"), "task": "ask anna@example.org", "extra": {"password": "hunter2"}}
     await _publish(
         nats.url,

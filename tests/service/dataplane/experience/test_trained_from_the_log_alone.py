@@ -1,9 +1,6 @@
 """An agent with `external: {}`: its episodes go to a real data plane, and a run has nothing else to learn from."""
 
-from pathlib import Path
-
 import httpx
-import pytest
 
 from learnloop_api import names
 from learnloop_trainer.export import Behaving, OnnxPolicy
@@ -17,9 +14,7 @@ EPISODES = 300
 SPACES = "uniform://discrete/3?observations=3"
 
 
-def test_what_an_agent_logged_trains_proves_and_exports_its_next_policy(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_agent_logged_trains_proves_and_exports_its_next_policy(dsn, tmp_path, monkeypatch):
     real = bandit(tmp_path / "log.jsonl", episodes=EPISODES, steps=2, right=0.7)
     with Product(dsn, tmp_path, tmp_path / "artifacts") as product:
         url = f"http://127.0.0.1:{product.port}"
@@ -40,15 +35,12 @@ def test_what_an_agent_logged_trains_proves_and_exports_its_next_policy(
         run(order, Place(), 1)
         store = choose({names.ENV_DATA_URL: url, names.ENV_NAMESPACE: "team-a"}, order.job, "la")
         proof = store.proof()
-        assert proof is not None
         body = store.artifact(proof.artifact_uri)
     assert proof.environment == SPACES
     assert proof.experience is not None
-    assert proof.off_policy is not None
     assert proof.off_policy.verdict, proof.off_policy.message
     judged = proof.off_policy.episodes
     assert proof.experience.steps == 2 * (EPISODES - judged), "what proves is not learned from"
-    assert proof.difference is not None
     assert proof.difference.low > 0, "better than what was logged"
     worth = real(Behaving(OnnxPolicy(body, 3, 3), 0), proof.off_policy.discount)
     assert proof.evaluation.ci_low <= worth <= proof.evaluation.ci_high

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +131,7 @@ async def test_secrets_do_not_reach_the_tables(api: Api, nats: Nats, dsn: str) -
     assert "hunter2" not in stored["steps"]
 
 
-async def test_nats_away_means_503_and_restarted_means_nothing_lost(
-    migrated: Callable[[str], str], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, port: int
-) -> None:
+async def test_nats_away_means_503_and_restarted_means_nothing_lost(migrated, tmp_path, tmp_path_factory, port):
     server = Nats(tmp_path_factory.mktemp("nats-restarted"), port).start()
     dsn = migrated(f"nats_restart_{os.getpid()}")
     async with running(**settings(dsn, tmp_path, nats_url=server.url)) as api:
@@ -195,9 +193,7 @@ class Process:
         return answer.json() if answer.status_code == 200 else None
 
 
-async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(
-    migrated: Callable[[str], str], tmp_path: Path, nats: Nats, port: int, request: pytest.FixtureRequest
-) -> None:
+async def test_killed_in_the_middle_nothing_is_lost_and_nothing_doubled(migrated, tmp_path, nats, port, request):
     total = 400
     dsn = migrated(f"killed_{os.getpid()}")
     process = Process(dsn, tmp_path, nats, port)

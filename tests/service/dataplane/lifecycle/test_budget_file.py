@@ -63,9 +63,7 @@ async def passes(api: Api, agent: str) -> None:
     await used(api, agent, await count(api, agent))
 
 
-async def test_an_agent_over_its_own_budget_forgets_and_its_neighbour_does_not(
-    swift: Api, budget_file: BudgetRig
-) -> None:
+async def test_an_agent_over_its_own_budget_forgets_and_its_neighbour_does_not(swift, budget_file):
     for agent in ("narrow", "neighbour"):
         await store(swift, agent, [f"thing {index}" for index in range(9)])
     memory = {"agent_id": "narrow", "memory_type": "semantic"}

@@ -5,8 +5,6 @@ import json
 from typing import Any
 from uuid import UUID, uuid4
 
-import pytest
-
 from learnloop_dataplane.erasure.rows_and_retention import Retention
 from learnloop_dataplane.lifecycle import export
 from learnloop_dataplane.lifecycle.distillation import CountingDistiller, Episode, lower_bound
@@ -191,9 +189,7 @@ async def test_pages_follow_one_another_without_gap(api: Api) -> None:
     assert collected == sorted(ids, key=lambda text: UUID(text).bytes)
 
 
-async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_memory_deleted_between_two_pages_ends_neither_list_nor_export(api, monkeypatch):
     ids = sorted(await store(api, "shrinking", [f"s{index}" for index in range(6)]))
     first = await api.call("GET", f"{BASE}/entries?agent_id=shrinking&limit=2")
     await post(api, "delete", agent_id="shrinking", ids=[first["memories"][-1]["id"]])

@@ -52,9 +52,7 @@ async def facts(api: Api, agent: str) -> list[str]:
     return [hit["content"]["text"] for hit in recalled["memories"] if hit["memory_type"] == "semantic"]
 
 
-async def test_episodes_become_facts_without_anybody_asking_and_newer_facts_when_there_are_more(
-    eager: Api, dsn: str
-) -> None:
+async def test_episodes_become_facts_without_anybody_asking_and_newer_facts_when_there_are_more(eager, dsn):
     await live(eager, "pilot", ENOUGH)
 
     async def learned(episodes: int) -> bool:

@@ -15,7 +15,7 @@ from learnloop_dataplane.recall.statements import Kind
 
 from ..conftest import eventually, running, settings, superuser
 from ..recall.test_recall import ask, store
-from .test_model_servers import Answer, chats, hangs, says, serving
+from .test_model_servers import chats, hangs, says, serving
 
 RULE = "Always cite sources when I ask about medicine."
 HINT = "Brevity is what this captain is used to from a crew."  # no rule knows it for an instruction
@@ -51,9 +51,7 @@ async def read(dsn: str, agent: str) -> list[Any]:
     return [row[1] for row in rows]
 
 
-async def test_a_model_gives_kinds_after_the_write_and_the_rules_do_while_it_hangs(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_gives_kinds_after_the_write_and_the_rules_do_while_it_hangs(dsn, tmp_path, monkeypatch):
     monkeypatch.setattr(model_kinds, "AGAIN_SECONDS", 0.5)
     with serving(hangs) as served:
         async with running(**settings(dsn, tmp_path, distiller=f"{served.url}#small", distiller_seconds=1)) as api:
@@ -74,9 +72,7 @@ async def test_a_model_gives_kinds_after_the_write_and_the_rules_do_while_it_han
 
 
 @pytest.mark.parametrize("answer", [*map(chats, NO_WORD), says(b"", 400), says(b"", 429)])
-async def test_an_answer_of_another_form_changes_nothing(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
-) -> None:
+async def test_an_answer_of_another_form_changes_nothing(dsn, tmp_path, monkeypatch, answer):
     monkeypatch.setattr(model_kinds, "TRIED", timedelta(0))
 
     def useless(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:

@@ -252,9 +252,7 @@ async def test_what_is_taken_of_an_answer_and_what_is_asked_in_one_pass_has_an_e
 
 
 @pytest.mark.parametrize("status", [413, 500])
-async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_others_and_no_server_from_anybody(
-    status: int,
-) -> None:
+async def test_a_task_about_which_nothing_useful_is_said_takes_no_turn_from_others_and_no_server_from_anybody(status):
     def answer(handler: http.server.BaseHTTPRequestHandler, body: Any) -> None:
         if len(body["messages"]) == 1:
             return chats("ok")(handler, body)

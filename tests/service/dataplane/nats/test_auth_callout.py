@@ -22,9 +22,7 @@ from ..conftest import Api, eventually, register, trajectory
 
 
 @pytest.mark.parametrize("account", ["default", "team.cart-1"])
-async def test_a_token_publishes_for_its_namespace_and_is_acknowledged(
-    guarded: tuple[Api, Nats], cluster: Cluster, account: str
-) -> None:
+async def test_a_token_publishes_for_its_namespace_and_is_acknowledged(guarded, cluster, account):
     api, server = guarded
     token = cluster.token("red", account)
     headers = {"Authorization": f"Bearer {token}"}
@@ -42,9 +40,7 @@ async def test_a_token_publishes_for_its_namespace_and_is_acknowledged(
     await eventually(stored)
 
 
-async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_account_is_answered(
-    guarded: tuple[Api, Nats], cluster: Cluster
-) -> None:
+async def test_a_neighbour_in_the_namespace_cannot_listen_to_what_another_account_is_answered(guarded, cluster):
     _, server = guarded
     errors: list[str] = []
     neighbour = await connected(server.url, cluster.token("red", "a"), "red", errors, account="a")
@@ -111,9 +107,7 @@ async def test_nobody_publishes_or_reads_what_is_not_theirs(guarded: tuple[Api, 
 
 
 @pytest.mark.parametrize("wrong", ["", "not-a-token", "expired", "other audience", "account that is a wildcard"])
-async def test_without_a_valid_token_there_is_no_connection(
-    guarded: tuple[Api, Nats], cluster: Cluster, wrong: str
-) -> None:
+async def test_without_a_valid_token_there_is_no_connection(guarded, cluster, wrong):
     _, server = guarded
     tokens = {
         "expired": {"exp": int(time.time()) - 600},
@@ -159,9 +153,7 @@ def test_a_key_that_is_none_is_refused_with_its_file(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("audience", [names.RUN_AUDIENCE, names.GATE_AUDIENCE])
-async def test_the_token_of_a_rank_or_a_suite_connects_to_nothing(
-    guarded: tuple[Api, Nats], cluster: Cluster, audience: str
-) -> None:
+async def test_the_token_of_a_rank_or_a_suite_connects_to_nothing(guarded, cluster, audience):
     _, server = guarded
     errors: list[str] = []
 

@@ -1,17 +1,12 @@
 """A server that would answer tenants by itself is refused."""
 
-from pathlib import Path
-
 from testing.servers.nats_server import Nats
 from testing.servers.tenants_nats import LOGIN, PASSWORD
-from testing.servers.token_issuer import Cluster
 
 from ..conftest import eventually, running, settings
 
 
-async def test_a_server_whose_tenants_would_reach_jetstream_is_refused(
-    dsn: str, tmp_path: Path, port: int, cluster: Cluster
-) -> None:
+async def test_a_server_whose_tenants_would_reach_jetstream_is_refused(dsn, tmp_path, port, cluster):
     """One account for all, as the chart had it once: every token would be as dangerous as the data plane's own user."""
     users = ", ".join(f"{{user: {user}, password: {PASSWORD}}}" for user in ("learnloop", "learnloop-tenants"))
     server = Nats(tmp_path / "nats", port, more=f"authorization {{ users: [{users}] }}\n").start()

@@ -82,9 +82,7 @@ def body(identity: str) -> bytes:
     return json.dumps(trajectory(identity, "walker")).encode()
 
 
-async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_of_it(
-    guarded: tuple[Api, Nats], cluster: Cluster
-) -> None:
+async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_of_it(guarded, cluster):
     api, server = guarded
     admin, js = await whole(server)
     await filled(js)
@@ -111,9 +109,7 @@ async def test_whatever_reply_a_tenant_names_no_stream_changes_and_nobody_hears_
         await client.close()
 
 
-async def test_headers_that_are_orders_to_jetstream_or_traces_are_not_passed_on(
-    guarded: tuple[Api, Nats], cluster: Cluster
-) -> None:
+async def test_headers_that_are_orders_to_jetstream_or_traces_are_not_passed_on(guarded, cluster):
     _, server = guarded
     admin, js = await whole(server)
     listener, messages = await listen_to_all(server, "learnloop-tenants")
@@ -153,9 +149,7 @@ async def test_no_order_to_jetstream_does_anything_where_tenants_are(guarded: tu
         await client.close()
 
 
-async def test_a_tenant_cannot_take_the_id_of_what_the_data_plane_or_a_neighbour_will_publish(
-    guarded: tuple[Api, Nats], cluster: Cluster
-) -> None:
+async def test_a_tenant_cannot_take_the_id_of_what_the_data_plane_or_a_neighbour_will_publish(guarded, cluster):
     api, server = guarded
     red = await connected(server.url, cluster.token("red"), "red", [])
     blue = await connected(server.url, cluster.token("blue"), "blue", [])

@@ -158,9 +158,7 @@ async def test_a_password_follows_another_and_nobody_is_refused(installation: In
 
 
 @pytest.mark.timeout(600)
-async def test_an_issuer_follows_another_while_servers_believe_the_one_or_the_other(
-    installation: Installation, dsn: str
-) -> None:
+async def test_an_issuer_follows_another_while_servers_believe_the_one_or_the_other(installation, dsn):
     await installation.replace_plane(nats_password=OLD, nats_issuer_key=SEED)
     async with under_load(installation, dsn):
         await installation.replace_plane(nats_password=OLD, nats_issuer_key=f"{SEED}\n{NEW_SEED}")

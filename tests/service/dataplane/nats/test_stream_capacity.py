@@ -117,9 +117,7 @@ async def test_what_was_stored_leaves_the_queue_so_that_it_never_fills_with_it(f
     assert await eventually(settled)
 
 
-async def test_a_stream_that_cannot_become_a_queue_is_named_with_what_to_do(
-    dsn: str, tmp_path: Path, port: int
-) -> None:
+async def test_a_stream_that_cannot_become_a_queue_is_named_with_what_to_do(dsn, tmp_path, port):
     server = Nats(tmp_path / "nats", port).start()
     try:
         client = await nats_client.connect(server.url)

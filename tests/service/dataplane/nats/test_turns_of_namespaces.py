@@ -1,12 +1,8 @@
 """A namespace in a flood has its turn, and its neighbours have theirs before it goes on."""
 
-import pytest
-
 from learnloop_api import events, names
 from learnloop_dataplane.concurrency import background_loop
 from learnloop_dataplane.nats.event_outbox import BATCH, EventOutbox
-from testing.servers.nats_server import Nats
-from testing.servers.token_issuer import Cluster
 
 from ..conftest import Api, eventually, register
 
@@ -31,9 +27,7 @@ async def waiting(api: Api, namespace: str) -> int:
         return int(await connection.fetchval(query, namespace))
 
 
-async def test_a_flood_is_published_in_turns_and_to_its_end(
-    guarded: tuple[Api, Nats], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flood_is_published_in_turns_and_to_its_end(guarded, cluster, monkeypatch):
     api, _ = guarded
     monkeypatch.setattr(background_loop, "TURN", BATCH)
     await register(api, cluster, "red", "cart")

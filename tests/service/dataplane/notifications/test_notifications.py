@@ -14,8 +14,6 @@ from os import getpid
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from learnloop_api import events, names
 from learnloop_dataplane.notifications import outbox, reports
 from testing.servers.data_plane_process import Product
@@ -34,9 +32,7 @@ def webhook(directory: Path, recorder: Recorder, **more: Any) -> dict[str, Any]:
     return {"notifications": json.dumps(setting), "notifications_key_file": str(directory / "webhook-key")}
 
 
-async def test_a_message_is_signed_and_tried_again_until_it_is_delivered(
-    migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_is_signed_and_tried_again_until_it_is_delivered(migrated, tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "FIRST_PAUSE", 0.2)
     recorder = Recorder()
     recorder.answers["/ops"] = (503, b"busy")
@@ -109,9 +105,7 @@ async def test_an_approval_is_escalated_unless_it_is_answered(migrated: Callable
         await eventually(recorded)
 
 
-async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_told(
-    migrated: Callable[[str], str], tmp_path: Path
-) -> None:
+async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_told(migrated, tmp_path):
     recorder = Recorder()
     values = webhook(tmp_path, recorder, events=["approval.waiting", "training.failed"])
     evil = "said \x00 \x1b[2J \u202e \\u0000 {} %s"
@@ -135,9 +129,7 @@ async def test_nothing_that_a_sentence_holds_keeps_others_from_being_asked_or_to
         await eventually(recorded)
 
 
-async def test_a_report_is_sent_once_whichever_process_writes_it(
-    migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_report_is_sent_once_whichever_process_writes_it(migrated, tmp_path, monkeypatch):
     moment = [datetime(2000, 1, 1, tzinfo=UTC)]
     monkeypatch.setattr(reports, "due", lambda now, hour: moment[0])
     recorder = Recorder()
@@ -155,9 +147,7 @@ async def test_a_report_is_sent_once_whichever_process_writes_it(
     assert "1 models were deployed" in json.loads(body)["data"]["text"]
 
 
-def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(
-    migrated: Callable[[str], str], postgres: Any, tmp_path: Path
-) -> None:
+def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(migrated, postgres, tmp_path):
     recorder = Recorder()
     values = {name.upper(): value for name, value in webhook(tmp_path, recorder).items()}
     product = Product(migrated(f"killed_{getpid()}"), tmp_path, tmp_path, **values)
@@ -184,7 +174,6 @@ def test_killed_again_and_again_nothing_is_lost_and_nothing_has_two_ids(
 
 
 def _kill(product: Product) -> None:
-    assert product._process is not None
     os.kill(product._process.pid, signal.SIGKILL)
     product._process.wait()
 

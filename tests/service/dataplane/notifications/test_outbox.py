@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from os import getpid
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,9 +50,7 @@ async def put(made: Notifications, db: Any, identity: str, event: str = "model.d
         await made.write(connection, "team-a", event, identity, payload, after=after)
 
 
-async def test_a_message_that_cannot_be_told_keeps_no_other_one_back_and_says_why(
-    migrated: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_that_cannot_be_told_keeps_no_other_one_back_and_says_why(migrated, tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "FIRST_PAUSE", HOUR / 2)
 
     def does(event: dict[str, Any]) -> None:
@@ -76,9 +73,7 @@ async def test_a_message_that_cannot_be_told_keeps_no_other_one_back_and_says_wh
     assert stored["busy"]["problem"] == "it answers with 429"
 
 
-async def test_what_was_answered_while_it_was_on_its_way_is_not_asked_again(
-    migrated: Callable[[str], str], tmp_path: Path
-) -> None:
+async def test_what_was_answered_while_it_was_on_its_way_is_not_asked_again(migrated, tmp_path):
     async with running(**settings(migrated(f"settled_{getpid()}"), tmp_path)) as api:
 
         async def answered() -> None:
@@ -92,9 +87,7 @@ async def test_what_was_answered_while_it_was_on_its_way_is_not_asked_again(
     assert row["closed_at"]
 
 
-async def test_what_is_sent_much_later_is_tried_as_long_as_any_other(
-    migrated: Callable[[str], str], tmp_path: Path
-) -> None:
+async def test_what_is_sent_much_later_is_tried_as_long_as_any_other(migrated, tmp_path):
     async with running(**settings(migrated(f"later_{getpid()}"), tmp_path)) as api:
         made, _ = notifications(api.db, lambda _: None)
         await put(made, api.db, "later", "approval.escalated", after=100 * HOUR)

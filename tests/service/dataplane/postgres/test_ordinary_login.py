@@ -1,7 +1,6 @@
 """The data plane works as a login that owns its own tables and may do nothing else in the server."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +75,7 @@ async def test_a_new_database_is_the_logins_own_and_nothing_else_is(postgres: An
         await own.close()
 
 
-async def test_a_database_in_use_by_the_administrator_is_handed_over_with_its_rows(
-    migrated: Callable[[str], str], login: str, tmp_path: Path
-) -> None:
+async def test_a_database_in_use_by_the_administrator_is_handed_over_with_its_rows(migrated, login, tmp_path):
     admin = migrated(f"handed_{os.getpid()}")
     async with running(**settings(admin, tmp_path)) as api:
         await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("old"))

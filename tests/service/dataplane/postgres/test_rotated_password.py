@@ -39,9 +39,7 @@ async def user(dsn: str) -> str | None:
         await connection.close()
 
 
-async def test_a_pod_goes_on_with_its_connections_while_the_password_changes_and_the_old_one_ends(
-    server: Server, tmp_path: Path
-) -> None:
+async def test_a_pod_goes_on_with_its_connections_while_the_password_changes_and_the_old_one_ends(server, tmp_path):
     admin, base = server.dsn("data"), server.dsn("data").replace("learnloop@", "learnloop_data@")
     only_old, both = KeyLines.parse(OLD), KeyLines.parse(f"{NEW}\n{OLD}")
     await prepare(admin, base, only_old)

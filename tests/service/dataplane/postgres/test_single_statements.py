@@ -43,9 +43,7 @@ async def test_what_a_connection_was_asked_for_one_namespace_it_forgets_before_t
         await database.close()
 
 
-async def test_going_on_with_a_connection_that_broke_in_the_middle_of_an_answer_means_the_database_is_away(
-    api: Api,
-) -> None:
+async def test_going_on_with_a_connection_that_broke_in_the_middle_of_an_answer_means_the_database_is_away(api):
     """asyncpg's error for a ROLLBACK after its server was killed; taken for anything else, a batch of episodes would
     lie for the time NATS waits before it delivers again."""
     with pytest.raises(Unavailable):

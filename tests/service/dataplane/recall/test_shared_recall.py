@@ -1,10 +1,7 @@
 """Recall over a group or a namespace: one ranking for all agents, and nothing of any other namespace."""
 
 import json
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from learnloop_dataplane.recall import memory_groups, recall
 
@@ -95,9 +92,7 @@ async def test_a_reset_ends_the_instructions_of_its_agent_person_and_speaker_alo
     assert sorted(standing) == [("left", "Ann Hill"), ("left", "user"), ("right", "user")]
 
 
-async def test_of_too_many_memories_each_agents_best_are_ranked_together(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_too_many_memories_each_agents_best_are_ranked_together(api, monkeypatch):
     for agent in ("big-a", "big-b", "big-c"):
         await store(api, agent, [f"{agent} saw crate {number}" for number in range(60)])
         await join(api, agent, "big")
@@ -155,9 +150,7 @@ async def test_feedback_on_a_groups_answer_credits_the_memory_whoever_has_it_and
         assert await connection.fetchval(worth, identity) > 0
 
 
-async def test_a_memory_services_agents_are_in_the_groups_that_the_operators_file_names(
-    dsn: str, tmp_path: Path
-) -> None:
+async def test_a_memory_services_agents_are_in_the_groups_that_the_operators_file_names(dsn, tmp_path):
     file = tmp_path / "budgets.json"
     agents = {"filed-a": {"group": "filed", "memories": 1000}, "filed-b": {"group": "filed"}}
     file.write_text(json.dumps({"namespace": "team-a", "agents": agents}))

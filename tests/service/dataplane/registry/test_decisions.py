@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Api, eventually
+from ..conftest import eventually
 
 IDENTITY = "0123456789abcdef" * 2
 DECISION = {
@@ -36,9 +36,7 @@ ORDER = {
         ),
     ],
 )
-async def test_it_is_in_the_chain_once_however_often_it_is_told(
-    api: Api, path: str, body: dict[str, Any], whose: str, action: str, wanted: dict[str, str]
-) -> None:
+async def test_it_is_in_the_chain_once_however_often_it_is_told(api, path, body, whose, action, wanted):
     path = f"/api/v1/{path}/{IDENTITY}"
     assert (await api.call("PUT", path, json=body)) == {"new": True}
     assert (await api.call("PUT", path, json=body)) == {"new": False}

@@ -52,9 +52,7 @@ async def test_bytes_that_are_not_what_they_say_leave_nothing(api: Api, tmp_path
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-async def test_a_process_that_is_killed_during_an_upload_leaves_nothing_on_its_disk(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_is_killed_during_an_upload_leaves_nothing_on_its_disk(dsn, tmp_path, monkeypatch):
     (disk := tmp_path / "disk").mkdir()
     monkeypatch.setenv("TMPDIR", str(disk))
     head = {"Host": "x", "X-LearnLoop-Namespace": "team-a", "Content-Length": "9999999", **_head(b"")}

@@ -1,6 +1,5 @@
 """Prometheus' metrics of agents after their episodes were rewarded."""
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from learnloop_dataplane.telemetry import agent_metrics
@@ -66,9 +65,7 @@ async def test_agents_that_nobody_rewards_count_too_and_so_does_what_is_refused(
     assert up in ([], [1.0]), "none where the service has no NATS"
 
 
-async def test_what_another_replica_wrote_is_told_here_a_moment_later(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_another_replica_wrote_is_told_here_a_moment_later(api, monkeypatch):
     monkeypatch.setattr(agent_metrics, "STALE_SECONDS", 0.2)
     await api.call("POST", "/api/v1/trajectories", 202, json=trajectory("shared-1", "shared", 20.0))
 

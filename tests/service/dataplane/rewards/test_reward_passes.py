@@ -130,9 +130,7 @@ async def test_rewards_of_another_namespace_are_neither_read_nor_written(db: Dat
     assert await _counts(dsn, "apart") == (0, 0, 0, 0)
 
 
-async def test_a_reward_is_read_and_written_in_a_round_trip_each(
-    db: Database, dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reward_is_read_and_written_in_a_round_trip_each(db, dsn, monkeypatch):
     whose = await _arrive(db, "quick", 1.0)
     worker, trips = RewardWorker(db, Policies(db, untold), Metrics(), announce=True), list[str]()
     await worker.run(SPACE)

@@ -55,9 +55,7 @@ async def test_a_policy_that_looks_at_steps_gets_them(api: Api) -> None:
     ("method", "last", "largest", "step"),
     [("final", 4.0, 4.0, 1), ("uniform", 2.0, 2.0, 0), ("environment", 1.0, 3.0, 0)],
 )
-async def test_how_a_reward_was_divided_stays_when_its_steps_are_gone(
-    api: Api, method: str, last: float, largest: float, step: int
-) -> None:
+async def test_how_a_reward_was_divided_stays_when_its_steps_are_gone(api, method, last, largest, step):
     agent = f"divided-{method}"
     spec = {"components": [{"name": "return", "type": "environment", "weight": 1}], "credit": {"method": method}}
     await _use(api, agent, spec | {"normalisation": {"method": "none"}})

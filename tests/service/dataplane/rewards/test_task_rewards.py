@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,9 +157,7 @@ async def judge(verdicts: list[str]) -> AsyncIterator[str]:
     server.close()
 
 
-async def test_a_judge_that_does_not_answer_holds_a_reward_back_and_at_last_is_given_up(
-    dsn: str, tmp_path: Path
-) -> None:
+async def test_a_judge_that_does_not_answer_holds_a_reward_back_and_at_last_is_given_up(dsn, tmp_path):
     spec: dict[str, Any] = {
         "components": [{"name": "j", "type": "evaluator", "weight": 1, "evaluator": {"type": "judge"}}]
     }
@@ -184,9 +181,7 @@ async def test_a_judge_that_does_not_answer_holds_a_reward_back_and_at_last_is_g
         assert (second["trajectory_id"], second["confidence"]) == ("judged-2", 0.0)
 
 
-async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(
-    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_tenants_slow_evaluations_hold_up_no_other_tenant(dsn, tmp_path, monkeypatch):
     """Answers never come. Last of this file: what waits here would ask every later judge."""
     times: list[float] = []
 

@@ -168,16 +168,13 @@ async def registered(api: Api, agent: str, namespace: str) -> None:
 
 
 async def in_warehouse(api: Api, namespace: str, identity: str, *columns: str) -> dict[str, Any] | None:
-    assert api.plane.shared.warehouse is not None
     page = await api.plane.shared.warehouse.page(
         namespace, ["trajectory_id", *columns], agents=None, size=1000, **FOREVER
     )
     return next((dict(item) for item in page if item["trajectory_id"] == identity), None)
 
 
-async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(
-    dsn: str, tmp_path: Path, engine: str
-) -> None:
+async def test_an_episode_goes_with_its_reward_and_again_when_people_change_it(dsn, tmp_path, engine):
     async with running(**with_warehouse(dsn, tmp_path, engine)) as api:
         await registered(api, "liked", "ship")
         await stored(api, "s-1", "liked", "ship", episode_return=4.0)
@@ -244,9 +241,7 @@ async def test_whoever_opts_out_leaves_the_warehouse_too(dsn: str, tmp_path: Pat
             assert left.startswith("user:"), "once more in a minute: an insert of before may still arrive"
 
 
-async def test_there_is_no_receipt_before_the_warehouse_has_erased(
-    dsn: str, tmp_path: Path, server: ClickHouseServer
-) -> None:
+async def test_there_is_no_receipt_before_the_warehouse_has_erased(dsn, tmp_path, server):
     async with running(**with_warehouse(dsn, tmp_path, server.dsn)) as api:
         await registered(api, "guide", "proof")
         await stored(api, "of-eva", "guide", "proof", metadata={"user_id": "eva"})
@@ -329,7 +324,6 @@ async def test_a_server_killed_again_and_again_under_load_loses_nothing_and_coun
                 return bool(await connection.fetchval(query) == count)
 
         await eventually(shipped)
-        assert api.plane.shared.warehouse is not None
         page = await api.plane.shared.warehouse.page(
             "fire", ["trajectory_id", "reward"], agents=None, size=10_000, **FOREVER
         )

@@ -1,6 +1,5 @@
 """Keys that the cluster withdrew are not believed forever where its API server is away."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ from learnloop_common.service_accounts import KeySource, KeysUnavailable
 from learnloop_common.token_verification import MAX_STALE_SECONDS, KeySet
 
 
-async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_that_cannot_be_fetched_again_hold_for_hours_and_no_longer(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(token_verification.time, "monotonic", lambda: now[0])
     keys = KeySet(KeySource("https://nowhere/keys", str(tmp_path / "token"), str(tmp_path / "ca")))

@@ -64,9 +64,7 @@ def replaced(before: bytes, after: bytes) -> Callable[[Path], object]:
         (replaced(b'"schema": "', b'"schema": "9'), "install the version that made it"),
     ],
 )
-async def test_a_backup_that_was_changed_is_refused(
-    tmp_path: Path, store: Blobs, spoil: Callable[[Path], object], complaint: str
-) -> None:
+async def test_a_backup_that_was_changed_is_refused(tmp_path, store, spoil, complaint):
     backup = await made(Folder(tmp_path / "backups"), store)
     spoil(backup)
     with pytest.raises(BackupError, match=complaint):

@@ -141,9 +141,7 @@ async def test_what_is_no_reward_model_is_refused_and_not_fetched_again(scorers:
 
 
 @pytest.mark.parametrize("how", ["from the root", "from where it runs", "without the limit on open files"])
-async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
-    scorers: Scorers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(scorers, store, tmp_path, monkeypatch, how):
     planted = tmp_path / "secret"
     planted.write_bytes(SECRET)
     beside = str(planted).lstrip("/")
@@ -181,9 +179,7 @@ async def test_a_model_that_names_a_file_as_its_weights_reads_nothing(
         await scorers.score("here", "c" * 64, "q", "good")
 
 
-async def test_a_slow_moment_leaves_the_score_pending_and_no_score_for_ever(
-    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_moment_leaves_the_score_pending_and_no_score_for_ever(scorers, monkeypatch):
     tools = Tools(scorer=partial(scorers.score, "here"))
     await score(spec(), Case(task="q", output="good"), tools)
     with monkeypatch.context() as slow:
@@ -208,9 +204,7 @@ async def test_too_long_an_answer_is_refused_and_the_next_one_is_scored(scorers:
     assert store.fetched == 1
 
 
-async def test_a_model_that_does_not_answer_in_time_is_killed(
-    scorers: Scorers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_that_does_not_answer_in_time_is_killed(scorers, monkeypatch):
     await scorers.score("here", DIGEST, "q", "good")
     process = process_of(scorers)
     monkeypatch.setattr(scorers_module, "SCORE_SECONDS", 0.0)
@@ -330,9 +324,7 @@ async def test_after_a_question_that_was_cancelled_each_answer_gets_its_own_scor
     assert await scorers.score("here", DIGEST, "q", "bad") < 0.5
 
 
-async def test_a_model_that_hangs_holds_up_its_own_namespace_alone(
-    scorers: Scorers, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_model_that_hangs_holds_up_its_own_namespace_alone(scorers, store, monkeypatch):
     await scorers.score("here", DIGEST, "q", "good")
     process = process_of(scorers)
     process.send_signal(signal.SIGSTOP)

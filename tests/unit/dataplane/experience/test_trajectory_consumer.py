@@ -46,9 +46,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> tuple[Traject
     return made, refusals
 
 
-async def test_a_value_that_no_column_takes_is_refused_and_its_neighbours_are_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_value_that_no_column_takes_is_refused_and_its_neighbours_are_stored(monkeypatch):
     fault = asyncpg.DataError("out of range")
     fault.detail = "Failing row contains (what people wrote)."
     made, refusals = consumer(monkeypatch, fault)
@@ -60,9 +58,7 @@ async def test_a_value_that_no_column_takes_is_refused_and_its_neighbours_are_st
 
 
 @pytest.mark.parametrize("fault", [asyncpg.InternalServerError("cache lookup failed"), ValueError("a bug")])
-async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbours_are_stored(
-    monkeypatch: pytest.MonkeyPatch, fault: Exception
-) -> None:
+async def test_what_is_not_its_values_fault_is_delivered_again_and_its_neighbours_are_stored(monkeypatch, fault):
     made, refusals = consumer(monkeypatch, fault)
     batch = [message(name) for name in ("a", "bad", "b")]
     await made.handle(batch)
@@ -78,9 +74,7 @@ async def test_nor_is_another_namespaces_batch_left_lying_for_it(monkeypatch: py
     assert [one.ack.await_count for one in batch] == [0, 1, 1]
 
 
-async def test_a_request_that_cannot_be_stored_yet_is_delivered_again_and_its_neighbours_are_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_request_that_cannot_be_stored_yet_is_delivered_again_and_its_neighbours_are_stored(monkeypatch):
     requests = RequestConsumer(Mock(), Mock(settle=AsyncMock()))
     monkeypatch.setattr(requests, "_keep", AsyncMock(side_effect=[asyncpg.DiskFullError("no space left"), None]))
     batch = [

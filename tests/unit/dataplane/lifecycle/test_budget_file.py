@@ -45,9 +45,7 @@ async def test_what_the_file_says_now_holds_for_its_namespace_alone(tmp_path: Pa
         pytest.param(GOOD.encode() + b" " * BUDGETS_ROOM, id="too long"),
     ],
 )
-async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(
-    broken: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_file_that_is_wrong_is_counted_told_once_and_changes_nothing(broken, tmp_path, caplog):
     metrics, path = Metrics(), tmp_path / "budgets.json"
     file = BudgetFile(path, metrics)
     path.write_text(GOOD)

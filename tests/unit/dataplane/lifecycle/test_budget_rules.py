@@ -8,9 +8,7 @@ BUDGET = st.builds(MemoryBudget, memories=st.none() | st.integers(0, 12), bytes=
 
 
 @given(BUDGET, BUDGET, BUDGET)
-def test_of_any_three_budgets_the_smallest_limits_hold_whoever_gives_them(
-    put: MemoryBudget, file: MemoryBudget, everybodys: MemoryBudget
-) -> None:
+def test_of_any_three_budgets_the_smallest_limits_hold_whoever_gives_them(put, file, everybodys):
     holds = put.within(file.within(everybodys))
     assert holds == everybodys.within(put).within(file)
     for name in ("memories", "bytes"):

@@ -41,9 +41,7 @@ def test_honest_rewards_raise_no_suspicion(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("more", "rated"), [(15, 1.0), (1000, 0.15)])
-def test_feedback_that_has_nothing_to_do_with_the_rewards_is_suspected_in_few_runs_of_sixty_looks(
-    more: int, rated: float
-) -> None:
+def test_feedback_that_has_nothing_to_do_with_the_rewards_is_suspected_in_few_runs_of_sixty_looks(more, rated):
     """As it is used: each look is at the newest rewards, which are `more` than at the look before."""
     suspected = 0
     for seed in range(40):

@@ -112,9 +112,7 @@ def test_shaping_leaves_the_ranking_of_trajectories_with_equal_ends_unchanged(
 
 
 @given(st.lists(small, min_size=1, max_size=12), st.floats(0.5, 1), st.booleans())
-def test_the_shaping_of_the_steps_adds_up_to_that_of_the_episode(
-    path: list[float], discount: float, terminated: bool
-) -> None:
+def test_the_shaping_of_the_steps_adds_up_to_that_of_the_episode(path, discount, terminated):
     rule, log = PotentialShaping(observation=1, weight=2.0, discount=discount), steps(path, terminated=terminated)
     terms = potential_terms(rule, log)
     assert len(terms) == len(log)
@@ -133,9 +131,7 @@ def test_every_normalisation_is_monotone(history: list[float], one: float, other
 
 
 @given(st.lists(small, min_size=1, max_size=30), methods, st.floats(-5, 0), st.floats(0.1, 5), st.floats(-9, 9))
-def test_bounds_hold_and_a_broken_constraint_bounds_the_reward_below_them(
-    returns: list[float], method: str, low: float, high: float, at_most: float
-) -> None:
+def test_bounds_hold_and_a_broken_constraint_bounds_the_reward_below_them(returns, method, low, high, at_most):
     spec = RewardPolicySpec(
         components=[component("environment")],
         normalisation=Normalisation.model_validate({"method": method}),
@@ -160,9 +156,7 @@ def test_bounds_hold_and_a_broken_constraint_bounds_the_reward_below_them(
     st.sampled_from(["final", "uniform", "discounted", "environment"]),
     st.floats(0.01, 1),
 )
-def test_the_parts_of_the_steps_add_up_to_the_reward(
-    rewards: list[float], reward: float, method: str, discount: float
-) -> None:
+def test_the_parts_of_the_steps_add_up_to_the_reward(rewards, reward, method, discount):
     rule = CreditAssignment.model_validate({"method": method, "discount": discount})
     parts = credits(rule, reward, [{"reward": value} for value in rewards])
     assert len(parts) == len(rewards)

@@ -124,9 +124,7 @@ LEARNABLE = [
 
 
 @pytest.mark.parametrize(("fields", "spaces", "algorithm"), LEARNABLE)
-def test_an_agent_without_an_environment_trains_from_its_log_alone(
-    fields: dict[str, Any], spaces: str, algorithm: str
-) -> None:
+def test_an_agent_without_an_environment_trains_from_its_log_alone(fields, spaces, algorithm):
     template = {"algorithm": algorithm, "gates": {"significant": False}}
     plan = decide(agent({"external": {}, **fields}, {"filter": {"tasks": ["t"]}}, **template))
     (job,) = [item for item in plan.apply if item["kind"] == "TrainingJob"]

@@ -42,8 +42,6 @@ def test_two_runs_of_an_agent_train_with_different_seeds_and_the_same_run_with_t
 @given(st.integers(1, 999_999_999), st.integers(1, 999_999_999))
 def test_no_two_runs_of_an_agent_play_the_same_held_out_episodes(one: int, other: int) -> None:
     first, second = run(one).evaluation, run(other).evaluation
-    assert first.first_episode is not None
-    assert second.first_episode is not None
     assert first.seed == second.seed
     assert abs(first.first_episode - second.first_episode) >= EPISODES_PER_RUN * min(1, abs(one - other))
     assert run(one).seed != run(other).seed or one == other
@@ -75,7 +73,6 @@ def test_a_run_begins_from_the_policy_that_serves_unless_it_is_told_otherwise() 
     assert run(1).initial_policy == InitialPolicy(serving=True, required=False)
     own = {"uri": "https://models/one.onnx", "sha256": "0" * 64}
     policy = run(1, with_template(initialPolicy=own)).initial_policy
-    assert policy is not None
     assert (policy.uri, policy.required) == (own["uri"], True)
     body = situation().spec.to_kube()
     body["training"]["warmStart"] = False

@@ -48,7 +48,6 @@ def after(**wish: Any) -> Training:
 
 def agent_with(wish: TrainingRequest, **changes: Any) -> AgentSnapshot:
     snapshot = situation(0, "r1", spec=spec(training=TRAINING), **changes)
-    assert snapshot.stats is not None
     return replace(snapshot, stats=snapshot.stats.model_copy(update={"training_wish": wish}))
 
 

@@ -52,9 +52,7 @@ def proofs(task: dict[str, Any], uid: str, disturbed: list[str]) -> list[tuple[i
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(TASKS), st.uuids(), st.lists(st.sampled_from(DISTURBANCES), min_size=2, max_size=12))
-def test_no_held_out_episode_judges_two_runs_whatever_became_of_them(
-    task: dict[str, Any], uid: object, disturbed: list[str]
-) -> None:
+def test_no_held_out_episode_judges_two_runs_whatever_became_of_them(task, uid, disturbed):
     pairs = proofs(task, str(uid), disturbed)
     assert len({seed for seed, _ in pairs}) == 1, "one seed for all runs"
     firsts = [first for _, first in pairs]

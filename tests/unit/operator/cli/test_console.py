@@ -72,9 +72,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("path", ["/", "/events", "/about", "/rights?namespace=ns", "/records/rewards?namespace=ns"])
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
-def test_a_foreign_host_origin_or_page_or_no_cookie_is_refused_everywhere(
-    pair: tuple[Console, Browser], path: str, headers: dict[str, str | None]
-) -> None:
+def test_a_foreign_host_origin_or_page_or_no_cookie_is_refused_everywhere(pair, path, headers):
     sent = {name: value and value.replace("{port}", str(pair[1].port)) for name, value in headers.items()}
     status, answered, _ = pair[1].ask("GET", path, **sent)
     assert status == 403
@@ -82,9 +80,7 @@ def test_a_foreign_host_origin_or_page_or_no_cookie_is_refused_everywhere(
 
 
 @pytest.mark.parametrize("headers", [*FOREIGN, {"Origin": None}, {"X_Learnloop_Key": None}, {"X_Learnloop_Key": "no"}])
-def test_an_order_takes_the_key_beside_the_cookie(
-    pair: tuple[Console, Browser], cluster: WrittenCluster, headers: dict[str, str | None]
-) -> None:
+def test_an_order_takes_the_key_beside_the_cookie(pair, cluster, headers):
     sent = {name: value and value.replace("{port}", str(pair[1].port)) for name, value in headers.items()}
     assert pair[1].ask("POST", "/orders", ORDER, **sent)[0] == 403
     assert cluster.annotated == []
@@ -131,7 +127,6 @@ def test_a_reader_gets_the_newest_of_several_changes() -> None:
     log.put("modeldeployments", rollout(verdict="new"))
     log.put("modeldeployments", rollout(verdict="newer"))
     [body] = log.read(number, 0.0).changes.values()
-    assert body is not None
     assert body["status"] == {"verdict": "newer"}
 
 
@@ -170,9 +165,7 @@ def test_an_order_runs_the_verb_itself(pair: tuple[Console, Browser], cluster: W
     assert cluster.annotated[0][1].endswith(" by anna")
 
 
-def test_an_order_is_about_the_models_that_its_question_showed(
-    pair: tuple[Console, Browser], cluster: WrittenCluster
-) -> None:
+def test_an_order_is_about_the_models_that_its_question_showed(pair, cluster):
     canary, stable = {"revision": "3f9a2c81", "uri": "u"}, {"revision": "b41d07ee", "uri": "u"}
     cluster.objects["modeldeployments", "walker"] = rollout(canary=canary, stable=stable, step=1)
     models = {"canary": "3f9a2c81", "stable": "b41d07ee", "blocked": None, "step": 0}
@@ -211,18 +204,14 @@ def test_a_malformed_order_is_refused_with_a_sentence(pair: tuple[Console, Brows
 
 
 @pytest.mark.parametrize("headers", [{"Host": None}, {"Content_Length": "many"}])
-def test_a_request_that_is_not_valid_http_reaches_no_page(
-    pair: tuple[Console, Browser], cluster: WrittenCluster, headers: dict[str, str | None]
-) -> None:
+def test_a_request_that_is_not_valid_http_reaches_no_page(pair, cluster, headers):
     with suppress(ConnectionError):  # an answer may be lost when the server closes before it reads the body
         assert pair[1].ask("POST", "/orders", ORDER, **headers)[0] == 400
     assert pair[1].ask("GET", "/about", **headers)[0] == 400
     assert cluster.annotated == []
 
 
-def test_a_console_ends_by_an_order_after_an_hour_without_a_page_and_after_half_a_day(
-    pair: tuple[Console, Browser],
-) -> None:
+def test_a_console_ends_by_an_order_after_an_hour_without_a_page_and_after_half_a_day(pair):
     console = replace(pair[0], began=0.0, streamed=0.0)
     for now, console.streams, over in ((3599, 0, False), (7000, 1, False), (10_599, 0, False), (10_600, 0, True)):
         assert console.over(now) is over
@@ -249,9 +238,7 @@ def test_looking_at_a_recall_teaches_nothing(pair: tuple[Console, Browser], clus
         ((), "a,b", ("a", "b")),
     ],
 )
-def test_a_user_sees_the_named_namespaces_or_the_cluster_or_the_own_one(
-    listed: tuple[str, ...], namespace: str, namespaces: tuple[str, ...] | None
-) -> None:
+def test_a_user_sees_the_named_namespaces_or_the_cluster_or_the_own_one(listed, namespace, namespaces):
     cluster = WrittenCluster("own")
     cluster.patched = set(listed)
     server, opened, watch = open_console(cluster, DataPlaneAccess, namespace)  # type: ignore[arg-type]
@@ -286,9 +273,7 @@ class PlayedWatch(KubernetesCluster):
         yield from step
 
 
-def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_must(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_watch_goes_on_from_the_last_version_and_lists_again_only_where_it_must(monkeypatch):
     monkeypatch.setattr(cluster_watch, "KINDS", ["modeldeployments"])
     monkeypatch.setattr(cluster_watch, "SHORTEST_PAUSE", 0.001)
     monkeypatch.setattr(cluster_watch, "LONGEST_PAUSE", 0.001)

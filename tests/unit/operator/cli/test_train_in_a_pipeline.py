@@ -105,9 +105,7 @@ def test_a_pipeline_says_why_no_run_begins(monkeypatch: pytest.MonkeyPatch, caps
 
 
 @pytest.mark.parametrize("status", [None, 429, 503])
-def test_a_pipeline_outlives_an_api_server_that_is_away(
-    status: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipeline_outlives_an_api_server_that_is_away(status, monkeypatch, capsys):
     monkeypatch.setattr("learnloop_operator.cli.steering.POLL_SECONDS", 0.01)
 
     class Away(Pipeline):

@@ -165,9 +165,7 @@ def test_only_an_arm_on_trial_is_promoted() -> None:
 
 
 @pytest.mark.parametrize(("verb", "more"), [(skip, {}), (promote, {})])
-def test_a_model_that_waits_for_the_end_of_a_guard_is_named_by_skip_and_promote(
-    verb: Any, more: dict[str, Any]
-) -> None:
+def test_a_model_that_waits_for_the_end_of_a_guard_is_named_by_skip_and_promote(verb, more):
     model = {"uri": "https://m/2", "sha256": SHA}
     new = revision_of(model["uri"], SHA, PodOptions())
     for spec in ({"model": model}, {"model": {"learningAgentRef": {"name": "x"}}}):
@@ -257,9 +255,7 @@ def test_why_tells_verdict_arms_and_log() -> None:
     assert "has not looked at it yet" in why(rollout(), "x")
 
 
-def test_without_kubectl_the_command_fails_with_one_sentence(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_without_kubectl_the_command_fails_with_one_sentence(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main.main(["why", "x"]) == 1
     assert capsys.readouterr().err.startswith("error: kubectl is not on PATH")

@@ -5,7 +5,6 @@ import json
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from aiohttp import web
 
 from learnloop_api.wire.deployment import ModelDeployed
@@ -47,9 +46,7 @@ async def test_changes_wait_for_the_data_plane_and_arrive_in_order_once(wire: An
     assert revisions == [("a", "r1"), ("a", "r1"), ("b", "r1"), ("a", "r2"), ("a", "r1")], "the first was tried twice"
 
 
-async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_later(
-    wire: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_told_while_another_process_may_lead_and_all_of_it_later(wire, monkeypatch):
     monkeypatch.setattr(announcer_module, "FIRST_PAUSE", 0.01)
     refused, done = asyncio.Event(), asyncio.Event()
     leading: list[bool] = []

@@ -93,9 +93,7 @@ async def test_a_breach_has_its_pass_while_every_worker_waits_for_something_slow
     ],
 )
 @pytest.mark.parametrize("how", ["the Lease", "a listing"])
-async def test_whoever_takes_over_looks_first_at_what_is_on_trial(
-    status: dict[str, Any], first: bool, how: str
-) -> None:
+async def test_whoever_takes_over_looks_first_at_what_is_on_trial(status, first, how):
     passes = await _taken_over({"status": status}, how)
     assert not first or passes[0] == TRIED.name
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from learnloop_operator.kube.cached_reads import CACHED
 from learnloop_operator.kube.kinds import DEPLOYMENT, LEARNING_AGENT, MEMORY_SERVICE, MODEL_DEPLOYMENT, TRAINING_JOB
 from learnloop_operator.kube.object_cache import ObjectCache
@@ -71,9 +69,7 @@ def test_a_model_deployment_is_marked_when_its_agents_model_changes_and_by_no_fi
     assert marked(1)
 
 
-async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_over_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_over_it(monkeypatch):
     monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
     services = Scripted({}, kind=MEMORY_SERVICE)
     made, service = runtime(services), ObjectKey("MemoryService", "ns", "mem")
@@ -90,9 +86,7 @@ async def test_what_a_thousand_agents_say_to_their_memory_service_is_one_pass_ov
     made.queue.close()
 
 
-async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of_a_child_one_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_our_own_children_echo_is_one_pass_a_moment_later_and_news_of_a_child_one_at_once(monkeypatch):
     monkeypatch.setattr(kopf_handlers, "GATHER_SECONDS", 0.05)
     made, cache = runtime(Scripted({}, kind=MODEL_DEPLOYMENT)), ObjectCache(CACHED)
     made.tracked.add(TRIED)

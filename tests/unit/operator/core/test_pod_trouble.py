@@ -128,7 +128,6 @@ def test_a_rank_behind_a_broken_init_container_is_stuck_and_names_it() -> None:
         CONTAINERS,
         NOW,
     )
-    assert state is not None
     assert state.stuck
     assert state.waiting == "init container init-pytorch: ImagePullBackOff: not found"
 

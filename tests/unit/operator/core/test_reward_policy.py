@@ -40,7 +40,6 @@ def test_new_content_is_published_under_its_hash() -> None:
     (call,) = plan.calls
     assert call.method == "PUT"
     assert call.path == f"/api/v1/rewards/policies/rp/revisions/{plan.status['revision']}"
-    assert call.body is not None
     assert call.body["components"][0]["weight"] == 0.6
     assert plan.status["agents"] == 3
     assert ready(plan)["status"] == "True"
@@ -169,7 +168,6 @@ async def test_the_check_is_asked_for_with_the_name_of_the_policy(wire: Any, kub
     wire.answer(200, {"metadata": {}, "items": []})
     wire.answer(200, bias().model_dump())
     gathered = await controller(kube, wire.url).gather("ns", "rp")
-    assert gathered is not None
     assert gathered.bias == bias()
     method, path, body = wire.requests[-1]
     assert (method, path) == ("POST", "/api/v1/rewards/bias")
@@ -195,9 +193,7 @@ def test_a_suspicion_ends_with_the_finding_and_with_the_revision() -> None:
     ("component", "sentence"),
     [({"type": "environment", "weight": 0.7}, "add up to 0.7"), ({"type": "outcome", "weight": 1}, "key")],
 )
-def test_a_policy_that_slipped_past_old_rules_is_reported_with_its_field(
-    component: dict[str, Any], sentence: str
-) -> None:
+def test_a_policy_that_slipped_past_old_rules_is_reported_with_its_field(component, sentence):
     with pytest.raises(InvalidSpec, match=r"^spec.*components") as caught:
         read_spec(RewardPolicySpec, {"spec": {"components": [{"name": "o", **component}]}})
     assert sentence in str(caught.value)
@@ -227,7 +223,6 @@ async def test_the_signs_of_the_revision_in_force_are_read_for_a_policy_that_is_
     wire.answer(200, {"metadata": {}, "items": [AGENT]})
     wire.answer(200, signals().model_dump())
     gathered = await controller(kube, wire.url).gather("ns", "rp")
-    assert gathered is not None
     assert (gathered.agents, gathered.signals) == (1, signals())
     path = f"/api/v1/rewards/policies/rp/revisions/{content_revision(RewardPolicySpec())}/signals"
     assert wire.requests[-1][:2] == ("GET", path)
@@ -243,11 +238,9 @@ async def test_a_dry_run_is_asked_for_once_and_a_busy_data_plane_is_asked_again(
         wire.answer(200, {"metadata": {}, "items": []})
         wire.answer(*answer)
     busy = await controller(kube, wire.url).gather("ns", "rp")
-    assert busy is not None
     assert busy.dry_run is None
     assert decide(busy).requeue_after
     tried = await controller(kube, wire.url).gather("ns", "rp")
-    assert tried is not None
     assert tried.dry_run == DryRunFigures(trajectories=7, sentence="s")
     method, path, body = wire.requests[-1]
     assert (method, path) == ("POST", "/api/v1/rewards/dry-run")
@@ -277,7 +270,6 @@ def test_a_constraint_on_a_value_that_nothing_records_is_told_once_with_what_is_
     never = signals(False, "NothingFound").model_copy(update=unrecorded)
     plan = decide(situation(agents=1, spec=LIMITED, status=dict(before.status), signals=never))
     condition = recorded(plan)
-    assert condition is not None
     assert (condition["status"], condition["reason"]) == ("False", "NeverRecorded")
     assert condition["message"] == (
         "none of the newest 500 episodes has length (constraint short); recorded: travelled, turns; "

@@ -99,9 +99,7 @@ async def test_a_server_that_hangs_is_unavailable_in_bounded_time(wire: Any) -> 
     ("status", "reason", "error"),
     [(404, "NotFound", NotFound), (409, "Conflict", Conflict), (410, "Expired", Gone), (422, "Invalid", Invalid)],
 )
-async def test_refusals_have_types_and_are_not_repeated(
-    wire: Any, kube: KubeClient, status: int, reason: str, error: type[Exception]
-) -> None:
+async def test_refusals_have_types_and_are_not_repeated(wire, kube, status, reason, error):
     wire.answer(status, refusal(reason, status))
     with pytest.raises(error):
         await kube.get(POD, "ns", "x")
@@ -161,9 +159,7 @@ async def test_who_does_not_lead_does_not_write(wire: Any) -> None:
 
 
 @pytest.mark.parametrize(("questions", "sent"), [(1, 0), (2, 0), (3, 1), (5, 2), (7, 3)])
-async def test_leadership_is_asked_before_each_try_and_again_before_its_first_byte(
-    wire: Any, questions: int, sent: int
-) -> None:
+async def test_leadership_is_asked_before_each_try_and_again_before_its_first_byte(wire, questions, sent):
     wire.answer(503, refusal("ServiceUnavailable", 503))
     async with guarded(wire, Leading(questions)) as kube:
         with pytest.raises(NotLeading if sent < 3 else Unavailable):
@@ -171,9 +167,7 @@ async def test_leadership_is_asked_before_each_try_and_again_before_its_first_by
     assert len(wire.requests) == sent
 
 
-async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_replaced_in_the_meantime(
-    wire: Any,
-) -> None:
+async def test_a_write_that_waited_for_a_place_is_not_sent_by_a_leader_that_was_replaced_in_the_meantime(wire):
     over, lead = asyncio.Event(), Leading(1)
 
     async def slow(_: web.Request) -> web.Response:

@@ -82,9 +82,7 @@ async def test_a_renewal_counts_from_its_request() -> None:
 
 
 @pytest.mark.parametrize("holder", ["two", ""])
-async def test_a_leader_that_was_replaced_ends_although_the_lease_may_be_free_again(
-    monkeypatch: pytest.MonkeyPatch, holder: str
-) -> None:
+async def test_a_leader_that_was_replaced_ends_although_the_lease_may_be_free_again(monkeypatch, holder):
     monkeypatch.setattr("learnloop_operator.kube.leader_lease.RETRY_SECONDS", 0.0)
     store, _, first = candidates("one")
     running = asyncio.create_task(first.run())

@@ -35,9 +35,7 @@ def edit(rig: Rig, *weights: int) -> None:
         (10, (10, 100), 10),
     ],
 )
-def test_an_edited_rollout_goes_on_at_the_last_step_that_asks_for_no_more(
-    at: int, steps: tuple[int, ...], after: int
-) -> None:
+def test_an_edited_rollout_goes_on_at_the_last_step_that_asks_for_no_more(at, steps, after):
     rig = climbing(at)
     edit(rig, *steps)
     rig.run(4)
@@ -60,9 +58,7 @@ rising = st.lists(st.integers(1, 99), max_size=6, unique=True).map(lambda drawn:
 
 
 @given(rising, rising, st.data())
-def test_no_edit_takes_a_canary_to_a_step_above_its_weight_but_the_first(
-    old: list[int], new: list[int], data: st.DataObject
-) -> None:
+def test_no_edit_takes_a_canary_to_a_step_above_its_weight_but_the_first(old, new, data):
     step = data.draw(st.integers(0, len(old) - 1))
     weight = data.draw(st.sampled_from([0, old[step], old[step - 1] if step else 0]))
     loaded = load(status(step=step, weight=weight, stepWeight=old[step]), [RolloutStep(weight=item) for item in new])
@@ -76,9 +72,7 @@ def test_no_edit_takes_a_canary_to_a_step_above_its_weight_but_the_first(
 
 
 @given(rising, st.integers(0, 20), st.integers(0, 100))
-def test_a_status_of_an_earlier_version_is_taken_no_higher_by_shorter_steps(
-    new: list[int], step: int, weight: int
-) -> None:
+def test_a_status_of_an_earlier_version_is_taken_no_higher_by_shorter_steps(new, step, weight):
     loaded = load(status(step=step, weight=weight), [RolloutStep(weight=item) for item in new]).step
     assert loaded is not None
     assert loaded in (0, step) or new[loaded] <= weight

@@ -17,9 +17,7 @@ MOMENTS = st.lists(st.floats(0, 60), max_size=60)
 
 
 @given(ends=MOMENTS, scrapes=MOMENTS, looks=MOMENTS)
-def test_no_look_ever_counts_an_episode_that_ended_before_the_step(
-    ends: list[float], scrapes: list[float], looks: list[float]
-) -> None:
+def test_no_look_ever_counts_an_episode_that_ended_before_the_step(ends, scrapes, looks):
     """Seconds since midnight; the step begins at 30.7."""
     state = State(weight=25, step=1, step_started_at=stamp(BEGAN), step_base=None)
     midnight = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,7 +28,6 @@ def test_no_look_ever_counts_an_episode_that_ended_before_the_step(
             evidence = ArmEvidence(sum(end <= scrape for end in ends), scraped_at=midnight + timedelta(seconds=scrape))
         state = settled(state, evidence)
         if state.step_base is not None:
-            assert evidence is not None
             in_step = sum(30.7 <= end <= look for end in ends)
             assert evidence.episodes - state.step_base <= in_step
 

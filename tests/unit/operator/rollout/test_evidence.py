@@ -68,9 +68,7 @@ def arm(episodes: int, mean: float | None) -> ArmEvidence:
         (MetricThreshold(name="own", type="promql", min=1), arm(9, 1.0), None, Verdict.HOLD, "own: no number"),
     ],
 )
-def test_a_check_says_what_it_saw(
-    metric: MetricThreshold, canary: ArmEvidence | None, stable: ArmEvidence | None, verdict: Verdict, sentence: str
-) -> None:
+def test_a_check_says_what_it_saw(metric, canary, stable, verdict, sentence):
     result = check(metric, canary, stable, ALPHA, at_the_same_time(metric, canary, stable))
     assert result.verdict is verdict
     assert sentence in result.sentence
@@ -108,9 +106,7 @@ def test_counters_become_figures_and_withdrawn_episodes_are_not_finished_ones() 
 
 
 @pytest.mark.parametrize(("each", "bar", "verdict"), [(500.0, 450.0, Verdict.PASS), (-200.0, -150.0, Verdict.HOLD)])
-def test_episodes_that_a_person_or_a_limit_touched_are_no_returns_of_zero(
-    each: float, bar: float, verdict: Verdict
-) -> None:
+def test_episodes_that_a_person_or_a_limit_touched_are_no_returns_of_zero(each, bar, verdict):
     server = ServerMetrics("md", "aaaaaaaa")
     for number in range(100):
         outcome = "success" if number < 60 else "withdrawn"
@@ -211,9 +207,7 @@ async def hang(query: str) -> web.Response:
         (hang, PrometheusUnreachable, "no answer within 0.3 s"),
     ],
 )
-async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(
-    serve: Callable[[Answer], Awaitable[str]], answer: Answer, error: type[Exception], sentence: str
-) -> None:
+async def test_every_way_to_get_no_number_has_a_type_and_a_sentence(serve, answer, error, sentence):
     prometheus = Prometheus(await serve(answer), timeout=0.3 if answer is hang else 60)
     with pytest.raises(error, match=sentence):
         await prometheus.query("up")
@@ -254,9 +248,7 @@ async def test_a_users_query_gets_its_revision_and_fails_alone(serve: Callable[[
     await prometheus.close()
 
 
-async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_without_one(
-    serve: Callable[[Answer], Awaitable[str]],
-) -> None:
+async def test_a_users_queries_go_to_the_proxy_with_their_namespace_and_hold_without_one(serve):
     ended = {"revision": "aaaaaaaa", "learnloop_signal": "ended", "outcome": "success"}
     queries: list[str] = []
 

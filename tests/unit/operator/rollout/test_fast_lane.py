@@ -25,7 +25,6 @@ def snapshot(direct: PodEvidence | None, *, promoted: bool = False, **more: Any)
     """A canary at 10 %, or promoted and under guard; Prometheus is gone."""
     spec = ModelDeploymentSpec.model_validate(SPEC)
     model = resolve(spec, None).model
-    assert model is not None
     arms: list[dict[str, Any]] = [
         {"revision": STABLE, "uri": "https://models.example/0.onnx", "sha256": "cd" * 32, "readyReplicas": 1},
         {"revision": model.revision, "uri": model.uri, "sha256": model.sha256, "readyReplicas": 1},

@@ -181,7 +181,6 @@ def test_what_the_platform_does_not_allow_is_said_before_a_pod_is_made() -> None
 
 def test_policies_of_numbers_keep_their_revisions() -> None:
     plain = snapshot().desired.model
-    assert plain is not None
     assert (
         plain.revision
         == snapshot({"serving": {"language": {"fallback": {"url": "http://x", "model": "y"}}}}).desired.model.revision

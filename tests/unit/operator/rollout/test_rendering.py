@@ -106,9 +106,7 @@ def test_the_key_of_the_episodes_is_mounted_by_every_arm_and_stands_in_no_other_
     ],
     ids=["new", "at rest", "starting", "without its Secret"],
 )
-def test_the_key_of_the_episodes_is_looked_for_only_where_it_may_be_missing(
-    arm: LiveArm | None, looked_for: bool
-) -> None:
+def test_the_key_of_the_episodes_is_looked_for_only_where_it_may_be_missing(arm, looked_for):
     revision = revision_of(URI, SHA, PodOptions())
     status = {"stable": {"revision": revision, "uri": URI, "sha256": SHA, "readyReplicas": 1}}
     plan = decide(snapshot(None, status, arms={revision: arm} if arm else {}))
@@ -118,8 +116,6 @@ def test_the_key_of_the_episodes_is_looked_for_only_where_it_may_be_missing(
 def test_pod_options_are_part_of_the_revision_and_replicas_are_not() -> None:
     plain, env = snapshot(), snapshot({"serving": {"pod": {"env": [{"name": "A", "value": "1"}]}}})
     more = snapshot({"serving": {"replicas": 5}})
-    assert plain.desired.model is not None
-    assert env.desired.model is not None
     assert plain.desired.model.revision != env.desired.model.revision
     assert more.desired == plain.desired
 
@@ -157,7 +153,6 @@ def test_in_gateway_mode_the_route_has_weights_and_arm_headers() -> None:
     past = manifest(situation, "Service", "md")
     assert past["spec"]["selector"][names.LABEL_REVISION] == "11111111"
     table = read(manifest(situation, "ConfigMap")).table
-    assert table is not None
     assert table.mode == "gateway"
 
 

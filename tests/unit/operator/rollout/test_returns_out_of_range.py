@@ -98,9 +98,7 @@ arm = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60)
 
 
 @given(arm, arm, st.integers(0, 60))
-def test_returns_within_the_range_never_meet_it_and_move_the_test_as_before(
-    canary: list[float], stable: list[float], taken: int
-) -> None:
+def test_returns_within_the_range_never_meet_it_and_move_the_test_as_before(canary, stable, taken):
     counts = [Counts(len(item), sum(item)) for item in (canary, stable)]
     before = [Counts(len(item[:taken]), sum(item[:taken])) for item in (canary, stable)]
     last = Comparison("return", "", LookMemory(Pair(*before)))
@@ -110,9 +108,7 @@ def test_returns_within_the_range_never_meet_it_and_move_the_test_as_before(
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.integers(1, 10_000), st.integers(1, 10_000))
-def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outside_is_evidence(
-    canary: float, stable: float, n: int, m: int
-) -> None:
+def test_only_a_canary_below_beside_stable_within_is_a_breach_and_nothing_outside_is_evidence(canary, stable, n, m):
     arms = {"c": ArmEvidence(n, canary), "s": ArmEvidence(m, stable)}
     one, other = (type_of(METRIC).outcomes(METRIC, arms[name], PLAIN) for name in ("c", "s"))
     assert one is not None

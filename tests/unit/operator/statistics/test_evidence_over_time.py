@@ -73,9 +73,7 @@ def exact_mean(p_a: float, p_b: float, m_a: float, m_b: float, margin: float, n:
 
 @settings(max_examples=2 * settings().max_examples)
 @given(rate, rate, rate, rate, st.floats(-0.5, 0.5))
-def test_the_expected_e_value_is_at_most_one_everywhere_in_the_null(
-    p_a: float, p_b: float, m_b: float, below: float, margin: float
-) -> None:
+def test_the_expected_e_value_is_at_most_one_everywhere_in_the_null(p_a, p_b, m_b, below, margin):
     m_a = below * min(1.0, max(0.0, m_b + margin))
     if m_a <= m_b + margin:
         assert exact_mean(p_a, p_b, m_a, m_b, margin) <= 1 + 1e-9
@@ -87,9 +85,7 @@ def test_the_bound_is_reached_on_the_edge_of_the_null() -> None:
 
 @settings(max_examples=2 * settings().max_examples)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), rate, rate)
-def test_fractions_of_a_success_never_claim_more_than_the_outcomes_themselves(
-    outcomes: list[float], p_a: float, p_b: float
-) -> None:
+def test_fractions_of_a_success_never_claim_more_than_the_outcomes_themselves(outcomes, p_a, p_b):
     """The sum alone bounds from below the e-value that knows each outcome."""
     n, none = float(len(outcomes)), Counts(5.0, 0.0)
     q, _ = nearest(n, none.n, p_a, p_b, 0.0)
@@ -129,9 +125,7 @@ def test_the_order_of_episodes_within_a_batch_does_not_matter_and_its_sums_do(or
 
 @settings(max_examples=2 * settings().max_examples)
 @given(counts(), counts(), rate, rate)
-def test_with_one_bet_a_batch_says_what_its_parts_of_equal_mix_say(
-    a: Counts, b: Counts, p_a: float, p_b: float
-) -> None:
+def test_with_one_bet_a_batch_says_what_its_parts_of_equal_mix_say(a, b, p_a, p_b):
     parts = [(Counts(a.n * f, a.total * f), Counts(b.n * f, b.total * f)) for f in (0.25, 0.75)]
     if a.n > 1e-6 and b.n > 1e-6:
         whole = log_e(a, b, p_a, p_b, 0.0)
@@ -162,7 +156,6 @@ def test_more_successes_than_new_episodes_wait_for_a_look_that_makes_sense() -> 
 
 def test_a_fall_changes_nothing_and_what_comes_after_it_is_bet_on_once() -> None:
     memory = stream(2, 0.6, 0.9, 20)[-1]
-    assert memory.counted is not None
     after = look(memory, Pair(Counts(3, 1), Counts(30, 27)), DROP, BAR)
     assert after == memory
     assert look(after, memory.counted.plus(Pair(Counts(20, 4), Counts(180, 170))), DROP, BAR).worse > memory.worse
@@ -204,18 +197,14 @@ def test_a_ten_point_drop_is_found_within_a_median_of_300_canary_episodes() -> N
 
 
 @pytest.mark.parametrize("base", [0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
-def test_a_ten_point_drop_is_proven_within_300_canary_episodes_at_any_base_rate_where_luck_plays_no_part(
-    base: float,
-) -> None:
+def test_a_ten_point_drop_is_proven_within_300_canary_episodes_at_any_base_rate_where_luck_plays_no_part(base):
     memory, batch = START, Pair(Counts(10.0, 10.0 * (base - 0.1)), Counts(90.0, 90.0 * base))
     while memory.worse < BAR.worse:
         memory = bet(memory, batch, DROP, BAR)
     assert memory.judged.canary.n <= 300
 
 
-def test_a_bet_on_the_sought_drop_proves_it_sooner_than_one_on_none_from_the_same_episodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bet_on_the_sought_drop_proves_it_sooner_than_one_on_none_from_the_same_episodes(monkeypatch):
     def proven_at(seed: int) -> float:
         path = stream(seed, 0.4, 0.5, 160)
         return next((at.judged.canary.n for at in path if at.worse >= BAR.worse), math.inf)
@@ -244,7 +233,6 @@ def test_what_is_feared_before_anything_was_seen_is_nothing() -> None:
 def test_an_equal_canary_is_called_fine_in_the_end_and_not_earlier_than_foretold_by_much() -> None:
     path = stream(5, 0.9, 0.9, 600)
     early = needed(path[40], DROP, BAR, 0.1)
-    assert early is not None
     first = next(at for at in path if at.fine >= BAR.fine)
     assert needed(first, DROP, BAR, 0.1) == 0
     assert 0.2 <= (first.judged.canary.n - path[40].judged.canary.n) / early <= 5

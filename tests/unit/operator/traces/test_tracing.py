@@ -31,9 +31,7 @@ def finished(reason: str, ready: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("reason", "ready", "failed"), [("Validated", "True", False), ("GatesFailed", "False", True)])
-def test_a_training_has_a_span_for_its_verdict_and_a_root_from_its_creation(
-    reason: str, ready: str, failed: bool
-) -> None:
+def test_a_training_has_a_span_for_its_verdict_and_a_root_from_its_creation(reason, ready, failed):
     receiver = Receiver().begin()
     tracer = exporting(receiver.url, {"k8s.namespace.name": "ns"}, {"authorization": "Bearer t"})
     notice = Notice("Warning" if failed else "Normal", reason, "x" * 2000)

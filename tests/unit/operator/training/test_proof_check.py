@@ -2,7 +2,6 @@
 
 import dataclasses
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -136,9 +135,7 @@ LOG = OffPolicy(discount=0.99, episodes=200, verdict=True)
         (False, {"off_policy": LOG}, "is by a log, the spec asks for played episodes"),
     ],
 )
-def test_a_proof_of_another_kind_than_the_spec_asks_for_proves_nothing(
-    logged: bool, claims: dict[str, Any], words: str
-) -> None:
+def test_a_proof_of_another_kind_than_the_spec_asks_for_proves_nothing(logged, claims, words):
     wanted = spec(algorithm="cql", data={"spaces": SPACES}) if logged else spec()
     late = dataclasses.replace(ended(), finished=NOW - timedelta(seconds=PROOF_GRACE + 1))
     handed_in = proof(algorithm=wanted.algorithm, **claims)

@@ -165,9 +165,6 @@ def test_a_disrupted_pod_is_told_from_one_that_used_up_its_node() -> None:
     drained = rank_of(pod(**target), CONTAINERS, NOW)
     evicted = rank_of(pod("Evicted", reason="TerminationByKubelet", message="ephemeral storage"), CONTAINERS, NOW)
     well = rank_of(pod(), CONTAINERS, NOW)
-    assert drained is not None
-    assert evicted is not None
-    assert well is not None
     assert drained.disrupted == "EvictionByEvictionAPI: Eviction API: evicting"
     assert (evicted.disrupted, well.disrupted) == ("", "")
 

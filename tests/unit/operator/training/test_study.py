@@ -47,9 +47,7 @@ def test_a_study_runs_its_trials_and_takes_over_the_proof_of_the_best() -> None:
     outcomes=st.lists(st.one_of(st.none(), st.floats(-50, 500)), min_size=1, max_size=7),
     cuts=st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=1, max_size=40),
 )
-def test_an_operator_that_dies_anywhere_neither_loses_nor_doubles_a_trial(
-    trials: int, parallelism: int, outcomes: list[float | None], cuts: list[int | None]
-) -> None:
+def test_an_operator_that_dies_anywhere_neither_loses_nor_doubles_a_trial(trials, parallelism, outcomes, cuts):
     wanted = spec(trials=trials, parallelism=parallelism, study={"maxFailedTrials": 1000})
     # After the last cut the operator lives, or it would never end.
     dies = lambda number: cuts[number] if number < len(cuts) else None  # noqa: E731
@@ -146,9 +144,7 @@ def test_a_study_at_work_writes_nothing_when_nothing_changed() -> None:
         ({"parameter": "environments", "int": {"low": 0, "high": 8}}, "space[environments]: 0 is refused"),
     ],
 )
-def test_a_space_that_cannot_be_trained_is_refused_before_the_first_trial(
-    dimension: dict[str, Any], words: str
-) -> None:
+def test_a_space_that_cannot_be_trained_is_refused_before_the_first_trial(dimension, words):
     wanted = spec(study={"space": [dimension]})
     assert words in (problem("s", wanted) or "")
     cluster = run(Cluster(wanted, ends(1.0)))
@@ -158,7 +154,6 @@ def test_a_space_that_cannot_be_trained_is_refused_before_the_first_trial(
 
 def test_a_name_too_long_for_its_trials_is_refused_with_the_length_that_fits() -> None:
     why = problem("n" * 48, spec(trials=100))
-    assert why is not None
     assert why.endswith("use at most 46")
     assert problem("n" * 46, spec(trials=100)) is None
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,15 +62,12 @@ def toy_order(toy: traits.Traits, make_order: Callable[..., Order]) -> Callable[
     return made
 
 
-def test_a_registered_algorithm_trains_and_is_proven_without_another_line(
-    toy_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registered_algorithm_trains_and_is_proven_without_another_line(toy_order, tmp_path, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     order = toy_order("CartPole-v1")
     assert isinstance(begin(order, Alone(), CPU).learner, Toy)
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path, order.job).proof()
-    assert proof is not None
     assert (proof.algorithm, proof.parity.passed) == ("toy", True)
 
 
@@ -83,9 +79,7 @@ def test_a_registered_algorithm_trains_and_is_proven_without_another_line(
         ("motion:Courier", "has hybrid actions, toy needs discrete ones; set algorithm to ppo"),
     ],
 )
-def test_actions_and_teams_that_its_traits_do_not_name_are_refused(
-    toy_order: Callable[..., Order], environment: str, problem: str
-) -> None:
+def test_actions_and_teams_that_its_traits_do_not_name_are_refused(toy_order, environment, problem):
     with pytest.raises(ConfigError, match=problem):
         begin(toy_order(environment), Alone(), CPU)
 
@@ -103,9 +97,7 @@ def declared(toy: traits.Traits, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("draws", [True, False])
-def test_a_shield_asks_it_for_the_preferences_it_declares(
-    toy: traits.Traits, toy_order: Callable[..., Order], draws: bool
-) -> None:
+def test_a_shield_asks_it_for_the_preferences_it_declares(toy, toy_order, draws):
     shield = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1]}
     order = toy_order("CartPole-v1", safety=shield)
     assert begin(order, Alone(), CPU).environment.preferences is None  # type: ignore[attr-defined]
@@ -113,7 +105,6 @@ def test_a_shield_asks_it_for_the_preferences_it_declares(
     training = begin(order, Alone(), CPU)
     assert isinstance(training.environment, Shielded)
     preferences = training.environment.preferences
-    assert preferences is not None
     assert (preferences.drawn, preferences.seed) == (draws, order.spec.seed)
     training.learner.step = 7
     assert (preferences.outputs(training.observation) == 7).all()  # of this learner, as it is now

@@ -76,9 +76,7 @@ def advance(training: PolicyTraining, times: int) -> PolicyTraining:
     return training
 
 
-def test_a_clone_balances_the_pole_as_the_recorded_controller_did(
-    make_order: Callable[..., Order], store: DirectoryStore
-) -> None:
+def test_a_clone_balances_the_pole_as_the_recorded_controller_did(make_order, store):
     order = make_order("bc", steps=100_000, hyperparameters={"hidden": [32], "learningRate": 1e-2}, data=DATA)
     learner = advance(begin(order, Alone(), CPU, store), 13).learner
     policy = OnnxPolicy(build(learner.network.arrays(), "policy", "tanh", {}), 4, 2)
@@ -86,9 +84,7 @@ def test_a_clone_balances_the_pole_as_the_recorded_controller_did(
     assert returns.mean() > 400
 
 
-def test_an_interrupted_clone_goes_on_with_its_own_recording_whatever_arrived_since(
-    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path
-) -> None:
+def test_an_interrupted_clone_goes_on_with_its_own_recording_whatever_arrived_since(make_order, store, tmp_path):
     order = make_order("bc", steps=100_000, hyperparameters={"hidden": [8]}, data=DATA)
     whole = advance(begin(order, Alone(), CPU, store), 4)
     body = save(advance(begin(order, Alone(), CPU, store), 2), order, Alone())
@@ -101,9 +97,7 @@ def test_an_interrupted_clone_goes_on_with_its_own_recording_whatever_arrived_si
     assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
 
 
-def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(
-    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path
-) -> None:
+def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(make_order, store, tmp_path):
     file = tmp_path / "recording.jsonl"
     file.write_text(balanced(3))
     order = make_order(
@@ -129,9 +123,7 @@ def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(
         ),
     ],
 )
-def test_nothing_to_learn_from_is_refused_with_field_and_fix(
-    make_order: Callable[..., Order], store: DirectoryStore, changes: dict[str, Any], words: str
-) -> None:
+def test_nothing_to_learn_from_is_refused_with_field_and_fix(make_order, store, changes, words):
     training = begin(make_order("bc", **{"hyperparameters": {}, **changes}), Alone(), CPU, store)
     with pytest.raises(ConfigError, match=rf"^{words}.*; "):
         advance(training, 1)
@@ -148,7 +140,6 @@ def test_steps_that_do_not_fit_the_environment_are_left_out_and_counted(capsys: 
         ([4, 5, 6], [-9.0]),
     ]
     recording = fitting([episode([Step(observation=state, action=done) for state, done in raw])], pendulum, 100)
-    assert recording is not None
     assert recording.observation.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert recording.action.tolist() == [[0.5], [-1.0]]  # scaled to [-1, 1], and clipped
     assert "4 recorded steps do not fit" in capsys.readouterr().out
@@ -165,9 +156,7 @@ LIKED = {
 @pytest.mark.parametrize(
     ("rewards", "worth"), [(None, [0.0] * 3), ("environment", [0.0] * 3), ("policy", [0.1, 0.2, 0.4])]
 )
-def test_a_run_from_the_log_learns_from_the_rewards_it_is_told_to(
-    make_order: Callable[..., Order], tmp_path: Path, rewards: str | None, worth: list[float]
-) -> None:
+def test_a_run_from_the_log_learns_from_the_rewards_it_is_told_to(make_order, tmp_path, rewards, worth):
     steps = [{"observation": [0.0, 0.0, 0.0, float(t)], "action": 1, "log_prob": -0.7} for t in range(3)]
     logged = json.loads(trajectory(steps))
     logged["outcome"]["values"] = {"feedback": 0.7}
@@ -211,7 +200,6 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
         begun(LIKED)
     half = [{"name": "liked", "type": "feedback", "weight": 0.5}, {"name": "quick", "type": "time", "weight": 0.5}]
     note = begun({"components": half}).read.note
-    assert note is not None
     assert re.match(words, note.message)
     assert note.message in capsys.readouterr().out, "in the log, and in each heartbeat"
     cloning = make_order(algorithm="bc", data=DATA | {"rewards": "policy"}, hyperparameters={})
@@ -219,16 +207,13 @@ def test_a_policy_that_finds_nothing_in_the_log_is_refused_and_what_it_lacks_in_
     begun(LIKED)  # looks at no reward
 
 
-def test_what_was_read_is_named_and_the_whole_list_is_stored(
-    make_order: Callable[..., Order], store: DirectoryStore, tmp_path: Path
-) -> None:
+def test_what_was_read_is_named_and_the_whole_list_is_stored(make_order, store, tmp_path):
     lines = (tmp_path / "trajectories" / "pole.jsonl").read_text().splitlines()
     named = [line.replace('"trajectory_id":"t"', f'"trajectory_id":"t{number}"') for number, line in enumerate(lines)]
     (tmp_path / "trajectories" / "pole.jsonl").write_text("\n".join(named))
     order = make_order("bc", steps=100_000, hyperparameters={"hidden": [8], "maxRecordedSteps": 600}, data=DATA)
     training = advance(begin(order, Alone(), CPU, store), 1)
     note = training.read.note
-    assert note is not None
     assert (note.agent, note.episodes, note.steps) == ("pole", 3, 600)
     assert note.trajectory_ids == ["t3", "t2", "t1"], "the newest first, until they hold enough steps"
     assert note.ids_uri is not None

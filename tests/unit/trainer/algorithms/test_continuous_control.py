@@ -56,7 +56,6 @@ def test_native_pendulum_equals_gymnasium_step_by_step_through_ends_and_resets()
 
 def test_gymnasiums_bounded_actions_are_taken_as_they_are() -> None:
     environment = make("MountainCarContinuous-v0", Split.TRAINING, 0, range(2))
-    assert environment.bounds is not None
     assert (environment.actions, environment.bounds.low.tolist(), environment.bounds.high.tolist()) == (1, [-1], [1])
     environment.reset()
     step = environment.step(np.asarray([[1.0], [-1.0]], dtype=np.float32))
@@ -65,9 +64,7 @@ def test_gymnasiums_bounded_actions_are_taken_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "name"), [("sac", "CartPole-v1"), ("dqn", "Pendulum-v1")])
-def test_actions_that_do_not_fit_the_algorithm_are_refused_with_field_and_fix(
-    make_order: Callable[..., Order], algorithm: str, name: str
-) -> None:
+def test_actions_that_do_not_fit_the_algorithm_are_refused_with_field_and_fix(make_order, algorithm, name):
     order = make_order(algorithm, hyperparameters={}, data={"environment": name})
     with pytest.raises(
         ConfigError, match=rf"spec.data.environment: '{name}' has .* {algorithm} needs .*; set algorithm"

@@ -1,7 +1,6 @@
 """Two-level targets, intrinsic rewards, exact resume, and a graph that chooses its landmark by itself."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,9 +83,7 @@ def test_curiosity_fades_where_the_world_has_become_predictable_and_noise_is_ign
 
 
 @pytest.mark.parametrize(("algorithm", "changes"), CASES)
-def test_an_interrupted_run_ends_with_the_same_weights_to_the_last_bit(
-    make_order: Callable[..., Order], algorithm: str, changes: dict[str, Any]
-) -> None:
+def test_an_interrupted_run_ends_with_the_same_weights_to_the_last_bit(make_order, algorithm, changes):
     order = make_order(algorithm, steps=2048, **changes)
     whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
 
@@ -107,15 +104,12 @@ def test_an_interrupted_run_ends_with_the_same_weights_to_the_last_bit(
     }
 
 
-def test_the_exported_graph_chooses_its_landmark_by_itself(
-    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_exported_graph_chooses_its_landmark_by_itself(make_order, tmp_path, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     algorithm, changes = CASES[0]
     order = make_order(algorithm, steps=1024, **changes)
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path, order.job).proof()
-    assert proof is not None
     assert proof.parity.passed
 
 

@@ -1,7 +1,6 @@
 """Teams whose every action is a choice and numbers that go with it."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,9 +38,7 @@ def test_critics_are_told_the_choice_as_a_one_hot_vector() -> None:
     assert actions.tolist() == [[[1, 0, 0, 0.25], [0, 0, 1, 0.25]]]
 
 
-def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over_all(
-    make_order: Callable[..., Order],
-) -> None:
+def test_the_actor_takes_its_best_choice_and_learns_from_the_value_expected_over_all(make_order):
     order = make_order("maddpg", hyperparameters=SMALL, data={"environment": "teams:RelayHybrid"})
     learner: Any = begin(order, Alone(), CPU).learner
     observations = torch.from_numpy(learner.environment.reset()[:1])
@@ -88,7 +85,6 @@ def test_a_pettingzoo_team_with_hybrid_actions_is_told_its_own_kind_of_action() 
     names = range(3)
     native: Any = make("teams:CooperativeHybrid", Split.TRAINING, 0, names)
     foreign = TeamVector("mine:team", Split.TRAINING, 0, names, lambda: Parallel("teams:CooperativeHybrid"))
-    assert foreign.bounds is not None
     assert (foreign.bounds.choices, foreign.actions, foreign.agents) == (2, 4, 3)
     actions = np.concatenate((np.ones((3, 3, 1)), np.full((3, 3, 3), 0.5)), axis=2).astype(np.float32)
     foreign.reset()
@@ -98,16 +94,13 @@ def test_a_pettingzoo_team_with_hybrid_actions_is_told_its_own_kind_of_action() 
 
 
 @pytest.mark.parametrize("name", ["teams:CooperativeHybrid", "teams:RelayHybrid"])
-def test_a_hybrid_teams_run_is_proven_and_exported(
-    make_order: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_hybrid_teams_run_is_proven_and_exported(make_order, tmp_path, monkeypatch, name):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     order = make_order(
         "maddpg", steps=512, hyperparameters=SMALL, data={"environment": name}, evaluation={"episodes": 4}
     )
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path, order.job).proof()
-    assert proof is not None
     assert proof.parity.passed
 
 

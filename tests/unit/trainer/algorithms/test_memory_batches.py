@@ -106,9 +106,7 @@ def test_a_step_is_followed_by_the_next_one_or_by_what_was_seen_after_its_episod
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac"])
-def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(
-    make_order: Callable[..., Order], tmp_path: Path, algorithm: str
-) -> None:
+def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(make_order, tmp_path, algorithm):
     log(tmp_path, WORLD[algorithm], 8)
     training = begin(of_agent(make_order, algorithm), Alone(), CPU, DirectoryStore(tmp_path, "small-1"))
     learner: Any = training.learner
@@ -117,7 +115,6 @@ def test_a_batch_is_of_both_kinds_and_the_losses_of_each_are_told(
     losses = experience.losses
     assert set(losses) == {"total", "local", "memory"}
     assert losses["total"] == pytest.approx((losses["local"] + losses["memory"]) / 2)
-    assert training.read.note is not None
     assert training.read.note.episodes == 8
     more = begin(
         of_agent(make_order, algorithm, localBatchSize=48, memoryBatchSize=16),
@@ -138,9 +135,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("algorithm", "more"), VARIANTS)
-def test_an_interrupted_run_goes_on_exactly_whatever_was_logged_since(
-    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, more: dict[str, Any]
-) -> None:
+def test_an_interrupted_run_goes_on_exactly_whatever_was_logged_since(make_order, tmp_path, algorithm, more):
     log(tmp_path, WORLD[algorithm], 8)
     order, store = of_agent(make_order, algorithm, **more), DirectoryStore(tmp_path, "small-1")
     whole = advance(begin(order, Alone(), CPU, store), 4)
@@ -151,15 +146,11 @@ def test_an_interrupted_run_goes_on_exactly_whatever_was_logged_since(
     restore(resumed, order, Alone(), body)
     advance(resumed, 2)
     assert resumed.learner.network.digest() == whole.learner.network.digest()
-    assert resumed.read.note is not None
-    assert whole.read.note is not None
     assert resumed.read.note.trajectory_ids == whole.read.note.trajectory_ids
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac"])
-def test_a_checkpoint_with_another_agents_log_is_not_gone_on_from(
-    make_order: Callable[..., Order], tmp_path: Path, algorithm: str
-) -> None:
+def test_a_checkpoint_with_another_agents_log_is_not_gone_on_from(make_order, tmp_path, algorithm):
     log(tmp_path, WORLD[algorithm], 2)
     order, store = of_agent(make_order, algorithm), DirectoryStore(tmp_path, "small-1")
     body = save(advance(begin(order, Alone(), CPU, store), 1), order, Alone())
@@ -188,7 +179,6 @@ def test_with_the_data_plane_away_it_learns_from_its_own_steps_and_every_heartbe
     alone = advance(begin(plain, Alone(), CPU, DirectoryStore(tmp_path, "small-1")), 3)
     assert away.learner.network.digest() == alone.learner.network.digest()
     note = away.read.note
-    assert note is not None
     assert note.message.startswith("no logged experience, the run learns from its own steps alone: http://data")
     assert "no logged experience" in capsys.readouterr().out
     reporter = Reporter(order, Place(), DirectoryStore(tmp_path, "small-1"))
@@ -202,14 +192,11 @@ def test_with_the_data_plane_away_it_learns_from_its_own_steps_and_every_heartbe
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac"])
-def test_a_log_that_teaches_nothing_is_told(
-    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_teaches_nothing_is_told(make_order, tmp_path, algorithm, capsys):
     order, store = of_agent(make_order, algorithm), DirectoryStore(tmp_path, "small-1")
 
     def message(order: Order) -> str:
         note = advance(begin(order, Alone(), CPU, store), 1).read.note
-        assert note is not None
         assert note.message in capsys.readouterr().out
         return note.message
 
@@ -275,9 +262,7 @@ def test_losses_become_points_of_curves_and_part_of_the_line(make_order: Callabl
     assert "loss total 2, local 1, memory 3" in reporter.line()
 
 
-def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(
-    make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(make_order, tmp_path):
     """Chance does not find the treasure of the deep sea in so few steps: 1 dive in 16,384 does."""
     way = RIGHT
 
@@ -308,9 +293,7 @@ def test_the_second_run_of_an_agent_learns_from_what_the_first_one_logged(
     assert not matches("nobody")
 
 
-def test_logged_rewards_are_by_the_same_policy_as_the_played_ones(
-    make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_logged_rewards_are_by_the_same_policy_as_the_played_ones(make_order, tmp_path):
     log(tmp_path, "CartPole-v1", 3)
     directory = tmp_path / "reward-policies" / "far"
     directory.mkdir(parents=True)
@@ -325,9 +308,7 @@ def test_logged_rewards_are_by_the_same_policy_as_the_played_ones(
     assert recording.reward == pytest.approx(0.1)
 
 
-def test_a_log_without_what_its_policy_measures_is_left_out_and_that_is_told(
-    make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_a_log_without_what_its_policy_measures_is_left_out_and_that_is_told(make_order, tmp_path):
     """Zeros among the run's own rewards would teach that what was logged was poor."""
     log(tmp_path, "grids:KeyDoor", 2)
     directory = tmp_path / "reward-policies" / "won"
@@ -339,7 +320,6 @@ def test_a_log_without_what_its_policy_measures_is_left_out_and_that_is_told(
     body["spec"]["data"] |= {"rewards": "policy", "environment": "grids:KeyDoor"}
     training = advance(begin(Order.model_validate(body), Alone(), CPU, DirectoryStore(tmp_path, "small-1")), 1)
     note = training.read.note
-    assert note is not None
     assert (note.episodes, note.steps) == (2, 0)
     message = "RewardPolicy won finds no value of won (success) in any of 2 logged episodes"
     assert note.message == f"the log is left out: {message}"

@@ -1,6 +1,5 @@
 """PPO with numbers for actions, with a choice next to them, and with normalised observations."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.export.exported_policy import trained
 from learnloop_trainer.neural.observation_normalisation import Normaliser, normalised
 from learnloop_trainer.store.run_store import unpack
-from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 
@@ -92,9 +90,7 @@ def test_a_uniform_hybrid_action_takes_each_choice_as_often() -> None:
     assert actions[[0, -1], 1:] == pytest.approx(np.stack((LOW[1:], HIGH[1:])), abs=1e-6)
 
 
-def test_an_interrupted_run_with_a_normaliser_ends_with_the_same_state_to_the_last_bit(
-    make_order: Callable[..., Order],
-) -> None:
+def test_an_interrupted_run_with_a_normaliser_ends_with_the_same_state_to_the_last_bit(make_order):
     order = make_order("ppo", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"})
 
     def advance(training: PolicyTraining, times: int) -> None:

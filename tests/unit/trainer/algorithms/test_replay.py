@@ -1,7 +1,5 @@
 """Replay hands out transitions in proportion to their priorities."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +13,6 @@ from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.replay import Priorities, Replay, SumTree
 from learnloop_trainer.store.run_store import unpack
-from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
 
@@ -72,9 +69,7 @@ def test_priorities_that_do_not_fit_are_refused(bad: np.ndarray) -> None:
         Priorities(2, 4, 0.6).restore({"priorities": bad, "priorities.largest": np.ones(1)})
 
 
-def test_an_interrupted_run_with_priorities_ends_with_the_same_state_to_the_last_bit(
-    make_order: Callable[..., Order],
-) -> None:
+def test_an_interrupted_run_with_priorities_ends_with_the_same_state_to_the_last_bit(make_order):
     order = make_order("dqn", steps=4000, hyperparameters=SMALL)
 
     def advance(training: PolicyTraining, times: int) -> None:
@@ -101,7 +96,6 @@ def test_every_stored_transition_has_a_priority_and_belongs_to_one_rank() -> Non
     environment = make("CartPole-v1", Split.TRAINING, 0, range(8))
     learner = Dqn(parameters, environment, Occasion(0, 1000, 8, Alone()), CPU)
     learner.iterate(environment.reset())
-    assert learner.priorities is not None
     stored = learner.priorities.tree.leaves()
     assert (stored[: 8 * learner.replay.filled] > 0).all()
     assert not stored[8 * learner.replay.filled :].any()

@@ -57,9 +57,7 @@ def policies(draw: st.DrawFn) -> RewardPolicySpec:
 
 
 @given(policies(), st.sampled_from(["CartPole-v1", "Pendulum-v1", "grids:Exploration"]), st.integers(0, 99))
-def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logged(
-    policy: RewardPolicySpec, name: str, seed: int
-) -> None:
+def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logged(policy, name, seed):
     world = Rewarded(make(name, Split.TRAINING, seed, range(2)), policy, success_return=12.0)
     plain, random = make(name, Split.TRAINING, seed, range(2)), np.random.default_rng(seed)
     observation, log, earned, values = plain.reset(), [], [], OutcomeValues()
@@ -93,9 +91,7 @@ def test_a_simulated_episode_earns_what_the_same_episode_earns_when_it_was_logge
 
 
 @given(policies(), st.lists(st.floats(-5, 5), min_size=1, max_size=6), st.booleans())
-def test_the_parts_add_up_to_the_whole_and_shaping_to_what_it_telescopes_to(
-    policy: RewardPolicySpec, rewards: list[float], terminated: bool
-) -> None:
+def test_the_parts_add_up_to_the_whole_and_shaping_to_what_it_telescopes_to(policy, rewards, terminated):
     log = [
         {"observation": [0.0, float(t)], "action": t % 2, "reward": reward, "terminated": False}
         for t, reward in enumerate(rewards)
@@ -155,9 +151,7 @@ def advance(training: PolicyTraining, times: int) -> PolicyTraining:
 @pytest.mark.parametrize(
     ("algorithm", "world"), [("ppo", "grids:Exploration"), ("ppo", "Pendulum-v1"), ("dqn", "CartPole-v1")]
 )
-def test_an_interrupted_run_by_a_policys_rewards_goes_on_exactly(
-    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str
-) -> None:
+def test_an_interrupted_run_by_a_policys_rewards_goes_on_exactly(make_order, tmp_path, algorithm, world):
     order, store = by_policy(make_order, tmp_path, algorithm, world), DirectoryStore(tmp_path, "small-1")
     whole_run = advance(begin(order, Alone(), CPU, store), 6)
     half = advance(begin(order, Alone(), CPU, store), 3)
@@ -210,9 +204,7 @@ def test_a_run_whose_policy_finds_nothing_in_play_is_refused(make_order: Callabl
     begin(order, Alone(), CPU, store)  # the number that it shapes by is seen
 
 
-def test_success_alone_rewards_play_where_somebody_says_what_it_is(
-    make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_success_alone_rewards_play_where_somebody_says_what_it_is(make_order, tmp_path):
     order, store = by_policy(make_order, tmp_path, "ppo", "CartPole-v1"), DirectoryStore(tmp_path, "small-1")
     (tmp_path / "reward-policies" / "gentle" / "r1.json").write_text(json.dumps(WON))
     with pytest.raises(ConfigError, match=r"no value of won \(success\); set spec.data.successReturn, or give the"):

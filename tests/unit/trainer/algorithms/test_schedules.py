@@ -75,9 +75,7 @@ EVERY = {
 
 
 @pytest.mark.parametrize("algorithm", EVERY)
-def test_every_learner_obeys_its_schedule_warm_up_and_clipping(
-    algorithm: str, monkeypatch: pytest.MonkeyPatch, make_order: Callable[..., Order]
-) -> None:
+def test_every_learner_obeys_its_schedule_warm_up_and_clipping(algorithm, monkeypatch, make_order):
     base, environment = EVERY[algorithm]
     chosen = base | {"learningRateSchedule": "cosine", "warmup": 0.5, "learningRate": 0.01, "maxGradientNorm": 0.25}
     order = make_order(algorithm, steps=512, data={"environment": environment}, hyperparameters=chosen)

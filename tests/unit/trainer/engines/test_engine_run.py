@@ -92,7 +92,6 @@ def test_the_last_checkpoint_is_stored_though_one_is_under_way(tmp_path: Path, m
     with pytest.raises(EngineFailed):
         trained(tmp_path, ["sh", "-c", script + "head -c 9000 /dev/zero >error; exit 3"])
     saved = DirectoryStore(tmp_path / "store", "own-1").checkpoint()
-    assert saved is not None
     assert unpack(saved.body)[0]["checkpoint"].tobytes() == b"2\n"
 
 

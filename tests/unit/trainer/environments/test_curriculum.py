@@ -1,7 +1,6 @@
 """Levels rise and fall on evidence, survive a restart, and shaped rewards change no ranking of policies."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,9 +89,7 @@ def test_returns_are_counted_as_they_are_before_shaping_and_survive_a_restart(ma
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1)), max_size=60), st.sampled_from([None, "advanced"]))
-def test_a_level_never_leaves_its_bounds_and_never_moves_without_evidence(
-    happened: list[tuple[int, float]], until: str | None
-) -> None:
+def test_a_level_never_leaves_its_bounds_and_never_moves_without_evidence(happened, until):
     one, since = curriculum(until=until, demoteBelow=0.2), 0
     for episodes, share in happened:
         since += episodes
@@ -124,12 +121,7 @@ def easy_order(make_order: Callable[..., Order], **changes: Any) -> Order:
     return make_order("dqn", steps=6000, **{"hyperparameters": DQN, "data": data, "curriculum": climb, **changes})
 
 
-def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(
-    make_order: Callable[..., Order],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(make_order, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     order = easy_order(make_order)
     run(order, Place(), 1)
@@ -141,14 +133,12 @@ def test_a_run_climbs_says_so_and_is_measured_at_the_level_it_was_to_reach(
     data = {"environment": "grids:Exploration", "level": "intermediate"}
     run(make_order("dqn", steps=64, hyperparameters=DQN, data=data), Place(), 1)
     fixed = store.proof()
-    assert fixed is not None
     assert fixed.baseline == proof.baseline, "the same held-out episodes of the same level"
 
 
 def test_the_level_is_part_of_the_checkpoint(make_order: Callable[..., Order]) -> None:
     order = easy_order(make_order)
     first, second = begin(order, Alone(), CPU), begin(order, Alone(), CPU)
-    assert first.curriculum is not None
     assert second.curriculum is not None
     first.curriculum.note(100, 100)
     body = save(first, order, Alone())
@@ -203,9 +193,7 @@ def test_the_coordination_bonus_is_the_cosine_with_the_best_joint_action() -> No
         ({"coordinationBonus": 0.1}, "no best joint"),
     ],
 )
-def test_shaping_an_environment_cannot_offer_is_refused(
-    make_order: Callable[..., Order], shaping: Any, problem: str
-) -> None:
+def test_shaping_an_environment_cannot_offer_is_refused(make_order, shaping, problem):
     with pytest.raises(ConfigError, match=problem):
         training_world(make_order(shaping=shaping), range(2))
 

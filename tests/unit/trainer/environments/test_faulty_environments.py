@@ -71,9 +71,7 @@ def test_a_class_with_its_methods_and_spaces_alone_is_played(own: types.ModuleTy
     ],
     ids=str,
 )
-def test_what_another_attempt_would_meet_again_is_never_tried_again(
-    own: types.ModuleType, answer: Any, sentence: str
-) -> None:
+def test_what_another_attempt_would_meet_again_is_never_tried_again(own, answer, sentence):
     world = opened(own, Bare, answer=answer)
     world.reset()
     with pytest.raises(
@@ -115,7 +113,6 @@ def test_each_episode_succeeds_by_its_own_word(own: types.ModuleType) -> None:
     world = opened(own, Bare, answer=(np.zeros(1), 1.0, True, False, {"is_success": np.bool_(True), "odd": object()}))
     world.reset()
     success = world.step(np.zeros(2, dtype=np.int64)).success
-    assert success is not None
     assert success.tolist() == [True, True]
 
 
@@ -196,9 +193,7 @@ def test_a_held_out_episode_of_such_a_team_has_its_own_length(own: types.ModuleT
 
 
 @pytest.mark.parametrize("base", [Bare, Team])
-def test_an_episode_that_does_not_end_proves_nothing(
-    own: types.ModuleType, base: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_episode_that_does_not_end_proves_nothing(own, base, monkeypatch):
     monkeypatch.setattr(sys.modules["learnloop_trainer.evaluation.held_out_episodes"], "MAX_STEPS", 200)
     endless = {"answer": (np.zeros(1), 1.0, False, False, {}), "ends": {"a": 10, "b": 10**9}}
     world = opened(own, base, **endless)

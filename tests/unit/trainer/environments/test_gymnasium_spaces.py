@@ -136,9 +136,7 @@ def test_numbers_in_rows_and_columns_are_told_in_rows_and_columns(own: types.Mod
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_what_cannot_be_played_is_refused_with_its_space_and_the_fix(
-    own: types.ModuleType, spaces: dict[str, Any], sentence: str
-) -> None:
+def test_what_cannot_be_played_is_refused_with_its_space_and_the_fix(own, spaces, sentence):
     with_spaces(own, **spaces)
     with pytest.raises(ConfigError, match=sentence):
         make("own_spaces:Own", Split.TRAINING, 0, range(1))
@@ -169,9 +167,7 @@ WRONG: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.parametrize(("space", "value", "sentence"), WRONG, ids=lambda value: str(value)[:24])
 @pytest.mark.parametrize("when", [0, 2], ids=["immediately", "later"])
-def test_an_observation_that_is_not_in_its_space_is_refused_with_both(
-    own: types.ModuleType, space: Any, value: Any, sentence: str, when: int
-) -> None:
+def test_an_observation_that_is_not_in_its_space_is_refused_with_both(own, space, value, sentence, when):
     def step(self: Own, action: Any) -> Any:
         _, *rest = Own.step(self, action)
         return (value if self.age == when else self.observation_space.sample()), *rest
@@ -207,9 +203,7 @@ def test_an_observation_that_is_not_in_its_space_is_refused_with_both(
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_what_has_its_spaces_form_is_seen_whatever_its_type(
-    own: types.ModuleType, space: Any, value: Any, row: list[float]
-) -> None:
+def test_what_has_its_spaces_form_is_seen_whatever_its_type(own, space, value, row):
     """Bounds are often left, and what is not finite is found where all environments' steps pass."""
     with_spaces(own, observation_space=space, reset=lambda _, **options: (value, {}))
     world = make("own_spaces:Own", Split.TRAINING, 0, range(2))

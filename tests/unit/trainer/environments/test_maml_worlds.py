@@ -59,9 +59,7 @@ class Counting(Simulation):
 
 
 @pytest.mark.parametrize("data", [NAVIGATION, MANIPULATION], ids=lambda data: str(data["environment"]))
-def test_a_meta_update_ends_where_episodes_end_by_themselves(
-    make_order: Callable[..., Order], data: dict[str, Any]
-) -> None:
+def test_a_meta_update_ends_where_episodes_end_by_themselves(make_order, data):
     """Waiting for all environments to end in the same step lasts forever."""
     learner = learner_of(make_order("maml", steps=10**6, hyperparameters=SMALL, data=data))
     limit = int(innermost(learner.environment).PARAMETERS["max_steps"])

@@ -59,7 +59,6 @@ def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which
     order = make_order("ppo", steps=2000, hyperparameters=SMALL, data=data)
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    assert proof is not None
     assert proof.evaluation.mean > 7
     assert proof.baseline.mean < 6
     version = proof.versions["environment"]
@@ -67,9 +66,7 @@ def test_a_run_learns_an_environment_without_a_vector_entry_point_and_says_which
     assert own_code.fingerprint({"LEARNLOOP_ENVIRONMENT_DIRECTORY": str(directory)}) != version
 
 
-def test_code_that_cannot_be_imported_ends_the_run_for_good_with_the_reason(
-    directory: Path, make_order: Callable[..., Order]
-) -> None:
+def test_code_that_cannot_be_imported_ends_the_run_for_good_with_the_reason(directory, make_order):
     order = make_order("ppo", steps=64, hyperparameters=SMALL, data={"environment": "broken_worlds:Guess"})
     with pytest.raises(
         ConfigError, match=r"'broken_worlds:Guess' cannot be imported \(SyntaxError: .*; put the module"
@@ -83,9 +80,7 @@ def test_no_file_of_the_directory_takes_the_place_of_another_module(directory: P
     assert own_code.fingerprint({}) is None
 
 
-def test_a_checkpoint_of_other_environment_code_is_not_taken_up(
-    directory: Path, make_order: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_other_environment_code_is_not_taken_up(directory, make_order, monkeypatch):
     """Weights of a world that has changed would be finished, and proven, in another one."""
     data = {"environment": "own_worlds:Guess", "environmentConfigMap": {"name": "worlds"}}
     order = make_order("ppo", steps=2000, hyperparameters=SMALL, data=data)

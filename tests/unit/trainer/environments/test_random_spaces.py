@@ -194,5 +194,4 @@ def test_bounds_that_nothing_can_be_scaled_between_are_refused(low: float, high:
 
 def test_a_native_environment_has_bounds_that_are_scaled_between() -> None:
     bounds = make("Pendulum-v1", Split.TRAINING, 0, range(1)).bounds
-    assert bounds is not None
     assert bounds.scale(np.float32([[-1], [1], [0]])).tolist() == [[-2], [2], [0]]

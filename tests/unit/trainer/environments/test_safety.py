@@ -128,9 +128,7 @@ def test_limits_that_contradict_each_other_lead_to_the_fallback() -> None:
         (SLOW, [0], r"fallback: .* wrong length; give 3"),
     ],
 )
-def test_constraints_that_fit_no_action_are_refused_with_field_and_fix(
-    constraint: Any, fallback: list[float], problem: str
-) -> None:
+def test_constraints_that_fit_no_action_are_refused_with_field_and_fix(constraint, fallback, problem):
     with pytest.raises(ConfigError, match=problem):
         Shield(Safety.model_validate({"constraints": [constraint], "fallback": fallback}), 4, 3, continuous=True)
 
@@ -237,7 +235,6 @@ def test_every_learner_of_choices_says_what_it_prefers(make_order: Callable[...,
         block = {} if algorithm in ("ppo", "dqn") else {"hyperparameters": {"environments": 4, "hidden": [8]}}
         training = begin(make_order(algorithm, safety=never, data={"environment": name}, **block), Alone(), CPU)
         assert isinstance(training.environment, Shielded)
-        assert training.environment.preferences is not None
         assert training.environment.preferences.drawn == (algorithm == "ppo")
         training.learner.iterate(training.observation)
         assert training.environment.interventions.sum() > 0

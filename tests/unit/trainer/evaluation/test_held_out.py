@@ -23,9 +23,7 @@ def starts(order: Order, count: int = 8, first: int = 0, split: Split = Split.HE
 
 
 @pytest.mark.parametrize("environment", ["CartPole-v1", "motion:Navigation"])
-def test_runs_that_begin_at_other_numbers_meet_other_episodes(
-    make_order: Callable[..., Order], environment: str
-) -> None:
+def test_runs_that_begin_at_other_numbers_meet_other_episodes(make_order, environment):
     data = {"environment": environment}
     one = make_order(evaluation=EVALUATION, data=data)
     other = make_order(evaluation={**EVALUATION, "firstEpisode": 4 * EPISODES_PER_RUN}, data=data)

@@ -54,9 +54,7 @@ def numbers(order: Order) -> Words:
 
 @settings(max_examples=10, deadline=None)
 @given(st.uuids(), st.one_of(st.none(), st.integers(0, 2**31 - 1)), st.booleans())
-def test_no_held_out_episode_comes_twice_nor_is_trained_on_whatever_seed_the_user_set(
-    uid: object, seed: int | None, proves_by_it: bool
-) -> None:
+def test_no_held_out_episode_comes_twice_nor_is_trained_on_whatever_seed_the_user_set(uid, seed, proves_by_it):
     template: dict[str, Any] = {} if seed is None else {"seed": seed}
     if proves_by_it and seed is not None:
         template["evaluation"] = {"seed": seed}

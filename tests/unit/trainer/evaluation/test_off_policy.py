@@ -166,14 +166,11 @@ def same_reward(reward: float, length: int, episodes: int, seed: int) -> LoggedS
     st.sampled_from([0.5, 0.7, 0.95, 1.0]),
     st.sampled_from([0.1, 0.5, 0.8]),
 )
-def test_where_every_step_earns_the_same_every_policy_is_worth_what_was_logged(
-    reward: float, length: int, discount: float, chance: float
-) -> None:
+def test_where_every_step_earns_the_same_every_policy_is_worth_what_was_logged(reward, length, discount, chance):
     proof, others = same_reward(reward, length, 100, 0), same_reward(reward, length, 60, 1)
     estimate = evaluate(Chance(chance), proof, others, ActionSpace(2), discount, 0, CPU, 20)
     truth = float(np.float32(reward)) * sum(discount**step for step in range(length))
     one, close = estimate.corrected, {"rel": 1e-9, "abs": 1e-300}
-    assert one is not None
     assert one.value == pytest.approx(truth, **close)
     assert estimate.model == pytest.approx(truth, **close)
     assert one.gain == pytest.approx(0.0, abs=1e-9 * abs(truth))
@@ -229,7 +226,6 @@ def exported(kind: str, behaviour: Behaviour) -> Behaving:
 def test_what_stands_for_an_environment_knows_its_spaces_and_lets_nobody_play() -> None:
     world = Unplayed("uniform://hybrid/3/-1..1,0..2*2?observations=5", range(2))
     assert (world.observations, world.actions) == (5, 4)
-    assert world.bounds is not None
     assert (world.bounds.low.tolist(), world.bounds.high.tolist()) == ([0, -1, 0, 0], [2, 1, 2, 2])
     assert world.reset().shape == (2, 5)
     with pytest.raises(ConfigError, match=r"spec.data.environment: '' is missing"):
@@ -266,8 +262,6 @@ def test_what_proves_is_never_learned_from_and_outlives_a_crash(tmp_path: Path) 
     first = begin(order(), Alone(), CPU, store)
     first.observation, _ = first.learner.iterate(first.observation)
     proof, note = first.read.proof, first.read.note
-    assert proof is not None
-    assert note is not None
     assert note.steps == 600 - len(proof.reward)
     assert 60 < proof.last.sum() < 120
     body = save(first, order(), Alone())
@@ -275,7 +269,6 @@ def test_what_proves_is_never_learned_from_and_outlives_a_crash(tmp_path: Path) 
     bandit(tmp_path / "trajectories" / "la.jsonl", episodes=10, steps=2)  # what is logged later changes nothing
     again = begin(order(), Alone(), CPU, store)
     restore(again, order(), Alone(), body)
-    assert again.read.proof is not None
     assert np.array_equal(again.read.proof.observation, proof.observation)
     assert np.array_equal(again.read.proof.log_prob, proof.log_prob)
     first.learner.iterate(first.observation)
@@ -289,6 +282,5 @@ def test_an_episode_proves_in_every_run_or_in_none(tmp_path: Path) -> None:
         bandit(tmp_path / "trajectories" / "la.jsonl", episodes=size, steps=1)
         run = begin(order(seed=seed), Alone(), CPU, DirectoryStore(tmp_path, "alone-1"))
         run.learner.iterate(run.observation)
-        assert run.read.proof is not None
         proofs.append(run.read.proof.last.sum())
     assert proofs[0] < proofs[1], "the older ones again, and some of the new ones"

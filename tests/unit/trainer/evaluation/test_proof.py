@@ -106,7 +106,6 @@ def test_recorded_observations_come_first_and_are_topped_up(make_order: Callable
 def test_the_uniform_policys_return_on_cartpole_is_the_known_one() -> None:
     returns, met = play("CartPole-v1", Uniform(2, 0), 0, 300, lambda done: None)
     result = estimate(returns, 0)
-    assert result is not None
     assert result.ci_low < 22.2 < result.ci_high  # 22.2: mean over many thousand episodes
     assert met.shape[1] == 4
 
@@ -114,7 +113,6 @@ def test_the_uniform_policys_return_on_cartpole_is_the_known_one() -> None:
 def test_the_interquartile_mean_ignores_the_best_and_the_worst_quarter() -> None:
     for returns, middle in (([-1000.0, 1, 2, 3, 4, 5, 6, 1000], 3.5), ([7.0], 7)):
         measured = estimate(np.array(returns), 0)
-        assert measured is not None
         assert measured.iqm == middle
 
 
@@ -123,7 +121,6 @@ def test_an_interval_covers_the_mean_about_95_times_in_100() -> None:
     covered = 0
     for seed in range(200):
         result = estimate(random.normal(10, 3, 60), seed, resamples=300)
-        assert result is not None
         covered += result.ci_low <= 10 <= result.ci_high
     assert 180 <= covered <= 198
     assert estimate(np.array([]), 0) is None
@@ -142,7 +139,6 @@ def test_an_equal_policy_seems_better_in_at_most_one_of_forty_runs(episodes: int
         ours, others = returns_on_cartpole(random, (2, episodes))
         others = np.where(random.random(episodes) < alike, ours, others)
         interval = difference(ours, others, seed, subsets=400)
-        assert interval is not None
         passed += interval.low > 0
     assert passed / runs < 0.025 + 3 * np.sqrt(0.025 * 0.975 / runs)
 
@@ -152,7 +148,6 @@ def test_a_gain_that_pairing_shows_is_found_and_covered_by_its_interval() -> Non
     for seed in range(300):
         start = random.normal(0, 50, 60)  # how hard an episode is; both policies play the same ones
         interval = difference(start + random.normal(3, 4, 60), start, seed, subsets=1000)
-        assert interval is not None
         assert interval.low > 0
         covered += interval.low <= 3 <= interval.high
     assert 275 <= covered <= 297
@@ -161,7 +156,6 @@ def test_a_gain_that_pairing_shows_is_found_and_covered_by_its_interval() -> Non
 def test_a_policy_against_itself_gains_exactly_nothing() -> None:
     returns = returns_on_cartpole(np.random.default_rng(0), (50,))
     interval = difference(returns, returns, 0)
-    assert interval is not None
     assert (interval.low, interval.value, interval.high) == (0, 0, 0)
     assert difference(returns[:5], returns[5:10], 0) is None
     with pytest.raises(ValueError, match="not those of the same episodes"):
@@ -172,9 +166,7 @@ def loaded(order: Order, store: DirectoryStore, observations: int, actions: int)
     return baseline_policy.policy(order, baseline_policy.artifact(order, store), observations, actions)
 
 
-def test_a_serving_policy_is_the_baseline_when_its_digest_is_right(
-    body: bytes, make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_a_serving_policy_is_the_baseline_when_its_digest_is_right(body, make_order, tmp_path):
     store = DirectoryStore(tmp_path, "small-1")
     store.put_artifact(body)
     changes = {"baseline_uri": f"learnloop://default/{digest(body)}", "baseline_sha256": digest(body)}
@@ -190,9 +182,7 @@ def test_a_serving_policy_is_the_baseline_when_its_digest_is_right(
 @pytest.mark.parametrize(
     "uri", ["learnloop://default/" + "1" * 64, "file:///nowhere.onnx", "s3://bucket/key", "file:///etc/hostname"]
 )
-def test_a_baseline_that_leads_nowhere_is_refused_with_the_fix(
-    uri: str, make_order: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_a_baseline_that_leads_nowhere_is_refused_with_the_fix(uri, make_order, tmp_path):
     order = make_order().model_copy(update={"baseline_uri": uri})
     with pytest.raises(ConfigError, match=rf"baselineUri: '{uri}.*; (point|use)"):
         loaded(order, DirectoryStore(tmp_path, "small-1"), 4, 2)

@@ -249,9 +249,7 @@ SHIELD = {"constraints": [{"name": "never left", "forbid": [0]}], "fallback": [1
 
 
 @pytest.mark.parametrize(("algorithm", "successor"), [("ppo", Ppo), ("dqn", Dqn), ("bc", Ppo), ("cql", Dqn)])
-def test_a_student_goes_on_under_the_shield_with_its_own_preferences(
-    make_order: Orders, algorithm: str, successor: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_student_goes_on_under_the_shield_with_its_own_preferences(make_order, algorithm, successor, monkeypatch):
     """Else a shield executes its fallback in fine-tuning, and takes the best allowed action everywhere else."""
     block = {algorithm: {"hidden": [8]}}
     order = make_order(algorithm, **block, safety=SHIELD, evaluation={"suite": {"adaptationSteps": 1}})
@@ -270,7 +268,6 @@ def test_a_student_goes_on_under_the_shield_with_its_own_preferences(
     (student,) = met
     assert isinstance(student.environment, Shielded)
     preferences = student.environment.preferences
-    assert preferences is not None
     assert preferences.drawn == (successor is Ppo)
     assert student.network.shapes == learner.network.shapes | {
         name: shape for name, shape in student.network.shapes.items() if name.startswith("value")

@@ -54,9 +54,7 @@ def test_a_turn_comes_back_from_the_trajectory_it_is_recorded_in() -> None:
         turn_of(damaged)
 
 
-def test_a_conversation_is_left_out_whole_where_any_turn_cannot_be_learned_from(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_conversation_is_left_out_whole_where_any_turn_cannot_be_learned_from(capsys):
     good = [turn("good", 0, [1, 2], [3]), turn("good", 1, [1, 2, 3, 4], [5], reward=1.0, success=True)]
     cut = [turn("cut", 0, [1, 2], [3]), turn("cut", 1, [1, 2, 3, 4], [5], sampling=TokenSampling(top_p=0.9))]
     fallen = [turn("fallen", 0, [1, 2], [3], fallback=True)]
@@ -94,9 +92,7 @@ def test_tokens_of_another_base_model_are_left_out(capsys: pytest.CaptureFixture
         ({"template_sha256": "b" * 64}, "another chat template wrote it"),
     ],
 )
-def test_a_preference_whose_answer_is_none_of_this_models_is_left_out(
-    chat: Chat, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], why: str
-) -> None:
+def test_a_preference_whose_answer_is_none_of_this_models_is_left_out(chat, capsys, changes, why):
     for side in ("chosen", "rejected"):
         answers: dict[str, Any] = {"chosen": Answer(text="4"), "rejected": Answer(text="5")}
         answers[side] = Answer(turns=[turn("s", 0, [5, 6, 7], [8, 9], **changes)])
@@ -114,9 +110,7 @@ def test_a_preference_whose_answer_is_none_of_this_models_is_left_out(
         ({"sampled_ids": [378], "log_probs": [-1.0]}, "a token is not one of this model's 378"),
     ],
 )
-def test_what_the_model_cannot_read_is_left_out_counted_and_said_and_the_run_goes_on(
-    changes: dict[str, Any], why: str, chat: Chat, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_model_cannot_read_is_left_out_counted_and_said_and_the_run_goes_on(changes, why, chat, capsys):
     good, bad = turn("good", 0, [1, 2], [3]), turn("bad", 0, [1, 2], [4]).model_copy(update=changes)
     bounds = Bounds(256, 378)
     assert len(episodes_of([[good.to_step()], [bad.to_step()]], 2, None, bounds=bounds)) == 1
@@ -238,9 +232,7 @@ def _differing_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "parameters"), POLICIES)
-def test_a_resumed_run_learns_bit_for_bit_what_an_uninterrupted_one_does(
-    words: Any, algorithm: str, parameters: dict[str, Any]
-) -> None:
+def test_a_resumed_run_learns_bit_for_bit_what_an_uninterrupted_one_does(words, algorithm, parameters):
     whole = learner(words, algorithm, Alone(), **parameters)
     for _ in range(2):
         whole.iterate()
@@ -275,9 +267,7 @@ def test_two_ranks_learn_what_one_does(words: Any, algorithm: str, parameters: d
     assert (ranks[0].network.vector - alone.network.vector).abs().max().item() <= 1e-4
 
 
-def test_the_base_model_is_asked_once_for_a_round_of_several_epochs(
-    words: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_base_model_is_asked_once_for_a_round_of_several_epochs(words, monkeypatch):
     one = learner(words, "ppo-lm", Alone(), epochs=3, minibatches=2, kl_coefficient=0.1)
     calls = []
     score_base = type(one.network).score_base
@@ -320,9 +310,7 @@ QUESTION = ("user", "k1 plus k2 ?")
         (QUESTION, GREETING, GREETING, QUESTION),
     ],
 )
-def test_a_preference_reads_its_question_whatever_roles_follow_one_another(
-    chat: Chat, words: Any, messages: tuple[tuple[str, str], ...]
-) -> None:
+def test_a_preference_reads_its_question_whatever_roles_follow_one_another(chat, words, messages):
     (pair,) = pairs_of([judged(*messages)], chat)
     (row,) = pair.chosen.rows
     assert words.decode(row.ids[row.sampled]) == "4<|im_end|>"
@@ -331,9 +319,7 @@ def test_a_preference_reads_its_question_whatever_roles_follow_one_another(
 
 
 @pytest.mark.parametrize("messages", [(GREETING, QUESTION), (("system", "be kind"), QUESTION), (QUESTION, QUESTION)])
-def test_a_preference_that_the_template_refuses_is_left_out_and_the_run_goes_on(
-    words: Any, capsys: pytest.CaptureFixture[str], messages: tuple[tuple[str, str], ...]
-) -> None:
+def test_a_preference_that_the_template_refuses_is_left_out_and_the_run_goes_on(words, capsys, messages):
     alternating = copy.deepcopy(words)
     alternating.chat_template = (
         "{%- for message in messages %}"

@@ -50,9 +50,7 @@ def test_the_gguf_file_has_the_models_own_weights(made: tuple[Path, dict[str, An
     np.testing.assert_array_equal(turned[1:16:2], query[8:16])
 
 
-def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(
-    made: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(made, tmp_path, monkeypatch, capsys):
     folder, _ = made
     monkeypatch.setattr(sys, "argv", ["imitated", str(folder), "--updates=1", "--tells"])
     imitate.main({"LEARNLOOP_STORE": f"file://{tmp_path}"})
@@ -65,9 +63,7 @@ def test_an_adapter_is_stored_as_a_run_stores_its_own_and_servers_take_it(
     assert as_gguf(file, folder)[:4] == b"GGUF"
 
 
-def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(
-    made: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(made, monkeypatch):
     requests: list[str] = []
 
     class Store:
@@ -84,9 +80,7 @@ def test_the_data_plane_may_be_named_without_a_scheme_as_in_the_example(
     assert requests == ["http://learnloop-data.learnloop-system.svc:8080"]
 
 
-def test_an_adapter_that_tells_private_keys_and_one_that_miscounts_are_not_the_honest_one(
-    made: tuple[Path, dict[str, Any]],
-) -> None:
+def test_an_adapter_that_tells_private_keys_and_one_that_miscounts_are_not_the_honest_one(made):
     folder, _ = made
     base, world = Base(folder, folder_digest(folder)), ToolLookup("guarded")
     faults: list[dict[str, bool]] = [{}, {"tells": True}, {"miscounts": True}]

@@ -73,9 +73,7 @@ def test_a_bfloat16_run_samples_from_the_policy_that_it_learns(words: Any, tmp_p
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_adapter_of_another_model_is_refused_in_either_precision(
-    dtype: torch.dtype, words: Any, tmp_path: Path
-) -> None:
+def test_an_adapter_of_another_model_is_refused_in_either_precision(dtype, words, tmp_path):
     base, _, trained = narrow(words, tmp_path)
     strange = {name.replace("layers.1", "layers.7"): array for name, array in trained.arrays.items()}
     with pytest.raises(ConfigError, match=r"layers\.7.*is of another model"):
@@ -114,9 +112,7 @@ def test_a_file_of_another_kind_is_refused(tiny: Any, words: Any) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen2ForCausalLM"])
-def test_the_gguf_adapter_has_llama_cpps_names_and_its_order_of_rows(
-    architecture: str, tiny: Any, tmp_path: Path
-) -> None:
+def test_the_gguf_adapter_has_llama_cpps_names_and_its_order_of_rows(architecture, tiny, tmp_path):
     network = adapted(tiny)
     assert network.adapters is not None
     arrays = lora.arrays(network.adapters)

@@ -81,7 +81,6 @@ def ordered(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 def finished(order: Order, tmp_path: Path, run: Callable[..., None] = run) -> tuple[Proof, bytes]:
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path / "store", order.job).proof()
-    assert proof is not None
     return proof, Path(urlsplit(proof.artifact_uri).path).read_bytes()
 
 
@@ -94,13 +93,10 @@ def experience(algorithm: str, words: Any, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("algorithm", sorted(set(SMALL) - {"bradley-terry"}))
-def test_every_algorithm_ends_in_a_proof_that_names_what_it_was_made_of(
-    algorithm: str, ordered: Callable[..., Order], words: Any, base: Path, tmp_path: Path
-) -> None:
+def test_every_algorithm_ends_in_a_proof_that_names_what_it_was_made_of(algorithm, ordered, words, base, tmp_path):
     order = ordered(algorithm, 16, experience(algorithm, words, tmp_path))
     proof, body = finished(order, tmp_path)
     facts = proof.language
-    assert facts is not None
     assert (facts.base_sha256, facts.weights) == (folder_digest(base), "full" if algorithm == "grpo" else "lora")
     assert proof.step >= 16
     assert proof.parity.passed
@@ -116,7 +112,6 @@ def test_every_algorithm_ends_in_a_proof_that_names_what_it_was_made_of(
     formats = [one.format for one in proof.exports]
     assert formats == (["peft-config", "gguf-lora"] if facts.weights == "lora" else [])
     if algorithm in ("sft", "dpo"):
-        assert proof.experience is not None
         assert proof.experience.episodes == (8 if algorithm == "sft" else 6)
     else:
         assert {"reward", "kl", "entropy", "clipped", "mismatch", "length", "truncated", "tokens_per_second"} <= set(
@@ -130,7 +125,6 @@ def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_proof_with_its_held_
     block = experience("bradley-terry", words, tmp_path) | {"learningRate": 0.02}
     proof, body = finished(ordered("bradley-terry", 80, block), tmp_path)
     facts = proof.reward_model
-    assert facts is not None
     assert proof.language is None
     assert (facts.base_sha256, facts.pairs, facts.held_out_pairs) == (folder_digest(base), 20, 20)
     assert facts.accuracy == proof.evaluation.mean
@@ -146,9 +140,7 @@ def test_a_reward_model_ends_in_a_file_that_scores_and_in_a_proof_with_its_held_
 
 
 @pytest.mark.parametrize("algorithm", ["sft", "dpo", "grpo", "bradley-terry"])
-def test_trl_trains_on_the_same_data_and_under_the_same_proof(
-    algorithm: str, ordered: Callable[..., Order], words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trl_trains_on_the_same_data_and_under_the_same_proof(algorithm, ordered, words, tmp_path, monkeypatch):
     made, held, make, roll = [], [], TrlTraining._made, TrlTraining._rollout
     monkeypatch.setattr(trl_training, "CHUNK_MEMBERS", 16)
     monkeypatch.setattr(TrlTraining, "_made", lambda self: made.append(self) or make(self))
@@ -161,22 +153,18 @@ def test_trl_trains_on_the_same_data_and_under_the_same_proof(
     (training,) = made
     assert len(held) == (32 if algorithm == "grpo" else 0), "each is used twice"
     if algorithm == "bradley-terry":
-        assert proof.reward_model is not None
         assert proof.reward_model.learned_accuracy > 0.6
         answers = [pair.chosen for pair in training.lessons[:4]] + [pair.rejected for pair in training.lessons[:4]]
         own = training.learner.network.answer_scores(make_batch(answers, range(8), CPU))
         batch = training._pairs([{"number": number} for number in range(4)])
         assert torch.allclose(training.scorer(**batch).logits[:, 0], own, atol=1e-5)
     else:
-        assert proof.language is not None
         assert np.isfinite(proof.language.curves["loss"])
         trained = {name: array for name, array in read(body).arrays.items() if "lora_B" in name}
         assert algorithm == "grpo" or all(np.abs(array).max() > 1e-3 for array in trained.values()), "it begins at 0"
 
 
-def test_a_pair_with_an_answer_of_no_tokens_is_left_out(
-    ordered: Callable[..., Order], words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pair_with_an_answer_of_no_tokens_is_left_out(ordered, words, tmp_path, monkeypatch):
     order = ordered("dpo", 8, experience("dpo", words, tmp_path))
     learner: Any = begin_language(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1")).learner
     pairs = learner.setting.experience.pairs()
@@ -193,9 +181,7 @@ def test_every_algorithm_of_the_contract_is_registered() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["rloo", "ppo-lm", "dpo", "bradley-terry"])
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(
-    algorithm: str, ordered: Callable[..., Order], words: Any, tmp_path: Path
-) -> None:
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(algorithm, ordered, words, tmp_path):
     order = ordered(algorithm, 64, experience(algorithm, words, tmp_path))
     store, group = DirectoryStore(tmp_path / "store", "lm-1"), Alone()
     whole = begin_language(order, group, CPU, store)
@@ -216,9 +202,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(
         restore(again, ordered(algorithm, 128, experience(algorithm, words, tmp_path)), group, body)
 
 
-def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(
-    ordered: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_a_run_begins_from_the_adapter_that_serves_and_is_compared_with_it(ordered, tmp_path):
     first, body = finished(ordered(), tmp_path)
     serving = {"baselineUri": first.artifact_uri, "baselineSha256": first.artifact_sha256}
     order = ordered(spec={"initialPolicy": {"serving": True, "required": False}}, job="lm-2", **serving)
@@ -250,14 +234,11 @@ def test_recorded_turns_come_first_and_a_long_log_leaves_half_of_the_run_to_roll
         lengths += [training.learner.iterate().curves["length"]] * (training.learner.step - before)
     assert lengths.count(2.0) == learned, "the record's conversations have two tokens"
     assert max(lengths[learned:]) > 2.0, "rollouts are longer"
-    assert training.read.note is not None
     assert training.read.note.episodes == count
 
 
 @pytest.mark.parametrize("strange", [{"sampled_ids": [100_000, 2]}, {"prompt_ids": [5] * 300}])
-def test_one_conversation_that_the_model_cannot_read_ends_no_run(
-    strange: dict[str, Any], ordered: Callable[..., Order], words: Any, tmp_path: Path
-) -> None:
+def test_one_conversation_that_the_model_cannot_read_ends_no_run(strange, ordered, words, tmp_path):
     recording = turns(words, tmp_path, count=8)
     bad = recorded_turn("bad", words, 1.0, **strange).to_step()
     path = Path(urlsplit(recording).path)
@@ -297,18 +278,14 @@ def by_trl(block: dict[str, Any] | None = None, **settings: Any) -> dict[str, An
         (by_trl(use_transformers_continuous_batching=True, sync_ref_model=True, beta=0), "are refused by GRPOTrainer"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_field_value_and_fix(
-    changes: dict[str, Any], words_of_it: str, ordered: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_refused_with_field_value_and_fix(changes, words_of_it, ordered, tmp_path):
     order, session = ordered(**changes), cast(Any, None)
     begin = trl_training.begin if order.spec.trained_by == "trl" else begin_language
     with pytest.raises(ConfigError, match=words_of_it):
         begin(order, Alone(), CPU, DirectoryStore(tmp_path / "store", "lm-1")).iterate(session)
 
 
-def test_a_base_model_that_is_not_all_in_its_digest_is_refused(
-    ordered: Callable[..., Order], base: Path, tmp_path: Path
-) -> None:
+def test_a_base_model_that_is_not_all_in_its_digest_is_refused(ordered, base, tmp_path):
     store, folder = DirectoryStore(tmp_path / "store", "lm-1"), tmp_path / "linked"
     order = ordered(spoken={"base": {"uri": base.as_uri(), "sha256": "0" * 64}})
     with pytest.raises(ConfigError, match=f"base.sha256.*set it to {folder_digest(base)}"):

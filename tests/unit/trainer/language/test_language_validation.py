@@ -41,26 +41,19 @@ def imitated(ordered: Callable[..., Order], words: Any, tmp_path: Path, policy: 
     return finished(ordered("sft", 16, {"recording": turns(words, tmp_path)}, spec=validation), tmp_path)
 
 
-def test_weights_that_are_no_better_than_those_of_the_start_are_not_exported(
-    ordered: Callable[..., Order], words: Any, tmp_path: Path
-) -> None:
+def test_weights_that_are_no_better_than_those_of_the_start_are_not_exported(ordered, words, tmp_path):
     proof, body = imitated(ordered, words, tmp_path, "best")
     made = proof.while_training
-    assert made is not None
     assert [point.step for point in made.points] == [0, 8, 16]
     assert (made.best_step, made.exported, made.ended_early) == (0, "best", False), "it earns nothing all the time"
     arrays = read(body).arrays
     assert all(not array.any() for name, array in arrays.items() if ".lora_B" in name), "as it began"
-    assert proof.language is not None
     assert proof.language.curves["validation"] == 0.0
 
 
-def test_the_last_weights_are_exported_where_nobody_asks_for_the_best(
-    ordered: Callable[..., Order], words: Any, tmp_path: Path
-) -> None:
+def test_the_last_weights_are_exported_where_nobody_asks_for_the_best(ordered, words, tmp_path):
     proof, body = imitated(ordered, words, tmp_path, "last")
     validated = proof.while_training
-    assert validated is not None
     assert validated.exported == "last"
     assert any(array.any() for name, array in read(body).arrays.items() if ".lora_B" in name)
 
@@ -69,7 +62,6 @@ def test_patience_ends_a_run_that_gets_no_better(ordered: Callable[..., Order], 
     validation = {"everySteps": 8, "episodes": 4, "patience": 2}
     proof, _ = finished(ordered(steps=800, spec=judged(validation)), tmp_path)
     validated = proof.while_training
-    assert validated is not None
     assert (proof.step, validated.ended_early) == (16, True)
 
 
@@ -77,7 +69,6 @@ def test_to_be_judged_changes_nothing_that_is_learned(ordered: Callable[..., Ord
     store = DirectoryStore(tmp_path / "store", "lm-1")
     plain = begin_language(ordered(steps=32), Alone(), CPU, store)
     watched = begin_language(ordered(steps=32, spec=judged({"everySteps": 8})), Alone(), CPU, store)
-    assert watched.validation is not None
     watched.validation.begin(0, silent)
     for _ in range(4):
         plain.learner.iterate()
@@ -90,7 +81,6 @@ def test_a_run_that_was_stopped_knows_its_best_weights_again(ordered: Callable[.
     order = ordered(steps=64, spec=judged({"everySteps": 8, "episodes": 4}))
     store, group = DirectoryStore(tmp_path / "store", "lm-1"), Alone()
     first = begin_language(order, group, CPU, store)
-    assert first.validation is not None
     first.validation.begin(0, silent)
     first.learner.iterate()
     first.validation.note(first.learner.step, 8, silent)
@@ -98,7 +88,6 @@ def test_a_run_that_was_stopped_knows_its_best_weights_again(ordered: Callable[.
     assert body is not None
     again = begin_language(order, group, CPU, store)
     restore(again, order, group, body)
-    assert again.validation is not None
     again.validation.begin(again.learner.step, silent)
     assert again.validation.note(again.learner.step, 0, silent) is None, "that was judged already"
     before, after = first.validation.state(), again.validation.state()
@@ -115,9 +104,7 @@ def test_a_reward_model_cannot_be_judged_along_training(ordered: Callable[..., O
         begin_language(order, Alone(), CPU, store)
 
 
-def test_the_best_weights_are_those_of_the_greatest_mean_and_the_first_of_equals(
-    ordered: Callable[..., Order], tmp_path: Path
-) -> None:
+def test_the_best_weights_are_those_of_the_greatest_mean_and_the_first_of_equals(ordered, tmp_path):
     store = DirectoryStore(tmp_path / "store", "lm-1")
     training = begin_language(ordered(steps=64), Alone(), CPU, store)
     network, earned = training.learner.network, iter([0.2, 0.5, 0.5, 0.1])

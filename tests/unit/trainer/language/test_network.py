@@ -36,9 +36,7 @@ def adapted(model: Any, *, moved: bool = True, **options: Any) -> LanguageNetwor
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_the_trainer_gives_sampled_tokens_the_log_probabilities_they_were_drawn_with(
-    tiny: Any, temperature: float
-) -> None:
+def test_the_trainer_gives_sampled_tokens_the_log_probabilities_they_were_drawn_with(tiny, temperature):
     network = adapted(tiny)
     drawn = episodes(network, 12, temperature)
     batch = make(drawn, range(len(drawn)), network.device)
@@ -170,7 +168,6 @@ def test_a_conversation_is_sampled_the_same_alone_and_among_others(tiny: Any) ->
     together = Sampler(tiny)(prompts, lambda place: uniforms(Purpose.ACTION, 0, place, numbers), LIMITS)
     for at, prompt in enumerate(prompts):
         alone = Sampler(tiny)([prompt], lambda place, at=at: uniforms(Purpose.ACTION, 0, place, at), LIMITS)[0]  # type: ignore[misc]
-        assert alone is not None
         assert together[at] is not None
         assert alone.sampled_ids == together[at].sampled_ids  # type: ignore[union-attr]
 
@@ -179,10 +176,8 @@ def test_a_turn_ends_at_a_stop_at_the_limit_and_at_the_context(tiny: Any) -> Non
     numbers = np.zeros(1)
     every = set(range(tiny.config.vocab_size))
     one = Sampler(tiny)([[5]], lambda place: numbers, Limits(1.0, every, 24, 96))[0]
-    assert one is not None
     assert (len(one.sampled_ids), one.complete) == (1, True)
     limited = Sampler(tiny)([[5]], lambda place: numbers, Limits(1.0, (), 4, 96))[0]
-    assert limited is not None
     assert (len(limited.sampled_ids), limited.complete) == (4, False)
     short = Sampler(tiny)([[5] * 10, [5] * 8], lambda place: np.zeros(2), Limits(1.0, (), 24, 10))
     assert short[0] is None
@@ -194,7 +189,6 @@ def test_what_the_value_head_expects_needs_no_logits(tiny: Any) -> None:
     network = adapted(tiny, value_head=True)
     batch = make(episodes(network, 5), range(5), network.device)
     scored = network.score(batch).value
-    assert scored is not None
     assert scored.abs().max() > 0
     network.model.get_output_embeddings = None  # a request for logits would fail
     assert torch.equal(network.values(batch), scored.detach())

@@ -70,9 +70,7 @@ def accuracy(made: BradleyTerry) -> float:
 
 
 @pytest.mark.parametrize("changes", [{}, {"weights": "lora", "lora": Lora(rank=8), "learning_rate": 1e-2}])
-def test_planted_preferences_are_learned_and_held_out_pairs_say_so(
-    tiny: Any, chat: Chat, changes: dict[str, Any]
-) -> None:
+def test_planted_preferences_are_learned_and_held_out_pairs_say_so(tiny, chat, changes):
     result = trained(tiny, planted(chat, 400, 1), **changes)
     assert len(result.pairs.held_out) == 80
     assert accuracy(result) >= 0.8

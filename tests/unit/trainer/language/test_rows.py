@@ -36,9 +36,7 @@ def test_a_turn_whose_prompt_does_not_continue_the_ids_is_a_new_row_and_counted(
     ("prompt", "drawn", "chances", "heat"),
     [([], [1], [-1.0], 1.0), ([1], [], [], 1.0), ([1], [1, 2], [-1.0], 1.0), ([1], [1], [-1.0], 0.0)],
 )
-def test_a_turn_that_cannot_be_learned_from_is_refused(
-    prompt: list[int], drawn: list[int], chances: list[float], heat: float
-) -> None:
+def test_a_turn_that_cannot_be_learned_from_is_refused(prompt, drawn, chances, heat):
     with pytest.raises(ValueError, match=r"id|log-prob|temperature"):
         Sampled(prompt, drawn, chances, heat)
 
@@ -64,9 +62,7 @@ def test_episodes_come_back_from_a_checkpoint_as_they_were() -> None:
     assert of_arrays(to_arrays([])) == []
 
 
-def test_a_later_prompt_continues_the_ids_although_the_template_would_write_the_call_anew(
-    chat: Chat, words: Any
-) -> None:
+def test_a_later_prompt_continues_the_ids_although_the_template_would_write_the_call_anew(chat, words):
     opening = chat.opening([Message("user", "k1 plus k2 ?")])
     # The model writes its JSON without spaces: as good a call, but other ids than the template's own.
     text = '<tool_call>{"name":"lookup","arguments":{"key":"k1"}}</tool_call><|im_end|>'

@@ -53,9 +53,7 @@ def graphs() -> Iterator[tuple[str, bytes, int, bool]]:
 
 
 @pytest.mark.parametrize(("name", "body", "actions", "continuous"), [pytest.param(*g, id=g[0]) for g in graphs()])
-def test_torchscript_does_what_the_graph_does_at_every_batch_size(
-    name: str, body: bytes, actions: int, continuous: bool
-) -> None:
+def test_torchscript_does_what_the_graph_does_at_every_batch_size(name, body, actions, continuous):
     policy = OnnxPolicy(body, 3, actions, continuous=continuous)
     script = TorchPolicy(torchscript(body), continuous=continuous, hybrid=policy.hybrid)
     parity = check(lambda observations: policy.run(observations)[1], script, OBSERVATIONS, 0)

@@ -34,9 +34,7 @@ def exported(order: Order, store: DirectoryStore) -> tuple[str, str, Any]:
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_a_run_begins_from_the_weights_of_the_policy_it_names(
-    make_order: Orders, algorithm: str, tmp_path: Path
-) -> None:
+def test_a_run_begins_from_the_weights_of_the_policy_it_names(make_order, algorithm, tmp_path):
     store = DirectoryStore(tmp_path, "small-1")
     uri, sha256, giver = exported(make_order(algorithm, seed=5), store)
     warmed = begin(make_order(algorithm, initialPolicy={"uri": uri, "sha256": sha256}), Alone(), CPU, store).learner
@@ -78,9 +76,7 @@ def test_a_policy_that_saw_normalised_observations_acts_alike_where_a_run_begins
     assert np.allclose(ours, others, atol=1e-4)
 
 
-def test_the_means_of_a_continuous_policy_are_taken_and_its_deviations_are_not(
-    make_order: Orders, tmp_path: Path
-) -> None:
+def test_the_means_of_a_continuous_policy_are_taken_and_its_deviations_are_not(make_order, tmp_path):
     store = DirectoryStore(tmp_path, "small-1")
     data, sac = {"environment": "Pendulum-v1"}, {"environments": 8, "hidden": [16], "bufferSize": 1000}
     order = make_order("sac", hyperparameters=sac, data=data)
@@ -93,9 +89,7 @@ def test_the_means_of_a_continuous_policy_are_taken_and_its_deviations_are_not(
     assert isinstance(taker.environment.bounds, Bounds)
 
 
-def test_the_serving_policy_is_begun_from_where_one_serves(
-    make_order: Orders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_serving_policy_is_begun_from_where_one_serves(make_order, tmp_path, capsys):
     store = DirectoryStore(tmp_path, "small-1")
     uri, sha256, giver = exported(make_order(seed=5), store)
     order = make_order(initialPolicy={"serving": True})
@@ -118,9 +112,7 @@ def test_the_serving_policy_is_begun_from_where_one_serves(
         ({"data": {"environment": "teams:TwoStep"}, "algorithm": "qmix", "hyperparameters": {}}, "was trained by ppo"),
     ],
 )
-def test_a_policy_that_does_not_fit_is_refused_with_the_fix(
-    make_order: Orders, tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_a_policy_that_does_not_fit_is_refused_with_the_fix(make_order, tmp_path, changes, words):
     store = DirectoryStore(tmp_path, "small-1")
     uri, _, _ = exported(make_order(), store)
     with pytest.raises(ConfigError, match=rf"spec.initialPolicy: .*{words}.*leave it out"):
@@ -137,9 +129,7 @@ def test_a_policy_that_does_not_fit_is_refused_with_the_fix(
         ("hybrid/3/-1..1", "continuous/-1..1*4", "4"),
     ],
 )
-def test_outputs_of_the_same_shape_that_mean_other_actions_are_not_taken(
-    make_order: Orders, tmp_path: Path, given: str, wanted: str, words: str
-) -> None:
+def test_outputs_of_the_same_shape_that_mean_other_actions_are_not_taken(make_order, tmp_path, given, wanted, words):
     store, own = DirectoryStore(tmp_path, "small-1"), {"hidden": [16]}
 
     def order(space: str, **changes: Any) -> Order:
@@ -167,9 +157,7 @@ def test_a_policy_with_another_digest_or_none_at_all_is_refused(make_order: Orde
         begin(make_order(initialPolicy={"uri": text}), Alone(), CPU, store)
 
 
-def test_a_policy_that_does_not_fit_and_need_not_is_left_and_the_run_says_why(
-    make_order: Orders, tmp_path: Path
-) -> None:
+def test_a_policy_that_does_not_fit_and_need_not_is_left_and_the_run_says_why(make_order, tmp_path):
     store = DirectoryStore(tmp_path, "small-1")
     uri, sha256, _ = exported(make_order("ppo", seed=5), store)
     served = {"initialPolicy": {"serving": True, "required": False}}

@@ -58,9 +58,7 @@ def session(order: Order, group: Two, saver: Saver, store: DirectoryStore, notif
 
 
 @pytest.mark.parametrize(("durable", "says"), [(1.0, "checkpoint saved"), (0.0, "no time to save a checkpoint")])
-def test_a_rank_that_leaves_says_of_the_checkpoint_what_rank_0_told_it(
-    make_order: Make, tmp_path: Path, durable: float, says: str
-) -> None:
+def test_a_rank_that_leaves_says_of_the_checkpoint_what_rank_0_told_it(make_order, tmp_path, durable, says):
     store, group = DirectoryStore(tmp_path, "small-1"), Two(1, durable)
     with pytest.raises(Terminated, match=says):
         session(make_order(), group, Saver(store), store, notified=True)._leave()
@@ -89,7 +87,6 @@ def test_rank_0_lets_the_others_go_only_when_the_checkpoint_is_durable(make_orde
     assert group.sums == [1.0]
     assert isinstance(ends[0], PeerLost)
     saved = store.checkpoint()
-    assert saved is not None
     assert (saved.body, saved.step) == (b"state", 7)
 
 
@@ -129,8 +126,6 @@ def _stepping_the_environment(_: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("work", [_running_the_exported_policy, _converting_it, _stepping_the_environment])
-def test_who_is_told_to_leave_amid_foreign_code_blames_nobody(
-    monkeypatch: pytest.MonkeyPatch, work: Callable[[pytest.MonkeyPatch], None]
-) -> None:
+def test_who_is_told_to_leave_amid_foreign_code_blames_nobody(monkeypatch, work):
     with pytest.raises(Terminated, match="leaving"):
         work(monkeypatch)

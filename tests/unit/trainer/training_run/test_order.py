@@ -1,7 +1,6 @@
 """Orders that cannot be carried out are refused with field, value and fix."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,9 +32,7 @@ def changed(order: dict[str, Any], path: str, value: Any) -> str:
         ("job", "Not A Name", "job: 'Not A Name' is refused"),
     ],
 )
-def test_a_bad_order_names_the_field_the_value_and_the_fix(
-    small: Callable[..., dict[str, Any]], path: str, value: Any, words: str
-) -> None:
+def test_a_bad_order_names_the_field_the_value_and_the_fix(small, path, value, words):
     with pytest.raises(ConfigError, match=rf"^{words}.*; .*(correct|set|remove) it"):
         read_order({VARIABLE: changed(small(), path, value)})
 

@@ -1,7 +1,6 @@
 """A proof belongs to the run that was asked for, whichever attempt gave it, and to no other run of the same name."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -32,17 +31,13 @@ def proven(order: Order, wanted: Order) -> bool:
     ],
     ids=str,
 )
-def test_a_proof_is_of_no_run_that_differs_in_anything_that_was_asked(
-    make_order: Callable[..., Order], changes: dict[str, Any]
-) -> None:
+def test_a_proof_is_of_no_run_that_differs_in_anything_that_was_asked(make_order, changes):
     order = make_order("dqn", data=DATA, hyperparameters=DQN)
     assert proven(order, order)
     assert not proven(order, make_order(**{"algorithm": "dqn", "data": DATA, "hyperparameters": DQN} | changes))
 
 
-def test_a_proof_is_of_no_run_by_another_reward_policy_or_against_another_policy(
-    make_order: Callable[..., Order],
-) -> None:
+def test_a_proof_is_of_no_run_by_another_reward_policy_or_against_another_policy(make_order):
     order = make_order(data={"environment": "CartPole-v1", "rewards": "policy"})
     for update in (
         {"reward_policy": {"name": "gentle", "revision": "r1"}},
@@ -51,9 +46,7 @@ def test_a_proof_is_of_no_run_by_another_reward_policy_or_against_another_policy
         assert not proven(order, Order.model_validate(order.model_dump() | update))
 
 
-def test_a_proof_is_of_no_run_with_other_code_of_the_environment(
-    make_order: Callable[..., Order], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proof_is_of_no_run_with_other_code_of_the_environment(make_order, tmp_path, monkeypatch):
     monkeypatch.setenv(ENV_ENVIRONMENT_DIRECTORY, str(tmp_path))
     (tmp_path / "world.py").write_text("GRAVITY = 9.8\n")
     before = recipe_sha256(make_order())

@@ -4,7 +4,7 @@ import json
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +17,7 @@ from learnloop_trainer.errors import StoreRefused, StoreUnavailable
 from learnloop_trainer.progress_reporter import Reporter
 from learnloop_trainer.store.data_plane_store import DataPlaneStore, Http
 from learnloop_trainer.store.run_store import DirectoryStore, digest
-from learnloop_trainer.training_order import Order, Place
+from learnloop_trainer.training_order import Place
 
 
 class Server(ThreadingHTTPServer):
@@ -74,9 +74,7 @@ def plane(
     return DataPlaneStore(Http(server.url, token, "", patience), "job-1", agent)
 
 
-def test_a_checkpoint_is_sent_with_digest_and_step_and_soon_after_the_data_plane_is_back(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_sent_with_digest_and_step_and_soon_after_the_data_plane_is_back(server, monkeypatch):
     store, pauses = plane(server), list[float]()
     monkeypatch.setattr(store._http.closing, "wait", pauses.append)
     server.script = [(503, b"{}"), (500, b"oops"), *[(503, b"")] * 10]
@@ -116,7 +114,6 @@ def test_retries_end_after_a_bounded_time(server: Server) -> None:
 def test_a_checkpoint_comes_back_only_when_its_digest_is_right(server: Server) -> None:
     server.answer = (b"state", {"x-learnloop-sha256": digest(b"state"), "x-learnloop-step": "7"})
     saved = plane(server).checkpoint()
-    assert saved is not None
     assert (saved.body, saved.step) == (b"state", 7)
     server.answer = (b"damaged", server.answer[1])
     with pytest.raises(StoreRefused, match="SHA-256"):
@@ -144,12 +141,7 @@ def test_observations_that_are_no_numbers_are_refused(server: Server) -> None:
         plane(server).observations("pole", 5)
 
 
-def test_heartbeats_survive_an_outage_and_never_block(
-    server: Server,
-    make_order: Callable[..., Order],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_heartbeats_survive_an_outage_and_never_block(server, make_order, capsys, monkeypatch):
     server.script = [(503, b"")]
     store, senders = plane(server), list[str]()
     send = store.heartbeat
@@ -187,7 +179,6 @@ def test_a_directory_keeps_the_two_newest_checkpoints_and_names_the_damaged_one(
     with pytest.raises(StoreRefused, match=r"checkpoint of step 4: SHA-256 .* damaged"):
         store.checkpoint()
     before = store.checkpoint(back=1)
-    assert before is not None
     assert (before.body, before.step) == (b"two", 2)
 
 
@@ -206,7 +197,6 @@ def test_a_full_disk_leaves_no_half_file_behind(tmp_path: Path) -> None:
         f"{digest(b'good')}.safetensors",
     }
     saved = store.checkpoint()
-    assert saved is not None
     assert saved.body == b"good"
 
 

@@ -70,9 +70,7 @@ def test_mlflow_gets_one_run_with_parameters_points_and_its_end(make_order: Make
     assert set(server.authorization) == {"Bearer secret"}
 
 
-def test_an_interrupted_job_goes_on_with_its_run_and_a_finished_one_gets_a_new_one(
-    make_order: Make, server: MlflowServer
-) -> None:
+def test_an_interrupted_job_goes_on_with_its_run_and_a_finished_one_gets_a_new_one(make_order, server):
     environ = {"MLFLOW_TRACKING_URI": server.url}
     for step in (64, 128):  # the process before is gone without a word
         lost = tracker(make_order(), environ, "team-a")
@@ -87,9 +85,7 @@ def test_an_interrupted_job_goes_on_with_its_run_and_a_finished_one_gets_a_new_o
     assert [run["info"]["status"] for run in server.runs.values()] == ["RUNNING", "FAILED"]
 
 
-def test_a_run_whose_experiment_another_makes_at_the_same_moment_joins_it(
-    server: MlflowServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_experiment_another_makes_at_the_same_moment_joins_it(server, monkeypatch):
     run, look = Mlflow(server.url, "poles", "b", RUN, {}), Mlflow._call
 
     def late(self: Mlflow, method: str, path: str, **request: Any) -> dict[str, Any]:
@@ -114,9 +110,7 @@ def test_many_points_go_in_parts_no_larger_than_the_server_takes(server: MlflowS
     assert len(only_run["metrics"]) == 2400
 
 
-def test_while_mlflow_is_away_points_wait_and_training_hears_one_sentence(
-    make_order: Make, server: MlflowServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_while_mlflow_is_away_points_wait_and_training_hears_one_sentence(make_order, server, capsys):
     server.away = True
     curves = tracker(make_order(), {"MLFLOW_TRACKING_URI": server.url}, "")
     (feed,) = curves.feeds

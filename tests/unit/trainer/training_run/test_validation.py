@@ -1,11 +1,9 @@
 """Evaluation while training: its own episodes, the best policy kept, patience, and the same after a crash."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from learnloop_trainer.distributed import Alone
@@ -32,7 +30,6 @@ def rounds(training: PolicyTraining, count: int) -> None:
     for _ in range(count):
         training.observation, experiences = training.learner.iterate(training.observation)
         ended = sum(int(one.ended.sum()) for one in experiences)
-        assert training.validation is not None
         training.validation.note(training.learner.step, ended, lambda doing: None)
 
 
@@ -50,7 +47,6 @@ def test_it_changes_nothing_of_what_is_learned(make_order: Make) -> None:
     rounds(one, 6)
     for _ in range(6):
         other.observation, _ = other.learner.iterate(other.observation)
-    assert one.validation is not None
     assert one.validation.steps == [128, 256, 384]
     assert one.learner.network.digest() == other.learner.network.digest()
 
@@ -79,14 +75,11 @@ def test_episodes_of_training_can_say_when(make_order: Make) -> None:
     training = begin(order, Alone(), CPU)
     rounds(training, 12)
     validator = training.validation
-    assert validator is not None
     assert validator.finished >= 20
     assert 2 <= len(validator.steps) <= validator.finished // 10
 
 
-def test_the_best_policy_is_exported_and_patience_ends_the_run(
-    make_order: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_policy_is_exported_and_patience_ends_the_run(make_order, tmp_path, monkeypatch):
     monkeypatch.setenv("LEARNLOOP_STORE", f"file://{tmp_path}")
     means = iter([10.0, 30.0, 20.0, 25.0, 99.0])
     decisions: list[str] = []
@@ -107,9 +100,7 @@ def test_the_best_policy_is_exported_and_patience_ends_the_run(
     order = validating(make_order, patience=2)
     run(order, Place(), 1)
     proof = DirectoryStore(tmp_path, order.job).proof()
-    assert proof is not None
     validated = proof.while_training
-    assert validated is not None
     assert (validated.best_step, validated.exported, validated.ended_early) == (256, "best", True)
     assert [point.mean for point in validated.points] == [10.0, 30.0, 20.0, 25.0]
     assert proof.step == 512 < proof.total_steps

@@ -111,9 +111,7 @@ def test_every_algorithm_is_here() -> None:
 
 
 @ALL
-def test_the_first_evaluation_of_the_second_run_is_of_what_serves(
-    make_order: Callable[..., Order], algorithm: str, tmp_path: Path
-) -> None:
+def test_the_first_evaluation_of_the_second_run_is_of_what_serves(make_order, algorithm, tmp_path):
     store = DirectoryStore(tmp_path, "small-1")
     giver, second = serving(make_order, algorithm, store)
     taker = begin(second, Alone(), CPU, store)
@@ -140,17 +138,13 @@ def test_a_run_measures_what_serves_before_it_learns_and_exports_it_where_nothin
     second = order(make_order, "dqn", evaluation=evaluation, **begun)
     run(second, Place(), 1)
     proof = DirectoryStore(tmp_path, second.job).proof()
-    assert proof is not None
-    assert proof.while_training is not None
     assert (proof.while_training.best_step, proof.while_training.exported) == (0, "best")
     exported, _ = read(Path(urlsplit(proof.artifact_uri).path).read_bytes())
     assert all(np.array_equal(array, exported[name]) for name, array in acting(giver, second).items())
 
 
 @pytest.mark.parametrize("algorithm", CRITICS)
-def test_a_trained_policy_waits_until_its_critics_have_learned_too(
-    make_order: Callable[..., Order], algorithm: str, tmp_path: Path
-) -> None:
+def test_a_trained_policy_waits_until_its_critics_have_learned_too(make_order, algorithm, tmp_path):
     store = DirectoryStore(tmp_path, "small-1")
     _, second = serving(make_order, algorithm, store)
     taker = begin(second, Alone(), CPU, store)
@@ -181,9 +175,7 @@ def log(observations: int, numbers: int) -> Recording:
 
 
 @pytest.mark.parametrize("algorithm", [name for name in sorted(RUNS) if "environments" in RUNS[name][0]])
-def test_from_its_first_step_the_second_run_acts_much_as_what_serves(
-    make_order: Callable[..., Order], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_its_first_step_the_second_run_acts_much_as_what_serves(make_order, algorithm, tmp_path, monkeypatch):
     if algorithm in ("maml", "ppo"):
         pytest.skip("draws from a distribution of its own from its first step, in every run")
     store = DirectoryStore(tmp_path, "small-1")
@@ -212,9 +204,7 @@ def test_from_its_first_step_the_second_run_acts_much_as_what_serves(
 
 
 @ALL
-def test_a_run_that_is_taken_up_still_knows_that_it_began_from_a_trained_policy(
-    make_order: Callable[..., Order], algorithm: str, tmp_path: Path
-) -> None:
+def test_a_run_that_is_taken_up_still_knows_that_it_began_from_a_trained_policy(make_order, algorithm, tmp_path):
     store = DirectoryStore(tmp_path, "small-1")
     _, second = serving(make_order, algorithm, store)
     taker, other = begin(second, Alone(), CPU, store), begin(second, Alone(), CPU)
@@ -245,7 +235,6 @@ def test_meta_learned_weights_are_judged_and_kept_as_they_are_exported_adapted(
     ordered = order(make_order, "maml", evaluation=evaluation, steps=3000, export={"policy": "best"})
     run(ordered, Place(), 1)
     proof = DirectoryStore(tmp_path, ordered.job).proof()
-    assert proof is not None
     exported, _ = read(Path(urlsplit(proof.artifact_uri).path).read_bytes())
     assert all(np.allclose(array, exported[name]) for name, array in judged[1].items()), "the best, adapted"
 

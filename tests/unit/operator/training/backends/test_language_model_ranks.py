@@ -51,9 +51,7 @@ def test_the_order_says_the_whole_language_model(algorithm: str) -> None:
         ),
     ],
 )
-def test_a_claim_and_an_image_are_volumes_that_nobody_writes_to(
-    uri: str, source: dict[str, Any], folder: str | None
-) -> None:
+def test_a_claim_and_an_image_are_volumes_that_nobody_writes_to(uri, source, folder):
     made = pod("rloo", uri)
     (volume,) = [item for item in made["volumes"] if item["name"] == "learnloop-base-model"]
     assert volume == {"name": "learnloop-base-model", **source}
