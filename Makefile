@@ -78,8 +78,9 @@ pages: $(VENV)/.ready ## the console's pages in a real Chromium, one minute; ski
 ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved, two minutes
 	hack/twice $@ pytest tests/ranks -n "$${RANKS_PROCESSES:-2}"
 
-learn: $(VENV)/.ready ## each algorithm learns a small task, five minutes
+learn: $(VENV)/.ready ## each algorithm learns a small task, and others' checks of the worlds pass, five minutes
 	hack/twice $@ pytest tests/learning -n "$${UNIT_PROCESSES:-auto}" --dist loadfile
+	PYTHONPATH=hack $(PYTHON) -m bench.judges environments
 
 gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
 	DEVICE=$(DEVICE) pytest tests/gpu

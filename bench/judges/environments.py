@@ -1,11 +1,10 @@
 """All worlds that learnloop ships, before Stable-Baselines3's, Gymnasium's and PettingZoo's own checks."""
 
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import distributions, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 from pettingzoo.utils import parallel_to_aec
+from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
 from bench.judges.cases import Suite, finish
 
@@ -23,21 +23,14 @@ ROOT = Path(__file__).parents[2]
 def main() -> int:
     """1 when a suite has failures."""
     sys.path.append(str(ROOT / "examples" / "worlds"))
-    made = [str(ROOT / "bench" / "trainer" / "peer_venv"), sys.executable]
-    python = Path(subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
-    [packages] = python.parents[1].glob("lib/*/site-packages")
-    sys.path.append(str(packages))  # last: all that this environment has, and Stable-Baselines3 of that one
-    from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
-
     from as_gymnasium import SIMULATIONS, Parallel
 
-    [peer] = distributions(name="stable-baselines3", path=[str(packages)])
     single = [name for name, kind in SIMULATIONS.items() if not hasattr(kind, "agents")]
     team = [name for name, kind in SIMULATIONS.items() if hasattr(kind, "agents")]
     worlds = {name: f"learnloop/{SIMULATIONS[name].__name__}-v1" for name in single}
     warnings.simplefilter("ignore")  # of infinite bounds of observations
     suites = [
-        Suite("Stable-Baselines3, check_env", peer.version),
+        Suite("Stable-Baselines3, check_env", version("stable-baselines3")),
         Suite("Gymnasium, check_env", version("gymnasium")),
         Suite("PettingZoo, parallel_api_test, api_test, seed tests", version("pettingzoo")),
     ]
