@@ -136,18 +136,6 @@ def test_an_agent_without_an_environment_trains_from_its_log_alone(fields, space
     assert not [item for item in plan.apply if item["kind"] == "Deployment"], "no actor plays for it"
 
 
-@pytest.mark.parametrize(
-    ("task", "template", "words"),
-    [({"external": {}}, {"algorithm": "cql"}, "no environment defines what the agent sees and does")],
-    ids=["no spaces"],
-)
-def test_what_only_an_environment_can_give_is_named(task: dict[str, Any], template: dict[str, Any], words: str) -> None:
-    plan = decide(agent(task, **template))
-    assert not [item for item in plan.apply if item["kind"] == "TrainingJob"]
-    (message,) = [item["message"] for item in plan.status["conditions"] if item["type"] == "Ready"]
-    assert words in message
-
-
 def _snake(fields: dict[str, Any]) -> list[str]:
     return ["".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name) for name in fields]
 
@@ -168,34 +156,23 @@ def test_actors_play_under_the_conditions_of_training() -> None:
     assert volume["configMap"] == {"name": "worlds"}
 
 
-@pytest.mark.parametrize(
-    ("name", "uri"),
-    [
-        ("CartPole-v1", "uniform://discrete/2?observations=4"),
-        ("Pendulum-v1", "uniform://continuous/-2..2?observations=3"),
-        ("FrozenLake-v1", "uniform://discrete/4?observations=16"),
-    ],
-)
-def test_an_agent_begins_from_its_environments_name_alone(name: str, uri: str) -> None:
-    assert model(decide(agent(in_world(name)))) == uri
+WAREHOUSE = {**in_world("worlds:Warehouse"), "observations": 3}
 
 
 @pytest.mark.parametrize(
-    ("kinds", "uri"),
+    ("task", "uri"),
     [
-        ({"actions": 2}, "uniform://discrete/2?observations=3"),
-        ({"multiDiscrete": [3, 4]}, "uniform://discrete/12?observations=3"),
-        ({"continuous": [{"low": -1, "high": 1, "times": 7}]}, "uniform://continuous/-1..1*7?observations=3"),
-        (
-            {"continuous": [{"low": 0, "high": 1}, {"low": -1, "high": 1}], "choices": 3},
-            "uniform://hybrid/3/0..1,-1..1?observations=3",
-        ),
+        (in_world("CartPole-v1"), "uniform://discrete/2?observations=4"),
+        (in_world("Pendulum-v1"), "uniform://continuous/-2..2?observations=3"),
+        (in_world("FrozenLake-v1"), "uniform://discrete/4?observations=16"),
+        ({**WAREHOUSE, "actions": 2}, "uniform://discrete/2?observations=3"),
+        ({**WAREHOUSE, "multiDiscrete": [3, 4]}, "uniform://discrete/12?observations=3"),
+        ({**WAREHOUSE, **SPACES[3][0]}, "uniform://hybrid/3/0..1*2?observations=6"),
     ],
 )
-def test_an_agent_begins_by_what_its_task_says(kinds: dict[str, Any], uri: str) -> None:
-    plan = decide(agent({**in_world("worlds:Warehouse"), "observations": 3, **kinds}))
-    assert model(plan) == uri
-    assert created(plan) == ["la-1"]
+def test_an_agent_begins_by_its_environments_name_or_by_what_its_task_says(task: dict[str, Any], uri: str) -> None:
+    plan = decide(agent(task))
+    assert (model(plan), created(plan)) == (uri, ["la-1"])
 
 
 def reason(plan: Plan) -> tuple[str, str]:
@@ -223,9 +200,11 @@ def test_more_combinations_than_can_be_learned_are_refused() -> None:
     assert "10000 combinations, 4096 are the most" in reason(plan)[1]
 
 
-def test_an_agent_that_acts_elsewhere_and_trains_nothing_must_say_its_kinds() -> None:
-    body = spec()
-    body["task"] = {"external": {}}
+def test_an_agent_that_acts_elsewhere_must_say_its_kinds() -> None:
+    plan = decide(agent({"external": {}}, algorithm="cql"))
+    assert (created(plan), reason(plan)[0]) == ([], "SpacesUnknown")
+    assert "no environment defines what the agent sees and does" in reason(plan)[1]
+    body = {**spec(), "task": {"external": {}}}
     del body["training"]
-    plan = decide(situation(120, spec=LearningAgentSpec.model_validate(body).to_kube()))
-    assert reason(plan) == ("SpacesUnknown", plan.status["conditions"][0]["message"])
+    idle = situation(120, spec=LearningAgentSpec.model_validate(body).to_kube())
+    assert reason(decide(idle))[0] == "SpacesUnknown"

@@ -211,14 +211,6 @@ def test_many_missed_times_of_a_schedule_fire_once() -> None:
     assert created(decide(replace(next_look, now=NOW + timedelta(days=31)))) == ["la-2"]
 
 
-def test_a_schedule_that_is_no_time_is_a_condition_with_field_value_and_fix() -> None:
-    broken = by_clock()
-    broken["training"]["triggers"]["schedule"] = "61 3 * * *"
-    ready = decide(situation(0, spec=broken)).status["conditions"][0]
-    assert (ready["status"], ready["reason"]) == ("False", "TriggerInvalid")
-    assert ready["message"].startswith("spec.training.triggers.schedule: '61 3 * * *' never comes")
-
-
 @given(quiet=st.integers(min_value=-60, max_value=10**7))
 def test_the_longer_an_agent_is_quiet_the_more_seldom_it_is_looked_at(quiet: int) -> None:
     stats = AgentStats(

@@ -59,8 +59,3 @@ def test_no_held_out_episode_judges_two_runs_whatever_became_of_them(task, uid, 
     assert all(later - earlier >= EPISODES_PER_RUN for earlier, later in pairwise(firsts)), firsts
     seeds = [seed for proof, first in pairs for seed in foreign_seeds(Split.HELD_OUT, proof, range(first, first + 100))]
     assert len(set(seeds)) == 100 * len(pairs)
-
-
-def test_an_agent_under_another_name_or_made_anew_begins_with_other_episodes() -> None:
-    one, other = proofs(TASKS[0], "u-1", ["none"]), proofs(TASKS[0], "u-2", ["none"])
-    assert one[0][0] != other[0][0]
