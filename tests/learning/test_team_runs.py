@@ -14,10 +14,9 @@ from learnloop_trainer.algorithms import maddpg, qmix
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.neural.networks import forward
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
+from testing.training.interrupted_runs import goes_on_exactly
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
@@ -94,26 +93,7 @@ def test_a_central_critic_sees_what_the_others_do_and_an_own_one_does_not() -> N
 
 @pytest.mark.parametrize(("algorithm", "name"), TEAMS)
 def test_an_interrupted_team_ends_with_the_same_weights_to_the_last_bit(make_order, algorithm, name):
-    order = order_of(make_order, algorithm, name)
-
-    def advance(training: Any, count: int) -> Any:
-        for _ in range(count):
-            training.observation, happened = training.learner.iterate(training.observation)
-            training.episodes.note(happened[0].reward, happened[0].ended)
-        return training
-
-    whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
-    advance(whole, 6)
-    body = save(advance(first, 3), order, Alone())
-    assert body is not None
-    assert "resuming at step 384" in restore(second, order, Alone(), body)
-    advance(second, 3)
-    assert second.learner.network.updates > 10
-    one, two = (unpack(save(end, order, Alone()) or b"") for end in (second, whole))
-    assert one[1] == two[1]
-    assert {key: array.tobytes() for key, array in one[0].items()} == {
-        k: array.tobytes() for k, array in two[0].items()
-    }
+    assert goes_on_exactly(order_of(make_order, algorithm, name), 3, 3).learner.network.updates > 10
 
 
 @pytest.mark.parametrize(

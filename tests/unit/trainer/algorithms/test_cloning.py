@@ -22,11 +22,12 @@ from learnloop_trainer.errors import StoreRefused
 from learnloop_trainer.evaluation import play
 from learnloop_trainer.export import OnnxPolicy, build
 from learnloop_trainer.neural.networks import forward
-from learnloop_trainer.store.run_store import DirectoryStore, unpack
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.logged_experience import fitting, load, read_file
 from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from testing.training.interrupted_runs import advance, goes_on_exactly
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,12 +71,6 @@ def store(tmp_path: Path) -> DirectoryStore:
     return DirectoryStore(tmp_path, "small-1")
 
 
-def advance(training: PolicyTraining, times: int) -> PolicyTraining:
-    for _ in range(times):
-        training.observation, _ = training.learner.iterate(training.observation)
-    return training
-
-
 def test_a_clone_balances_the_pole_as_the_recorded_controller_did(make_order, store):
     order = make_order("bc", steps=100_000, hyperparameters={"hidden": [32], "learningRate": 1e-2}, data=DATA)
     learner = advance(begin(order, Alone(), CPU, store), 13).learner
@@ -85,16 +80,8 @@ def test_a_clone_balances_the_pole_as_the_recorded_controller_did(make_order, st
 
 
 def test_an_interrupted_clone_goes_on_with_its_own_recording_whatever_arrived_since(make_order, store, tmp_path):
-    order = make_order("bc", steps=100_000, hyperparameters={"hidden": [8]}, data=DATA)
-    whole = advance(begin(order, Alone(), CPU, store), 4)
-    body = save(advance(begin(order, Alone(), CPU, store), 2), order, Alone())
-    assert body is not None
-    (tmp_path / "trajectories" / "pole.jsonl").write_text("")
-    second = begin(order, Alone(), CPU, store)
-    restore(second, order, Alone(), body)
-    advance(second, 2)
-    one, two = (unpack(save(end, order, Alone()) or b"")[0] for end in (second, whole))
-    assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
+    order, file = make_order("bc", steps=100_000, hyperparameters={"hidden": [8]}, data=DATA), "trajectories/pole.jsonl"
+    goes_on_exactly(order, 2, 2, store, meanwhile=lambda: (tmp_path / file).write_text(""))
 
 
 def test_a_recorded_file_is_learned_from_too_and_its_bad_line_is_named(make_order, store, tmp_path):

@@ -19,10 +19,9 @@ from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.export.exported_policy import trained
 from learnloop_trainer.neural.networks import Network, forward
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.run_store import unpack
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.policy_training import begin
+from testing.training.interrupted_runs import goes_on_exactly
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "bufferSize": 1000, "batchSize": 32, "learningStarts": 64, "hidden": [16, 16]}
@@ -149,21 +148,7 @@ def test_the_temperature_rises_while_the_policy_is_less_random_than_wanted_and_t
 
 
 def test_an_interrupted_sac_run_ends_with_the_same_state_to_the_last_bit(make_order: Callable[..., Order]) -> None:
-    order = make_order("sac", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"})
-
-    def advance(training: PolicyTraining, times: int) -> None:
-        for _ in range(times):
-            training.observation, _ = training.learner.iterate(training.observation)
-
-    whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
-    advance(whole, 3)
-    advance(first, 2)
-    body = save(first, order, Alone())
-    assert body is not None
-    restore(second, order, Alone(), body)
-    advance(second, 1)
-    one, two = (unpack(save(end, order, Alone()) or b"")[0] for end in (second, whole))
-    assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
+    goes_on_exactly(make_order("sac", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"}), 2, 1)
 
 
 def test_the_graph_squashes_scales_and_never_leaves_the_bounds() -> None:

@@ -1,7 +1,6 @@
 """Two-level targets, intrinsic rewards, exact resume, and a graph that chooses its landmark by itself."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ from learnloop_environments.randomness import Split
 from learnloop_trainer.algorithms import Occasion, hierarchical_dqn, icm
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.replay import Transitions
-from learnloop_trainer.store.run_store import DirectoryStore, unpack
+from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
+from testing.training.interrupted_runs import goes_on_exactly
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "hidden": [8], "bufferSize": 1000, "learningStarts": 64, "batchSize": 32}
@@ -84,24 +83,7 @@ def test_curiosity_fades_where_the_world_has_become_predictable_and_noise_is_ign
 
 @pytest.mark.parametrize(("algorithm", "changes"), CASES)
 def test_an_interrupted_run_ends_with_the_same_weights_to_the_last_bit(make_order, algorithm, changes):
-    order = make_order(algorithm, steps=2048, **changes)
-    whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
-
-    def advance(training: Any, count: int) -> Any:
-        for _ in range(count):
-            training.observation, _ = training.learner.iterate(training.observation)
-        return training
-
-    advance(whole, 6)
-    body = save(advance(first, 3), order, Alone())
-    assert body is not None
-    restore(second, order, Alone(), body)
-    advance(second, 3)
-    assert second.learner.network.updates > 10
-    one, two = (unpack(save(end, order, Alone()) or b"") for end in (second, whole))
-    assert {key: array.tobytes() for key, array in one[0].items()} == {
-        k: array.tobytes() for k, array in two[0].items()
-    }
+    assert goes_on_exactly(make_order(algorithm, steps=2048, **changes), 3, 3).learner.network.updates > 10
 
 
 def test_the_exported_graph_chooses_its_landmark_by_itself(make_order, tmp_path, monkeypatch):

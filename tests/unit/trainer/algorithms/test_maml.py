@@ -12,9 +12,9 @@ from learnloop_trainer.algorithms import maml
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order, Place
-from learnloop_trainer.training_run.checkpoints import restore, save
 from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.rank import run
+from testing.training.interrupted_runs import goes_on_exactly
 
 CPU = torch.device("cpu")
 RANGES = [{"parameter": "goal_x", "low": -0.5, "high": 0.5}, {"parameter": "goal_y", "low": -0.5, "high": 0.5}]
@@ -93,18 +93,7 @@ def test_advantages_have_mean_zero_over_a_tasks_episodes_at_every_step() -> None
 
 
 def test_an_interrupted_run_goes_on_with_the_same_weights(make_order: Callable[..., Order]) -> None:
-    order = make_order("maml", steps=480 * 6, **CASE)
-    whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
-    for _ in range(4):
-        whole.observation, _ = whole.learner.iterate(whole.observation)
-    for _ in range(2):
-        first.observation, _ = first.learner.iterate(first.observation)
-    body = save(first, order, Alone())
-    assert body is not None
-    restore(second, order, Alone(), body)
-    for _ in range(2):
-        second.observation, _ = second.learner.iterate(second.observation)
-    assert second.learner.network.digest() == whole.learner.network.digest()
+    goes_on_exactly(make_order("maml", steps=480 * 6, **CASE), 2, 2)
 
 
 def test_a_run_exports_the_policy_adapted_to_the_nominal_task(make_order, tmp_path, monkeypatch):

@@ -29,7 +29,8 @@ from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.tracking import Tracker
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.policy_training import begin
+from testing.training.interrupted_runs import advance, goes_on_exactly
 
 CPU = torch.device("cpu")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,14 +77,6 @@ def log(root: Path, name: str, episodes: int, choose: Callable[[Any], Any] | Non
 def of_agent(make_order: Callable[..., Order], algorithm: str, *, agent: bool = True, **more: Any) -> Order:
     data = {"environment": WORLD[algorithm]} | ({"learningAgentRef": {"name": "la"}} if agent else {})
     return make_order(algorithm, steps=20_000, **{"hyperparameters": SMALL[algorithm] | more, "data": data})
-
-
-def advance(training: PolicyTraining, times: int) -> PolicyTraining:
-    for _ in range(times):
-        training.observation, experiences = training.learner.iterate(training.observation)
-        for experience in experiences:
-            training.episodes.note(experience.reward, experience.ended)
-    return training
 
 
 @given(st.integers(0, 10_000))
@@ -138,15 +131,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 def test_an_interrupted_run_goes_on_exactly_whatever_was_logged_since(make_order, tmp_path, algorithm, more):
     log(tmp_path, WORLD[algorithm], 8)
     order, store = of_agent(make_order, algorithm, **more), DirectoryStore(tmp_path, "small-1")
-    whole = advance(begin(order, Alone(), CPU, store), 4)
-    body = save(advance(begin(order, Alone(), CPU, store), 2), order, Alone())
-    assert body is not None
-    log(tmp_path, WORLD[algorithm], 2)
-    resumed = begin(order, Alone(), CPU, store)
-    restore(resumed, order, Alone(), body)
-    advance(resumed, 2)
-    assert resumed.learner.network.digest() == whole.learner.network.digest()
-    assert resumed.read.note.trajectory_ids == whole.read.note.trajectory_ids
+    ids = advance(begin(order, Alone(), CPU, store), 1).read.note.trajectory_ids
+    resumed = goes_on_exactly(order, 2, 2, store, meanwhile=lambda: log(tmp_path, WORLD[algorithm], 2))
+    assert resumed.read.note.trajectory_ids == ids
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "sac"])

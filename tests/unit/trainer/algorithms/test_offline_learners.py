@@ -21,8 +21,8 @@ from learnloop_trainer.recordings import Recording, successors
 from learnloop_trainer.replay import Transitions
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
-from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.policy_training import begin
+from testing.training.interrupted_runs import goes_on_exactly
 from testing.training.recordings import recorded
 
 CPU = torch.device("cpu")
@@ -126,31 +126,14 @@ def of_log(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, wor
     return make_order(algorithm, steps=100_000, data={"environment": world}, **block)
 
 
-def advance(training: PolicyTraining, times: int) -> PolicyTraining:
-    for _ in range(times):
-        training.observation, _ = training.learner.iterate(training.observation)
-    return training
-
-
 @pytest.mark.parametrize(
     ("algorithm", "world"),
     [("cql", "CartPole-v1"), ("iql-offline", "CartPole-v1"), ("iql-offline", "motion:PointGoals")],
 )
-def test_an_interrupted_run_ends_with_the_same_weights_whatever_was_logged_since(
-    make_order: Callable[..., Order], tmp_path: Path, algorithm: str, world: str
-) -> None:
-    order, store = of_log(make_order, tmp_path, algorithm, world), DirectoryStore(tmp_path, "small-1")
-    whole = advance(begin(order, Alone(), CPU, store), 4)
-    half = advance(begin(order, Alone(), CPU, store), 2)
-    body = save(half, order, Alone())
-    assert body is not None
-    (tmp_path / "log.jsonl").write_text("this file is something else by now")
-    resumed = begin(order, Alone(), CPU, store)
-    restore(resumed, order, Alone(), body)
-    advance(resumed, 2)
-    assert resumed.learner.network.digest() == whole.learner.network.digest()
-    ours, expected = resumed.learner.shared(), whole.learner.shared()
-    assert all(np.array_equal(ours[name], expected[name]) for name in expected)
+def test_an_interrupted_run_ends_with_the_same_weights_whatever_is_logged_since(make_order, tmp_path, algorithm, world):
+    order, other = of_log(make_order, tmp_path, algorithm, world), "this file is something else by now"
+    store = DirectoryStore(tmp_path, "small-1")
+    goes_on_exactly(order, 2, 2, store, meanwhile=lambda: (tmp_path / "log.jsonl").write_text(other))
 
 
 def test_conservative_q_learning_refuses_numbers(make_order: Callable[..., Order]) -> None:

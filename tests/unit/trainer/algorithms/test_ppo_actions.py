@@ -14,9 +14,7 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.export import OnnxPolicy, build, check
 from learnloop_trainer.export.exported_policy import trained
 from learnloop_trainer.neural.observation_normalisation import Normaliser, normalised
-from learnloop_trainer.store.run_store import unpack
-from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from testing.training.interrupted_runs import goes_on_exactly
 
 CPU = torch.device("cpu")
 SMALL = {"environments": 4, "horizon": 8, "epochs": 2, "minibatches": 2, "hidden": [8], "normaliseObservations": True}
@@ -92,18 +90,4 @@ def test_a_uniform_hybrid_action_takes_each_choice_as_often() -> None:
 
 def test_an_interrupted_run_with_a_normaliser_ends_with_the_same_state_to_the_last_bit(make_order):
     order = make_order("ppo", steps=4000, hyperparameters=SMALL, data={"environment": "Pendulum-v1"})
-
-    def advance(training: PolicyTraining, times: int) -> None:
-        for _ in range(times):
-            training.observation, _ = training.learner.iterate(training.observation)
-
-    whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
-    advance(whole, 4)
-    advance(first, 2)
-    body = save(first, order, Alone())
-    assert body is not None
-    restore(second, order, Alone(), body)
-    advance(second, 2)
-    one, two = (unpack(save(end, order, Alone()) or b"")[0] for end in (second, whole))
-    assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
-    assert one["shared/normaliser.count"] == 4 * 4 * 8 + 1
+    assert goes_on_exactly(order, 2, 2).learner.shared()["normaliser.count"] == 4 * 4 * 8 + 1

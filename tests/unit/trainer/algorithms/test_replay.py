@@ -12,9 +12,7 @@ from learnloop_trainer.algorithms import Occasion
 from learnloop_trainer.algorithms.dqn import Dqn
 from learnloop_trainer.distributed import Alone
 from learnloop_trainer.replay import Priorities, Replay, SumTree
-from learnloop_trainer.store.run_store import unpack
-from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from testing.training.interrupted_runs import goes_on_exactly
 
 CPU = torch.device("cpu")
 SMALL = {
@@ -70,22 +68,7 @@ def test_priorities_that_do_not_fit_are_refused(bad: np.ndarray) -> None:
 
 
 def test_an_interrupted_run_with_priorities_ends_with_the_same_state_to_the_last_bit(make_order):
-    order = make_order("dqn", steps=4000, hyperparameters=SMALL)
-
-    def advance(training: PolicyTraining, times: int) -> None:
-        for _ in range(times):
-            training.observation, _ = training.learner.iterate(training.observation)
-
-    whole, first, second = (begin(order, Alone(), CPU) for _ in range(3))
-    advance(whole, 6)
-    advance(first, 3)
-    body = save(first, order, Alone())
-    assert body is not None
-    restore(second, order, Alone(), body)
-    advance(second, 3)
-    assert whole.learner.network.updates > 100
-    one, two = (unpack(save(end, order, Alone()) or b"")[0] for end in (second, whole))
-    assert {name: array.tobytes() for name, array in one.items()} == {name: two[name].tobytes() for name in two}
+    assert goes_on_exactly(make_order("dqn", steps=4000, hyperparameters=SMALL), 3, 3).learner.network.updates > 100
 
 
 def test_every_stored_transition_has_a_priority_and_belongs_to_one_rank() -> None:

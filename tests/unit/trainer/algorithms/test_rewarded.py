@@ -23,8 +23,9 @@ from learnloop_trainer.distributed import Alone
 from learnloop_trainer.store.run_store import DirectoryStore
 from learnloop_trainer.training_order import Order
 from learnloop_trainer.training_run.checkpoints import restore, save
-from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.policy_training import begin
 from learnloop_trainer.training_run.reward_rules import step_rewards
+from testing.training.interrupted_runs import advance, goes_on_exactly
 
 CPU = torch.device("cpu")
 KINDS = ("environment", "success", "efficiency", "base", "time", "smoothness", "feedback", "collision", "exploration")
@@ -140,31 +141,16 @@ def by_policy(make_order: Callable[..., Order], tmp_path: Path, algorithm: str, 
     return Order.model_validate(body | {"rewardPolicy": {"name": "gentle", "revision": "r1"}})
 
 
-def advance(training: PolicyTraining, times: int) -> PolicyTraining:
-    for _ in range(times):
-        training.observation, experiences = training.learner.iterate(training.observation)
-        for experience in experiences:
-            training.episodes.note(experience.reward, experience.ended)
-    return training
-
-
 @pytest.mark.parametrize(
     ("algorithm", "world"), [("ppo", "grids:Exploration"), ("ppo", "Pendulum-v1"), ("dqn", "CartPole-v1")]
 )
 def test_an_interrupted_run_by_a_policys_rewards_goes_on_exactly(make_order, tmp_path, algorithm, world):
     order, store = by_policy(make_order, tmp_path, algorithm, world), DirectoryStore(tmp_path, "small-1")
-    whole_run = advance(begin(order, Alone(), CPU, store), 6)
-    half = advance(begin(order, Alone(), CPU, store), 3)
-    body = save(half, order, Alone())
-    assert body is not None
-    resumed = begin(order, Alone(), CPU, store)
-    restore(resumed, order, Alone(), body)
-    assert advance(resumed, 3).learner.network.digest() == whole_run.learner.network.digest()
-    other = Order.model_validate(
-        order.model_dump(by_alias=True, exclude_none=True) | {"rewardPolicy": {"name": "gentle", "revision": "r2"}}
-    )
+    resumed = goes_on_exactly(order, 3, 3, store)
+    raw = order.model_dump(by_alias=True, exclude_none=True)
+    other = Order.model_validate(raw | {"rewardPolicy": {"name": "gentle", "revision": "r2"}})
     with pytest.raises(ValueError, match="belongs to another specification"):
-        restore(resumed, other, Alone(), body)
+        restore(resumed, other, Alone(), save(resumed, order, Alone()))
 
 
 def test_a_policys_rewards_change_what_ppo_learns(make_order: Callable[..., Order], tmp_path: Path) -> None:

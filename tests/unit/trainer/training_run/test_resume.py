@@ -18,35 +18,16 @@ from learnloop_trainer.saver_and_stopper import Run, Saver, Stopper
 from learnloop_trainer.store.run_store import DirectoryStore, pack, unpack
 from learnloop_trainer.training_order import Order, Place
 from learnloop_trainer.training_run.checkpoints import Session, restore, save
-from learnloop_trainer.training_run.policy_training import PolicyTraining, begin
+from learnloop_trainer.training_run.policy_training import begin
+from testing.training.interrupted_runs import advance, goes_on_exactly
 
 CPU = torch.device("cpu")
-
-
-def advance(training: PolicyTraining, iterations: int) -> PolicyTraining:
-    for _ in range(iterations):
-        training.observation, happened = training.learner.iterate(training.observation)
-        for experience in happened:
-            training.episodes.note(experience.reward, experience.ended)
-    return training
 
 
 @settings(max_examples=settings().max_examples // 4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(1, 11), algorithm=st.sampled_from(["ppo", "dqn"]))
 def test_an_interrupted_run_ends_with_the_same_weights_to_the_last_bit(make_order, cut, algorithm):
-    order = make_order(algorithm, steps=4000)
-    whole = advance(begin(order, Alone(), CPU), 12)
-    first = advance(begin(order, Alone(), CPU), cut)
-    body = save(first, order, Alone())
-    assert body is not None
-    second = begin(order, Alone(), CPU)
-    assert f"resuming at step {first.learner.step}" in restore(second, order, Alone(), body)
-    advance(second, 12 - cut)
-    assert second.learner.network.digest() == whole.learner.network.digest()
-    assert list(second.episodes.recent) == list(whole.episodes.recent)
-    one, two = (unpack(save(end, order, Alone()) or b"") for end in (second, whole))
-    assert one[1] == two[1]
-    assert {name: array.tobytes() for name, array in one[0].items()} == {n: a.tobytes() for n, a in two[0].items()}
+    goes_on_exactly(make_order(algorithm, steps=4000), cut, 12 - cut)
 
 
 class Half(Alone):
