@@ -5,9 +5,9 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY ?= $(VENV)/.ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-# What one process compiled, a hundred others read: the operator's imports take a third of the time.
+# Compiled files cut the time of the operator's imports to a third.
 unexport PYTHONDONTWRITEBYTECODE
-# As many processes as cores run the tests: a second thread of one only waits for a core, and busily.
+# Tests run as many processes as cores: a second thread of a process would only wait, and busily.
 unit rollouts service ranks learn api: export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo test check lint docs reference dashboards unit rollouts service pages ranks learn gpu api crash-sweep e2e argocd flux loki crds lock bench-failover bench-statistics bench-memory bench-recall bench-pipeline bench-adversary bench-rollback bench-loop bench-operator bench-scale cluster cluster-down images remove cold-rehearsal clean bench-trainer bench-gpu bench-resume bench-gateway bench-gates audit check-manifests judges
@@ -22,17 +22,17 @@ $(VENV)/.light: requirements/dev.txt pyproject.toml hack/venv
 	WITHOUT_TORCH=1 hack/venv $(VENV)
 
 .PHONY: try
-try: ## the loop on this machine alone, as processes of yours: no cluster, no Docker, no root; three minutes the first time
+try: ## run the loop as processes of this machine: no cluster, no Docker, no root; three minutes the first time
 	@hack/learnloop try
 
-demo: ## one whole turn of the loop, on a Kubernetes made on the spot; CONTEXT=name: on yours
+demo: ## run one turn of the loop on a new local Kubernetes; CONTEXT=name: on your cluster
 	@python3 hack/demo
 
 .PHONY: demo-language
-demo-language: ## a language model learns to use tools, and bad adapters of it are stopped, on such a cluster
+demo-language: ## the same for a language model that learns to use tools
 	@python3 hack/demo_language
 
-test: $(VENV)/.ready ## every check there is, in half an hour on two cores
+test: $(VENV)/.ready ## all checks, 23 minutes on two cores
 	@stage() { TIMEFORMAT="make $$*: %0R s; of processors %0U s by programs, %0S s by the kernel"; \
 		time $(MAKE) --no-print-directory "$$@"; }; \
 	set -e; stage --jobs=3 --output-sync=target lint pages ranks; \
@@ -41,10 +41,10 @@ test: $(VENV)/.ready ## every check there is, in half an hour on two cores
 	trap 'kill -- -$$learn 2>/dev/null || true; rm -f $$log' EXIT; \
 	stage e2e; status=0; wait $$learn || status=$$?; cat $$log; exit $$status  # learning only computes; e2e mostly waits
 
-check: ## what needs no server: three minutes; without torch (5 GB) and its tests until `make test` installs it
+check: ## make lint and make unit, three minutes; skips tests of torch (5 GB) until `make test` installs it
 	@$(MAKE) --no-print-directory lint unit READY=$(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light)
 
-lint: $(READY) ## ruff, mypy --strict, import contracts, budgets of size, generated files, the documentation
+lint: $(READY) ## ruff, mypy --strict, import contracts, budgets of size and language, generated files, the documentation
 	ruff check .
 	ruff format --check .
 	mypy $(if $(findstring light,$(READY)),$(addprefix -p learnloop_,api common operator environments serving gateway gates dataplane sdk))
@@ -53,142 +53,143 @@ lint: $(READY) ## ruff, mypy --strict, import contracts, budgets of size, genera
 	$(PYTHON) -m learnloop_api.crd check crds
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
-docs: $(VENV)/.ready ## the documentation as a site in dist/site
+docs: $(VENV)/.ready ## build the documentation site in dist/site
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 reference: $(VENV)/.ready ## write the generated pages of docs/reference
 	$(PYTHON) hack/reference write
 
-dashboards: $(VENV)/.ready ## write the dashboards of the chart
+dashboards: $(VENV)/.ready ## write the chart's dashboards
 	$(PYTHON) hack/dashboards write
 
-unit: ## the unit tests: no cluster, no server, two minutes
+unit: ## unit tests: no cluster, no server, two minutes
 	@command -v python3 >/dev/null || hack/apt install python3 python3-venv
 	hack/twice unit hack/unit
 
 rollouts: $(VENV)/.ready ## whole rollouts in the operator's simulator, two minutes
 	hack/twice $@ pytest tests/rollouts -n "$${UNIT_PROCESSES:-auto}"
 
-service: $(VENV)/.ready ## data plane, SDK and policy servers as processes, on real PostgreSQL, NATS, Weaviate and S3, four minutes
+service: $(VENV)/.ready ## data plane, SDK and policy servers with real PostgreSQL, NATS, Weaviate and S3, four minutes
 	hack/twice $@ pytest tests/service -n "$${SERVICE_PROCESSES:-3}" --dist loadfile
 
-pages: $(VENV)/.ready ## the console's pages in a real Chromium, one minute; skipped with a reason where there is none
+pages: $(VENV)/.ready ## the console's pages in a real Chromium, one minute; skipped without a Chromium
 	hack/twice pages hack/pages
 
-ranks: $(VENV)/.ready ## training processes that are killed, stopped and starved, two minutes
+ranks: $(VENV)/.ready ## training processes under kill, stop and lack of processor time, two minutes
 	hack/twice $@ pytest tests/ranks -n "$${RANKS_PROCESSES:-2}"
 
 learn: $(VENV)/.ready ## each algorithm learns a small task, and others' checks of the worlds pass, five minutes
 	hack/twice $@ pytest tests/learning -n "$${UNIT_PROCESSES:-auto}" --dist loadfile
 	PYTHONPATH=hack $(PYTHON) -m bench.judges environments
 
-gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped with a reason where there is none
+gpu: $(VENV)/.ready ## the trainer on this machine's GPU, ten minutes; skipped without a GPU
 	DEVICE=$(DEVICE) pytest tests/gpu
 
-api: $(VENV)/.ready ## against real etcds, kube-apiservers and controllers of training, seven minutes
+api: $(VENV)/.ready ## the operator with real etcds, kube-apiservers and training controllers, seven minutes
 	hack/twice $@ pytest tests/api -n "$${API_PROCESSES:-3}" --dist loadfile
 
-crash-sweep: $(VENV)/.ready ## the operator dies before and after each API write; KILLS=12: so many by SIGKILL
+crash-sweep: $(VENV)/.ready ## kill the operator before and after each API write; KILLS=12: 12 times by SIGKILL
 	@PYTHONPATH=hack $(PYTHON) -m testing.operators.$(if $(KILLS),process_kills --kills $(KILLS),crash_sweep)
 
-e2e: $(VENV)/.ready ## real nodes, pods and traffic; KEEP=1 keeps the cluster; BACKEND=job,…: those backends alone; TLS=1: by TLS
+e2e: $(VENV)/.ready ## end-to-end tests on real nodes; KEEP=1: keep the cluster; BACKEND=job,…: only these backends; TLS=1: with TLS
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; \
 	$(if $(TLS),export VALUES=hack/cluster/values.yaml:hack/cluster/values-tls.yaml;) \
 	processes="-n $${E2E_PROCESSES:-2}"; \
 	$(if $(BACKEND),pytest tests/e2e/test_training_backends.py $$processes,hack/twice e2e pytest tests/e2e --ignore tests/e2e/test_uninstall.py $$processes && hack/twice uninstall pytest tests/e2e/test_uninstall.py)
 
-argocd: $(VENV)/.ready ## Argo CD syncs the examples and sees a rollout; builds it first, ten minutes; PATIENCE=3: busy machine
+argocd: $(VENV)/.ready ## build Argo CD and sync the examples with it, ten minutes; PATIENCE=3: for a busy machine
 	PATIENCE=$(or $(PATIENCE),1) pytest tests/argocd
 
-flux: $(VENV)/.ready ## Flux applies the example and sees a rollout; builds it first, five minutes; PATIENCE=3: busy machine
+flux: $(VENV)/.ready ## build Flux and apply the example with it, five minutes; PATIENCE=3: for a busy machine
 	PATIENCE=$(or $(PATIENCE),1) pytest tests/flux
-loki: $(VENV)/.ready ## logs through a collector into a real Loki and out again, and traces; builds both, ten minutes
+
+loki: $(VENV)/.ready ## build Loki and a collector, and query logs and traces there, ten minutes
 	pytest tests/loki
 
-audit: $(VENV)/.ready ## known vulnerabilities of what images and programs are made of; asks public databases
+audit: $(VENV)/.ready ## look up known vulnerabilities of all dependencies in public databases
 	hack/audit
 
-check-manifests: $(VENV)/.ready ## kubeconform and kube-score over the chart and what the operator makes; builds them once, a minute
+check-manifests: $(VENV)/.ready ## kubeconform and kube-score over manifests of the chart and the operator, a minute
 	@PYTHONPATH=hack $(PYTHON) -m testing.manifests
 
 crds: $(VENV)/.ready ## write crds/*.yaml from the models
 	$(PYTHON) -m learnloop_api.crd write crds
 
-lock: ## pin requirements/*.txt anew
+lock: ## pin requirements/*.txt again
 	hack/lock
 
-judges: $(VENV)/.ready ## suites that others made over what is served, shipped and rendered, an hour; ONLY=name,…: some
+judges: $(VENV)/.ready ## conformance suites of other projects, an hour; ONLY=name,…: only these
 	@PYTHONPATH=hack $(PYTHON) -m bench.judges $(ONLY)
 
-bench-failover: $(VENV)/.ready ## how long nobody leads when the leader ends, is killed, or is stopped
+bench-failover: $(VENV)/.ready ## time without a leader after the leader ends, is killed, or is stopped
 	@$(PYTHON) -m bench.operator.failover
 
-bench-statistics: $(VENV)/.ready ## how often rollouts err and how soon they are right, beside a polled t-test
+bench-statistics: $(VENV)/.ready ## errors and speed of rollout decisions, compared with a polled t-test
 	@$(PYTHON) -m bench.statistics
 
-bench-rollback: $(VENV)/.ready ## from a breach to weight 0 on a real cluster, beside Flagger and Argo Rollouts; TLS=1: by TLS, too; root, 30 minutes
+bench-rollback: $(VENV)/.ready ## time from a breach to weight 0, compared with Flagger and Argo Rollouts; TLS=1: with TLS, too; root, 30 minutes
 	@PYTHONPATH=hack $(PYTHON) -m bench.rollback
 
-bench-loop: $(VENV)/.ready ## four agents by YAML alone turn five times on a real cluster; root, about an hour; EPISODES=10000: one, of long logs
+bench-loop: $(VENV)/.ready ## five turns of four agents on a real cluster; root, an hour; EPISODES=10000: one agent with long logs
 	@PYTHONPATH=hack $(PYTHON) -m bench.loop $(TURNS)
 
-bench-operator: $(VENV)/.ready ## 1,000 ModelDeployments, beside a plain Kopf operator
+bench-operator: $(VENV)/.ready ## the operator with 1,000 ModelDeployments, compared with a plain Kopf operator
 	@PYTHONPATH=hack $(PYTHON) -m bench.operator
 
-bench-scale: $(VENV)/.ready ## the operator with 500 nodes and 10,000 pods that kwok plays; NODES=, AGENTS=: others
+bench-scale: $(VENV)/.ready ## the operator with 500 nodes and 10,000 pods simulated by kwok; NODES=, AGENTS=: other numbers
 	@PYTHONPATH=hack $(PYTHON) -m bench.scale $(if $(NODES),--nodes $(NODES)) $(if $(AGENTS),--agents $(AGENTS)) $(if $(PODS),--pods $(PODS)) $(ARGS)
 
-cluster: ## start it (GATEWAY=1 adds Contour and Envoy)
+cluster: ## start the local cluster; GATEWAY=1: with Contour and Envoy
 	python3 hack/cluster up
 
-cluster-down: ## stop it and remove what it made; programs and images are kept
+cluster-down: ## stop the local cluster and remove its data; keep programs and images
 	python3 hack/cluster down
 
-remove: ## all that was brought here: cluster, images, programs, and Debian packages that were new
+remove: ## remove everything that was installed: cluster, images, programs, Debian packages
 	@hack/remove
 
-cold-rehearsal: ## make demo (TARGET=unit, test: that) as on a machine that never saw the project; root
+cold-rehearsal: ## make demo as on a new machine; TARGET=unit or test: that target; root
 	@hack/cold-rehearsal $(or $(TARGET),demo)
 
 .PHONY: release
-release: $(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light) ## wheels, chart, Krew's manifest, in dist/release; ARGS="--images --key FILE": more
+release: $(VENV)/$(if $(wildcard $(VENV)/.ready),.ready,.light) ## write wheels, chart and Krew's manifest to dist/release; ARGS="--images --key FILE": images and signatures, too
 	@$(PYTHON) hack/release $(ARGS)
 
 .PHONY: release-rehearsal
-release-rehearsal: $(VENV)/.ready ## a release in a registry of this machine, an install from there, a promoted model; root, half an hour
+release-rehearsal: $(VENV)/.ready ## push a release to a local registry and install it from there; root, half an hour
 	@trap '[ "$$KEEP" = 1 ] || python3 hack/cluster down' EXIT; python3 hack/cluster up >/dev/null && $(PYTHON) hack/release_rehearsal
 
-images: ## build the images whose inputs changed and load them
+images: ## build changed images and load them
 	python3 hack/images build
 
-bench-memory: $(VENV)/.ready ## recall and stores through HTTP, beside scoring everything; TLS=1: by TLS, too
+bench-memory: $(VENV)/.ready ## speed of recall and stores by HTTP; TLS=1: with TLS, too
 	@PYTHONPATH=hack $(PYTHON) -m bench.memory $(if $(TLS),--tls)
 
-bench-recall: $(VENV)/.ready ## recall of the evidence in DIR=… of conversations, beside BM25; MODEL=none: quicker
+bench-recall: $(VENV)/.ready ## quality of recall on conversations in DIR=…, compared with BM25; MODEL=none: quicker
 	@PYTHONPATH=hack $(PYTHON) -m bench.recall "$${DIR:?DIR=: name a directory of conversations}" $(if $(MODEL),--model $(MODEL))
 
-bench-pipeline: $(VENV)/.ready ## experience under load, with every process killed; 20 minutes
+bench-pipeline: $(VENV)/.ready ## loss and latency of experience under load and kills, 20 minutes
 	@$(PYTHON) -m bench.pipeline $(ARGS)
 
-bench-gateway: $(VENV)/.ready ## what a gateway adds to the answers of a language model, streams included
+bench-gateway: $(VENV)/.ready ## latency that the gateway adds to a language model's answers
 	@$(PYTHON) -m bench.gateway
 
-bench-gates: $(VENV)/.ready ## bad models at the gates, identical ones, and suites that fail themselves; ten minutes
+bench-gates: $(VENV)/.ready ## verdicts of the gates on bad models, identical models and broken suites, ten minutes
 	@$(PYTHON) -m bench.gates $(if $(ONLY),--only $(ONLY))
 
-bench-adversary: $(VENV)/.ready ## attacks by class on real servers: who breaks in, wipes, forges or starves it
+bench-adversary: $(VENV)/.ready ## attacks on real servers, by class
 	@$(PYTHON) -m bench.adversary
 
-bench-gpu: $(VENV)/.ready ## PPO, SAC and GRPO on this machine's GPU and without it, beside Stable-Baselines3 and TRL, 6 minutes
+bench-gpu: $(VENV)/.ready ## PPO, SAC and GRPO with and without this machine's GPU, compared with Stable-Baselines3 and TRL, 6 minutes
 	$(PYTHON) -m bench.gpu $(ARGS)
 
-bench-trainer: $(VENV)/.ready ## training beside Stable-Baselines3, 9 minutes
+bench-trainer: $(VENV)/.ready ## training speed and returns, compared with Stable-Baselines3, 9 minutes
 	$(PYTHON) -m bench.trainer.compare $(PYTHON) "$$(bench/trainer/peer_venv $(PYTHON))"
 
-bench-language: $(VENV)/.ready ## language models of 118,000 parameters learn to use tools, beside TRL; SEEDS=1: fewer
+bench-language: $(VENV)/.ready ## training of tiny language models, compared with TRL; SEEDS=1: fewer
 	@OMP_NUM_THREADS=1 $(PYTHON) -m bench.language $(SEEDS)
 
-bench-resume: $(VENV)/.ready ## 100 kills at random moments; POINTS=20: fewer
+bench-resume: $(VENV)/.ready ## resume after 100 kills at random moments; POINTS=20: fewer
 	@PYTHONPATH=examples/worlds $(PYTHON) -m bench.resume --points $${POINTS:-100} $(if $(ONLY),--only $(ONLY))
 
 clean: ## remove the virtual environment and caches of this checkout

@@ -76,8 +76,7 @@ class Override(WireModel):
     by: str | None = Field(default=None, max_length=256, description="who ordered it")
 
     def in_force(self, now: datetime) -> bool:
-        """Is it to be obeyed? `now` is by the API server's clock, and `since` is not asked: a server obeys at
-        once."""
+        """Must a server obey now, by the API server's clock? `since` does not matter."""
         return not self.over and now < self.until
 
     def sentence(self) -> str:

@@ -76,7 +76,7 @@ func weigh(route *unstructured.Unstructured, weights map[string]int64) (bool, er
 	}
 	last, ok := rules[len(rules)-1].(map[string]any)
 	if !ok {
-		return false, fmt.Errorf("HTTPRoute %s: its last rule is no object", route.GetName())
+		return false, fmt.Errorf("HTTPRoute %s: its last rule is not an object", route.GetName())
 	}
 	backends, _, err := unstructured.NestedSlice(last, "backendRefs")
 	if err != nil {

@@ -16,7 +16,7 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{/* How the data plane finds its stores and whom it trusts. */}}
+{{/* How the data plane finds its stores, and the authorities that it trusts. */}}
 {{/* Where the release's own PostgreSQL is, after the login. */}}
 {{- define "learnloop.dataPlane.database" -}}
 {{ include "learnloop.postgres.host" . }}:5432/learnloop{{ if include "learnloop.tls" . }}?sslmode=verify-full&sslrootcert=/run/tls/ca.crt{{ if .Values.tls.mutual }}&sslcert=/run/tls/tls.crt&sslkey=/run/tls/tls.key{{ end }}{{ end }}

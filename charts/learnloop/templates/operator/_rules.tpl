@@ -51,12 +51,12 @@
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
-# A policy server may watch its own routing table: nobody can grant what he does not hold, so get and watch on
+# A policy server may watch its own routing table: a role grants only what its writer holds, so get and watch on
 # configmaps above are part of this.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, create, patch, delete]
-# Who reaches policy servers, ranks, actors and MemoryServices, and whom they call.
+# Callers of policy servers, ranks, actors and MemoryServices, and what these call.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]

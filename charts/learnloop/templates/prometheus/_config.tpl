@@ -4,7 +4,7 @@
   verbs: [get, list, watch]
 {{- end -}}
 
-{{/* Targets are whoever wears the label, in any namespace: bounded in size, and the namespace is Kubernetes' word,
+{{/* Targets are all pods with the label, in any namespace: bounded in size, and the namespace is Kubernetes' word,
      never the target's. */}}
 {{- define "learnloop.prometheus.config" -}}
 {{- $namespaces := include "learnloop.namespaces" . | fromJsonArray -}}

@@ -101,7 +101,7 @@ prometheus: prometheus
 {{- end }}
 {{- end -}}
 
-{{/* For our own programs: what they serve with, and whom they believe. */}}
+{{/* For our own programs: their certificates, and the authorities that they trust. */}}
 {{- define "learnloop.tls.env" -}}
 {{- if include "learnloop.tls" . }}
 - {name: LEARNLOOP_TLS_CERTIFICATE, value: /run/tls/tls.crt}

@@ -1,4 +1,4 @@
-// Command pause holds a pod's network namespace open: it sleeps until it is told to stop.
+// Command pause holds a pod's network namespace open: it sleeps until a signal stops it.
 package main
 
 import (

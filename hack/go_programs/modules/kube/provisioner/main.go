@@ -1,6 +1,6 @@
 // Command provisioner gives the local cluster a default StorageClass: one folder of this machine per claim.
 //
-// It runs on the host, beside the kubelet, so a claim costs one mkdir and no helper pod. Volumes are of the
+// It runs on the host, next to the kubelet, so a claim costs one mkdir and no helper pod. Volumes are of the
 // kind "local", not "hostPath": the kubelet applies a pod's fsGroup to the former only, and without it a
 // non-root container could not write to its volume.
 package main
