@@ -22,19 +22,20 @@ ROOT = Path(__file__).parents[2]
 
 def main() -> int:
     """1 when a suite has failures."""
-    sys.path.append(str(ROOT / "examples" / "worlds"))
+    worlds = ROOT / "examples" / "worlds"
+    sys.path += [str(worlds), str(worlds / "supply_chain")]
     from as_gymnasium import SIMULATIONS, Parallel
 
     single = [name for name, kind in SIMULATIONS.items() if not hasattr(kind, "agents")]
     team = [name for name, kind in SIMULATIONS.items() if hasattr(kind, "agents")]
-    worlds = {name: f"learnloop/{SIMULATIONS[name].__name__}-v1" for name in single}
+    registered = {name: f"learnloop/{SIMULATIONS[name].__name__}-v1" for name in single}
     warnings.simplefilter("ignore")  # of infinite bounds of observations
     suites = [
         Suite("Stable-Baselines3, check_env", version("stable-baselines3")),
         Suite("Gymnasium, check_env", version("gymnasium")),
         Suite("PettingZoo, parallel_api_test, api_test, seed tests", version("pettingzoo")),
     ]
-    for name, world in worlds.items():
+    for name, world in registered.items():
         if not isinstance(gymnasium.make(world).action_space, gymnasium.spaces.Tuple):  # Stable-Baselines3 has none
             with suites[0].case(name):
                 check_env_of_sb3(gymnasium.make(world), skip_render_check=True)

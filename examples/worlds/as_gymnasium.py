@@ -1,4 +1,4 @@
-"""The worlds of this folder as Gymnasium environments, vectorised ones, and PettingZoo parallel ones.
+"""The worlds of this folder and of supply_chain/ as Gymnasium environments, vectorised and PettingZoo parallel ones.
 
 `gymnasium.make("learnloop/Navigation-v1")` after importing this module, `gymnasium.make_vec` likewise (the native
 arrays, no loop); `Parallel("teams:Cooperative")` has PettingZoo's parallel interface.
@@ -17,8 +17,9 @@ from grids import DeepSea, Exploration, KeyDoor
 from learnloop_environments.randomness import Split
 from learnloop_environments.simulation import Conditions, Simulation, TeamSimulation
 from learnloop_environments.spaces import ActionSpace, Step
-from markets import ResourceAllocation, SupplyChain, Trading
+from markets import ResourceAllocation, Trading
 from motion import Courier, Manipulation, Navigation, PointGoals
+from supply_chain import SupplyChain
 from teams import Cooperative, CooperativeContinuous, CooperativeHybrid, Relay, RelayHybrid, TwoStep
 
 KINDS: tuple[type[Simulation], ...] = (

@@ -204,18 +204,6 @@ def test_one_who_follows_the_trend_profits_from_trading() -> None:
     assert state["body.wealth"].mean() > 0
 
 
-def test_a_supplier_that_fails_delivers_nothing() -> None:
-    calm, hit = opened("markets:SupplyChain", 1), opened("markets:SupplyChain", 1)
-    state = hit.state()
-    state["body.outage"][:] = 5
-    hit.restore(state)
-    near_only = np.array([[-1.0, 1, -1, 0, 0]])
-    for environment in (calm, hit):
-        environment.step(near_only)
-    assert calm.state()["body.coming"].sum() > 0
-    assert hit.state()["body.coming"].sum() == 0
-
-
 class Counter(gymnasium.Env[Any, Any]):
     """A user's own environment: name the step's number modulo 2."""
 
